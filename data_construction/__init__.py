@@ -1,0 +1,1 @@
+"""Rollouts with a teacher model become labelled pairs."""

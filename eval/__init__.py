@@ -1,0 +1,1 @@
+"""Methods run over benchmarks, scored with official metrics, compared and reported."""

@@ -1,0 +1,90 @@
+"""Configuration of every command: dataclasses filled from a YAML file and the command line (TRL's parser)."""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from trl.scripts.utils import TrlParser
+
+from notewriter.errors import UserError
+
+
+def parse(
+    arguments: type | Sequence[type], argv: Sequence[str], *, prog: str | None = None, description: str | None = None
+) -> tuple[Any, ...]:
+    """Fill dataclasses from `--config FILE` and from overrides on the command line, which win.
+
+    Returns one instance for each dataclass.
+
+    Raises:
+        UserError: a file that is not there or not YAML, a key or an option that does not exist, a
+            value of the wrong type; names the file, the line and the nearest key that exists.
+    """
+    types = [arguments] if isinstance(arguments, type) else list(arguments)
+    parser = TrlParser(types, prog=prog, description=description)
+    parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options; the command line wins")
+    # argparse would print its whole usage; the reader needs the one line that says what is wrong.
+    parser.error = _raise  # type: ignore[method-assign]
+    argv = _split_equals(argv)
+    if "--config" in argv:
+        position = list(argv).index("--config") + 1
+        if position == len(argv):
+            raise UserError("--config: names no file; write --config FILE")
+        _check_keys(Path(argv[position]), {action.dest for action in parser._actions} | {"env"})
+    try:
+        parsed = parser.parse_args_and_config(argv)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    # The parser hands back a further namespace for `--config`, which is not one of the dataclasses.
+    return tuple(parsed[: len(types)])
+
+
+def _raise(message: str) -> NoReturn:
+    raise UserError(f"{message}; see --help")
+
+
+def _split_equals(argv: Sequence[str]) -> list[str]:
+    """`--config=FILE` as two arguments, which is all that TRL's parser understands."""
+    return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
+
+
+def _check_keys(path: Path, known: set[str]) -> None:
+    try:
+        text = path.read_text(encoding="utf-8")
+        config = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path after --config") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: holds no keys; write one `key: value` a line")
+    for key in config:
+        if key not in known:
+            match = re.search(rf"^{re.escape(str(key))}\s*:", text, re.MULTILINE)
+            line = text.count("\n", 0, match.start()) + 1 if match else 1
+            near = difflib.get_close_matches(str(key), known, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "see --help for the keys there are"
+            raise UserError(f"{path}:{line}: unknown key {key!r}; {remedy}")
+
+
+def to_yaml(*arguments: Any) -> str:
+    """The resolved configuration as YAML, keys in the order of the dataclasses' fields."""
+    merged: dict[str, Any] = {}
+    for argument in arguments:
+        merged |= dataclasses.asdict(argument)
+    return yaml.safe_dump(merged, sort_keys=False, allow_unicode=True)
+
+
+def choose(kind: str, name: str, table: dict[str, Any]) -> Any:
+    """The entry of a table, or an error that lists what there is.
+
+    Raises:
+        UserError: `name` is not in `table`.
+    """
+    if name not in table:
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
+    return table[name]

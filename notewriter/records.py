@@ -1,0 +1,101 @@
+"""What passes between the parts: passages, questions, completions, and the trace a rollout leaves."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Message = dict[str, str]
+"""One chat message: `{"role": "system" | "user" | "assistant", "content": text}`."""
+
+TRACE_SCHEMA = "notewriter/trace/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One retrievable piece of text; `id` is unique in its corpus."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its gold answers (the first is the main one, the others are aliases).
+
+    `supporting_ids` name the passages that are needed to answer it, `supporting_facts` hold the
+    sentences in them that carry the evidence; both are empty where a dataset does not tell.
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    supporting_ids: tuple[str, ...] = ()
+    supporting_facts: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a completion is drawn; `max_tokens` bounds its length in tokens."""
+
+    temperature: float = 0.1
+    top_p: float = 0.9
+    max_tokens: int = 1280
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's reply with its cost: tokens in and out, prompt tokens the server had cached, seconds.
+
+    `finish_reason` is the server's word: `"length"` means the reply was cut at `max_tokens`.
+    """
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """A step that retrieved: the query and the ids and titles of what it found, best first."""
+
+    query: str
+    top_k: int
+    passages: list[dict[str, str]]
+    seconds: float
+    kind: str = "retrieve"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A step that generated: the stage, the model's role, what it was sent and what it replied."""
+
+    stage: str
+    role: str
+    messages: list[Message]
+    sampling: Sampling
+    completion: Completion
+    kind: str = "generate"
+
+
+@dataclass(slots=True)
+class Trace:
+    """What one question's rollout did, step by step.
+
+    `note` is the note the answer was written from (empty for methods without one). `error` says why
+    a question has no answer, for example that its prompt was longer than the model's context.
+    """
+
+    question_id: str
+    method: str
+    steps: list[Retrieval | Generation] = field(default_factory=list)
+    note: str = ""
+    answer: str = ""
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as a JSON-ready dictionary, with its schema."""
+        return {"schema": TRACE_SCHEMA, **asdict(self)}

@@ -1,0 +1,1 @@
+"""DPO training, what it needs, and publishing its result."""
