@@ -1,0 +1,33 @@
+"""How much of what is needed to answer a question its note holds."""
+
+from collections import Counter
+
+from eval.metrics import normalise
+from notewriter.records import Question
+
+
+def note_quality(note: str, question: Question) -> dict[str, float]:
+    """Measure a note against a question's gold answers and supporting facts, without a model.
+
+    Returns:
+        `note_fact_recall`: for each supporting fact the share, in [0, 1], of its SQuAD-normalised tokens
+            (as a multiset) that occur in the note; the mean over the facts. Left out where no fact
+            has a token.
+        `note_has_answer`: 1.0 if a normalised gold answer occurs in the normalised note as whole words,
+            else 0.0. Left out where no answer has a token.
+        `note_words`: the length of the note in words separated by white space.
+
+    Recall alone is won by copying every passage, so read it beside `note_words`.
+    """
+    quality = {}
+    normalised = normalise(note)
+    tokens = Counter(normalised.split())
+    facts = [Counter(normalise(fact).split()) for fact in question.supporting_facts]
+    recalls = [(fact & tokens).total() / fact.total() for fact in facts if fact]
+    if recalls:
+        quality["note_fact_recall"] = sum(recalls) / len(recalls)
+    answers = [answer for answer in map(normalise, question.answers) if answer]
+    if answers:
+        quality["note_has_answer"] = float(any(f" {answer} " in f" {normalised} " for answer in answers))
+    quality["note_words"] = float(len(note.split()))
+    return quality
