@@ -1,0 +1,270 @@
+"""Models behind OpenAI-compatible endpoints: bounded concurrency, retries, and a cache of every reply."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
+
+import openai
+import tenacity
+
+from notewriter.errors import UserError
+from notewriter.records import Completion, Message, Sampling
+
+logger = logging.getLogger(__name__)
+
+
+class RequestRefused(Exception):
+    """The endpoint understood the request and will never serve it, for example a prompt beyond its context."""
+
+
+class _Garbled(Exception):
+    """A reply that arrived cut, empty or without a choice; asking again may help."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is reached and how hard it may be asked.
+
+    `identity` says whose replies these are in the response cache; it is the address unless a local
+    checkpoint is served, where it is the hash of the weights. `api_key_env` names the environment
+    variable that holds the key, so that no key stands in a configuration.
+    """
+
+    base_url: str
+    model: str
+    identity: str = ""
+    api_key_env: str = "OPENAI_API_KEY"
+    concurrency: int = 64
+    timeout: float = 600.0
+    attempts: int = 8
+    extra_body: dict[str, Any] = field(default_factory=dict)
+
+
+class ResponseCache:
+    """Replies on disk (SQLite), each committed as it arrives, so that a killed run repeats no finished call."""
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # Two commands may share one cache: WAL lets them, and a writer waits its turn.
+            self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, completion TEXT NOT NULL)"
+            )
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"{path}: is no response cache ({error}); name another file or remove it") from error
+
+    def get(self, key: str) -> Completion | None:
+        """The reply stored under `key`, if there is one."""
+        row = self._database.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
+        return Completion(**json.loads(row[0])) if row else None
+
+    def put(self, key: str, completion: Completion) -> None:
+        """Store a reply; it is there after a kill."""
+        self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, json.dumps(asdict(completion))))
+
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
+    """A hash of everything that can change the reply, and of the sample's index.
+
+    What cannot change it (concurrency, timeouts, retries) stays out, so that tuning them loses nothing.
+    """
+    parts = [
+        endpoint.identity or endpoint.base_url,
+        endpoint.model,
+        messages,
+        asdict(sampling),
+        endpoint.extra_body,
+        sample,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class Client:
+    """One endpoint. Safe to use from many tasks of one event loop.
+
+    `revive` is called before a call is tried again; a server that this process started and that
+    died is started again there.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._cache = cache
+        self._revive = revive
+        self._places = asyncio.Semaphore(endpoint.concurrency)
+        self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        local = urlsplit(endpoint.base_url).hostname in {"localhost", "127.0.0.1", "::1"}
+        self._api = openai.AsyncOpenAI(
+            base_url=endpoint.base_url,
+            # Local servers want no key, but the library insists on one.
+            api_key=os.environ.get(endpoint.api_key_env) or "none",
+            max_retries=0,
+            timeout=endpoint.timeout,
+            # A proxy in the environment, usual on clusters, must not catch requests to this machine.
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=not local),
+        )
+
+    async def complete(self, messages: list[Message], sampling: Sampling, *, sample: int = 0) -> Completion:
+        """The model's reply to a chat, from the cache where it was asked before.
+
+        `sample` numbers the draws that share prompt and sampling.
+
+        Raises:
+            RequestRefused: this one request cannot be served (HTTP 400, 413, 422).
+            UserError: the endpoint cannot be reached after all attempts, or refuses the key or the model.
+        """
+        key = cache_key(self.endpoint, messages, sampling, sample)
+        # The same call made twice at once is sent once: the second waits and finds it in the cache.
+        lock = self._under_way.setdefault(key, asyncio.Lock())
+        async with lock:
+            if self._cache and (cached := self._cache.get(key)):
+                return cached
+            async with self._places:
+                completion = await self._ask_until_answered(messages, sampling)
+            if self._cache:
+                self._cache.put(key, completion)
+        return completion
+
+    async def check(self) -> None:
+        """Ask the endpoint for its models, so that a wrong address fails before any work.
+
+        Raises:
+            UserError: it cannot be reached, refuses the key, or does not serve the model.
+        """
+        endpoint = self.endpoint
+        try:
+            served = [model.id async for model in self._api.with_options(max_retries=2, timeout=20).models.list()]
+        except openai.AuthenticationError as error:
+            raise UserError(_refused_key(endpoint)) from error
+        except (openai.NotFoundError, openai.PermissionDeniedError):
+            return  # Some endpoints do not list their models; the first call will tell.
+        except (openai.APIError, ValueError) as error:
+            raise UserError(
+                f"{endpoint.base_url}: cannot be reached ({_reason(error)}); start the server, or correct base_url"
+            ) from error
+        if served and endpoint.model not in served:
+            raise UserError(
+                f"{endpoint.base_url}: does not serve model {endpoint.model!r}; it serves {', '.join(served[:5])}"
+            )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def _ask_until_answered(self, messages: list[Message], sampling: Sampling) -> Completion:
+        endpoint = self.endpoint
+        try:
+            async for attempt in tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception(_is_transient),
+                wait=_wait,
+                stop=tenacity.stop_after_attempt(endpoint.attempts),
+                before_sleep=self._before_retry,
+                reraise=True,
+            ):
+                with attempt:
+                    return await self._ask(messages, sampling)
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise UserError(_refused_key(endpoint)) from error
+        except openai.NotFoundError as error:
+            raise UserError(
+                f"{endpoint.base_url}: knows no model {endpoint.model!r} or no chat completions; "
+                "correct model or base_url (it usually ends in /v1)"
+            ) from error
+        except openai.APIStatusError as error:
+            if error.status_code < 500 and not _is_transient(error):
+                raise RequestRefused(_reason(error)) from error
+            raise _gave_up(endpoint, error) from error
+        except (openai.APIError, _Garbled) as error:
+            raise _gave_up(endpoint, error) from error
+        raise AssertionError("tenacity ends in a reply or an exception")
+
+    async def _before_retry(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        logger.debug("attempt %d failed: %s", state.attempt_number, error)
+        if self._revive:
+            await asyncio.to_thread(self._revive)
+
+    async def _ask(self, messages: list[Message], sampling: Sampling) -> Completion:
+        start = time.perf_counter()
+        try:
+            reply = await self._api.chat.completions.create(
+                model=self.endpoint.model,
+                messages=messages,  # type: ignore[arg-type]
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_tokens=sampling.max_tokens,
+                extra_body=self.endpoint.extra_body or None,
+            )
+            choice, usage = reply.choices[0], reply.usage
+        except (ValueError, AttributeError, IndexError, TypeError) as error:
+            raise _Garbled(f"unreadable reply: {error}") from error
+        if usage is None or choice.finish_reason is None:
+            raise _Garbled("a reply without finish reason or usage")
+        details = usage.prompt_tokens_details
+        return Completion(
+            text=choice.message.content or "",
+            finish_reason=choice.finish_reason,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=(details.cached_tokens or 0) if details else 0,
+            seconds=round(time.perf_counter() - start, 3),
+        )
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
+    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | _Garbled)
+
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=30)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Exponential backoff with jitter, or as long as the server asks for (Retry-After in seconds), at most a minute."""
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, openai.APIStatusError):
+        asked = error.response.headers.get("retry-after", "")
+        if asked.isdecimal():
+            return min(float(asked), 60.0)
+    return _backoff(state)
+
+
+def _reason(error: Exception) -> str:
+    """The error on one line, without the body's braces where the server gave a message."""
+    body = getattr(error, "body", None)
+    message = body.get("message") if isinstance(body, dict) else None
+    return " ".join(str(message or error).split())[:300]
+
+
+def _refused_key(endpoint: Endpoint) -> str:
+    return f"{endpoint.base_url}: refuses the key; put a valid one into the environment variable {endpoint.api_key_env}"
+
+
+def _gave_up(endpoint: Endpoint, error: Exception) -> UserError:
+    return UserError(
+        f"{endpoint.base_url}: no reply after {endpoint.attempts} attempts ({_reason(error)}); "
+        "finished calls are kept, run the same command again when it is up"
+    )

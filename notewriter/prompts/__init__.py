@@ -1,0 +1,49 @@
+"""Prompts: one Jinja file a stage, rendered here and nowhere else."""
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import SandboxedEnvironment
+
+from notewriter.errors import UserError
+from notewriter.records import Message
+
+
+class Prompts:
+    """The prompts by stage: a stage `deepnote/init_note` is the file `deepnote/init_note.jinja`.
+
+    A file in `directory` goes before ours of the same name, so that a paper's own set can be used.
+    A variable that a prompt names and a method does not give is an error, never an empty place.
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        if directory is not None and not Path(directory).is_dir():
+            raise UserError(f"{directory}: prompts_dir is not a folder; give one that holds <method>/<stage>.jinja")
+        ours = Path(__file__).parent
+        places = [ours] if directory is None else [Path(directory), ours]
+        # Sandboxed, because a prompt set may come from somebody else.
+        self._environment = SandboxedEnvironment(
+            loader=jinja2.FileSystemLoader(places),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    def render(self, stage: str, **variables: Any) -> list[Message]:
+        """A stage's prompt as a chat of one user message.
+
+        Raises:
+            UserError: there is no such prompt, or it names a variable that is not given.
+        """
+        name = f"{stage}.jinja"
+        try:
+            text = self._environment.get_template(name).render(variables)
+        except jinja2.TemplateNotFound as error:
+            raise UserError(f"no prompt {error.name!r}; a stage needs a file of that name in prompts_dir") from error
+        except jinja2.TemplateSyntaxError as error:
+            raise UserError(f"{error.filename}:{error.lineno}: {error.message}") from error
+        except jinja2.TemplateError as error:
+            given = ", ".join(sorted(variables))
+            raise UserError(f"prompt {name}: {error.message}; the stage gives: {given}") from error
+        return [{"role": "user", "content": text.strip()}]

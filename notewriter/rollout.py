@@ -1,0 +1,80 @@
+"""Where a method runs: it can retrieve and generate, and everything it does is left in a trace."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from notewriter.llm import Client
+from notewriter.prompts import Prompts
+from notewriter.records import Completion, Generation, Message, Passage, Question, Retrieval, Sampling, Trace
+from notewriter.retrieval import Retriever
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What rollouts share: the index, the prompts, the models by role, the sampling by stage.
+
+    `clients` maps a role to its model; a role that is not there is played by `"policy"`. `stage_sampling`
+    maps a stage to its own sampling, elsewhere `sampling` holds. `retriever` may be None for methods
+    that do not retrieve.
+    """
+
+    clients: Mapping[str, Client]
+    prompts: Prompts
+    retriever: Retriever | None = None
+    sampling: Sampling = Sampling()
+    stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
+
+
+class Rollout:
+    """One question's run of a method.
+
+    A method gets nothing else to act with than `retrieve` and `generate`; what it does is recorded in `trace`.
+    """
+
+    def __init__(self, question: Question, method: str, resources: Resources) -> None:
+        self.question = question
+        self.resources = resources
+        self.trace = Trace(question.id, method)
+
+    def keep_note(self, note: str) -> None:
+        """Tell which note is the best so far; the last one kept is what the answer is written from."""
+        self.trace.note = note
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """The `top_k` passages that fit the query best, best first."""
+        if self.resources.retriever is None:
+            raise ValueError(f"method {self.trace.method} retrieves, but no index was given")
+        start = time.perf_counter()
+        passages = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+        found = [{"id": passage.id, "title": passage.title} for passage in passages]
+        self.trace.steps.append(Retrieval(query, top_k, found, round(time.perf_counter() - start, 4)))
+        return passages
+
+    async def generate(self, stage: str, *, role: str = "policy", **variables: Any) -> str:
+        """One completion of a stage's prompt, without surrounding white space.
+
+        `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it.
+        """
+        messages = self.resources.prompts.render(stage, **variables)
+        return await self.complete(stage, role, messages)
+
+    async def complete(self, stage: str, role: str, messages: list[Message]) -> str:
+        """One completion of a chat, drawn with the stage's sampling and recorded."""
+        sampling = self.resources.stage_sampling.get(stage, self.resources.sampling)
+        completion = await self.draw(role, messages, sampling)
+        self.record(stage, role, messages, sampling, completion)
+        return completion.text.strip()
+
+    async def draw(self, role: str, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
+        """One completion, not recorded."""
+        clients = self.resources.clients
+        return await clients.get(role, clients["policy"]).complete(messages, sampling, sample=sample)
+
+    def record(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, completion: Completion
+    ) -> None:
+        """Put a completion into the trace."""
+        self.trace.steps.append(Generation(stage, role, messages, sampling, completion))

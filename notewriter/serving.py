@@ -1,0 +1,187 @@
+"""A vLLM server of one's own: started on a free port, waited for, restarted when it dies, stopped at the end."""
+
+import contextlib
+import ctypes
+import importlib.util
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from notewriter.errors import UserError
+from notewriter.models import check_model
+
+logger = logging.getLogger(__name__)
+
+MAX_RESTARTS = 3
+_PR_SET_PDEATHSIG = 1
+
+
+class Server:
+    """A running vLLM server; `base_url` is its OpenAI-compatible address, `model` the name it serves."""
+
+    def __init__(self, model: str, options: Mapping[str, Any], port: int, log: Path, ready_timeout: float) -> None:
+        self.model = model
+        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self._health = f"http://127.0.0.1:{port}/health"
+        self._log = log
+        self._ready_timeout = ready_timeout
+        self._command = [
+            # The module, not the `vllm` command: the CPU package's command does not find its own metadata.
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", model, "--host", "127.0.0.1", "--port", str(port)),
+            *command_line_options(options),
+        ]
+        self._restarts = 0
+        self._reviving = threading.Lock()
+        self._process = self._start()
+
+    def ensure_alive(self) -> None:
+        """Start the server again if it has died; called from whoever saw a request fail.
+
+        Raises:
+            UserError: it died more often than `MAX_RESTARTS` times, or does not come up again.
+        """
+        with self._reviving:
+            if self._process.poll() is None:
+                return
+            if self._restarts == MAX_RESTARTS:
+                raise UserError(f"the vLLM server died {MAX_RESTARTS + 1} times; {self._last_words()}")
+            self._restarts += 1
+            logger.warning("the vLLM server died (log: %s); starting it again", self._log)
+            _stop(self._process)
+            self._process = self._start()
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Return when the server answers.
+
+        Raises:
+            UserError: it died, with the error from its log, or is not ready in time.
+        """
+        deadline = time.monotonic() + self._ready_timeout
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise UserError(f"the vLLM server for {self.model} did not start; {self._last_words()}")
+            with contextlib.suppress(urllib.error.URLError, OSError), _open_directly(self._health):
+                return
+            time.sleep(0.5)
+        raise UserError(
+            f"the vLLM server for {self.model} was not ready after {self._ready_timeout:.0f} s; see {self._log}"
+        )
+
+    def stop(self) -> None:
+        """Stop the server and all its children."""
+        _stop(self._process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"} | os.environ
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                # A group of its own: Ctrl-C reaches us alone, and the whole group is stopped at the end.
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    def _last_words(self) -> str:
+        """The error in the server's log, on one line, with the log's path."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        # The first error is the cause; what comes after it is its echo in the parent process.
+        errors = [line for line in lines if re.search(r"\b\w*(Error|Exception): ", line)]
+        cause = re.sub(r"^.*?(\w*(?:Error|Exception): )", r"\1", errors[0]) if errors else " ".join(lines[-1:])
+        return f"{cause[:400]} (log: {self._log})"
+
+
+def command_line_options(options: Mapping[str, Any]) -> list[str]:
+    """`{"max_model_len": 4096, "enforce_eager": True}` as `--max-model-len 4096 --enforce-eager`.
+
+    False leaves an option out; a list becomes several values.
+    """
+    arguments = []
+    for key, value in options.items():
+        if value is False or value is None:
+            continue
+        arguments.append("--" + key.replace("_", "-"))
+        if value is not True:
+            arguments += [str(part) for part in (value if isinstance(value, list) else [value])]
+    return arguments
+
+
+@contextlib.contextmanager
+def serve(
+    model: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    log: str | Path,
+    port: int | None = None,
+    ready_timeout: float = 900.0,
+) -> Iterator[Server]:
+    """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
+
+    `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...). Without `port` a
+    free one is taken. The server ends with the block, on Ctrl-C, and, on Linux, also when this process is killed.
+
+    Raises:
+        UserError: the path is no model, vLLM is not installed, the port is in use, or the server does not start.
+    """
+    check_model(model)
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("vLLM is not installed; install notewriter[gpu], or notewriter[cpu] where there is no GPU")
+    log = Path(log)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"")
+    server = Server(model, options or {}, _claim_port(port), log, ready_timeout)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+def _claim_port(port: int | None) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port or 0))
+        except OSError as error:
+            raise UserError(f"port {port} is in use or not allowed; choose another, or none for a free one") from error
+        return int(probe.getsockname()[1])
+
+
+def _open_directly(url: str) -> Any:
+    """Open a local address past any proxy in the environment."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end the server when the process that started it is gone, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stop(process: subprocess.Popen[bytes], patience: float = 20.0) -> None:
+    """End a process group: politely, then for good. Children that outlive their parent are ended too."""
+    _signal_group(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    _signal_group(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
