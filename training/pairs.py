@@ -1,0 +1,150 @@
+"""Preference pairs from disk, checked row by row before any training time is spent on them."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pyarrow
+import pyarrow.parquet
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from notewriter.errors import UserError
+
+# What training reads; every other column of the file stays on disk.
+COLUMNS = ["prompt", "chosen", "rejected", "stage", "question_id"]
+
+
+def find(path: str | Path) -> dict[str, Path]:
+    """The Parquet file of each split: a folder's `train.parquet` and `dev.parquet` (optional), or one file as `train`.
+
+    Raises:
+        UserError: there is no such folder or file, or the folder has no `train.parquet`.
+    """
+    path = Path(path)
+    if path.is_file():
+        return {"train": path}
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder; give --pairs a Parquet file or a folder with train.parquet")
+    files = {split: path / f"{split}.parquet" for split in ("train", "dev")}
+    if not files["train"].is_file():
+        raise UserError(f"{path}: holds no train.parquet; give --pairs the folder that the pairs were written to")
+    return {split: file for split, file in files.items() if file.is_file()}
+
+
+def read(path: Path) -> Dataset:
+    """One Parquet file of pairs in TRL's conversational preference format, columns `COLUMNS`.
+
+    `prompt` is a list of messages that ends with the user's; `chosen` and `rejected` are one assistant message each.
+
+    Raises:
+        UserError: not a Parquet file, a column is missing, no rows, or a row that is no pair; names file and row.
+    """
+    try:
+        names = pyarrow.parquet.read_schema(path).names
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path}: is not a readable Parquet file ({_line(error)}); write the pairs again") from error
+    missing = [column for column in COLUMNS if column not in names]
+    if missing:
+        raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
+    dataset = Dataset.from_parquet(str(path), columns=COLUMNS)
+    if len(dataset) == 0:
+        raise UserError(f"{path}: holds no pairs; see stats.json beside it for why each one was dropped")
+    for row, pair in enumerate(dataset):
+        fault = _fault(pair)
+        if fault:
+            raise UserError(f"{path}: row {row} (question {pair['question_id']}): {fault}; mend or remove the row")
+    return dataset
+
+
+def _fault(pair: Mapping[str, Any]) -> str | None:
+    """What keeps a row from being a pair, if anything does."""
+    for column in ("prompt", "chosen", "rejected"):
+        messages = pair[column]
+        if not isinstance(messages, list) or not messages:
+            return f"{column} is not a list of messages"
+        for message in messages:
+            if not isinstance(message, dict) or not all(
+                isinstance(message.get(key), str) for key in ("role", "content")
+            ):
+                return f"{column} has a message without a role and a content"
+    if pair["prompt"][-1]["role"] != "user":
+        return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
+    for column in ("chosen", "rejected"):
+        if [message["role"] for message in pair[column]] != ["assistant"]:
+            return f"{column} is not one message of the assistant"
+    return None
+
+
+def measure(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, path: Path, processes: int | None = None) -> Dataset:
+    """Add `length`: tokens of prompt and longer completion under the model's chat template, as the trainer sees them.
+
+    Raises:
+        UserError: the template refuses a row (some know no system role); names file and row.
+    """
+
+    def tokens(pair: dict[str, Any], row: int) -> dict[str, int]:
+        try:
+            return {
+                "length": max(
+                    len(tokenizer.apply_chat_template(pair["prompt"] + pair[side], return_dict=True)["input_ids"])
+                    for side in ("chosen", "rejected")
+                )
+            }
+        except jinja2.TemplateError as error:
+            raise UserError(f"{path}: row {row}: the model's chat template refuses it ({_line(error)})") from error
+
+    return dataset.map(tokens, with_indices=True, num_proc=processes, desc=f"Measuring {path.name}")
+
+
+def fit(dataset: Dataset, max_length: int | None, path: Path, drop: bool) -> tuple[Dataset, int]:
+    """Rows that `max_length` tokens hold whole, and the number of those it does not.
+
+    The trainer would cut the end of a longer row, which is its completion, without a word.
+
+    Raises:
+        UserError: rows are longer and `drop` is false (names them and the length they need), or none is left.
+    """
+    if max_length is None:
+        return dataset, 0
+    lengths = dataset["length"]
+    too_long = [row for row, length in enumerate(lengths) if length > max_length]
+    if not too_long:
+        return dataset, 0
+    if not drop:
+        details = ((row, dataset[row]) for row in too_long[:5])
+        named = "; ".join(
+            f"row {row} (question {pair['question_id']}, stage {pair['stage']}, {pair['length']} tokens)"
+            for row, pair in details
+        )
+        more = f"; and {len(too_long) - 5} more" if len(too_long) > 5 else ""
+        raise UserError(
+            f"{path}: {len(too_long)} of {len(dataset)} rows are longer than max_length {max_length} and their "
+            f"completions would be cut: {named}{more}. Give --max_length {max(lengths)} or more, "
+            "or --drop_long_rows true to train without them"
+        )
+    kept = dataset.select([row for row, length in enumerate(lengths) if length <= max_length])
+    if len(kept) == 0:
+        raise UserError(f"{path}: every row is longer than max_length {max_length}; give --max_length {max(lengths)}")
+    return kept, len(too_long)
+
+
+def stages(dataset: Dataset) -> dict[str, int]:
+    """Number of rows of each stage."""
+    return dict(sorted(Counter(dataset["stage"]).items()))
+
+
+def sha256(paths: list[Path]) -> str:
+    """One hash over the contents of files, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,254 @@
+"""Direct Preference Optimization (Rafailov et al. 2023, https://arxiv.org/abs/2305.18290) on preference pairs.
+
+All parameters, eight GPUs:
+
+    accelerate launch --config_file configs/accelerate/fsdp2.yaml training/train_dpo.py \
+        --config configs/dpo/deepnote_qwen2.5-7b.yaml --pairs data/pairs
+
+LoRA, one GPU:
+
+    accelerate launch --config_file configs/accelerate/single.yaml training/train_dpo.py \
+        --config configs/dpo/deepnote_qwen2.5-7b_lora.yaml --pairs data/pairs
+
+Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. A run that was stopped
+goes on from its last checkpoint when the same command is given again; a run that is finished says so.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from datasets import Dataset
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.trainer_utils import get_last_checkpoint
+from trl import DPOConfig, DPOTrainer, ModelConfig, get_peft_config, get_quantization_config
+
+from notewriter import config, jsonl
+from notewriter.errors import UserError, run
+from training import pairs
+
+logger = logging.getLogger(__name__)
+
+# What may differ between a run and its continuation: where it logs and what it keeps, not what it computes.
+INCIDENTAL = {"output_dir", "report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps"} | {
+    *("save_steps", "save_total_limit", "dataset_num_proc", "dataloader_num_workers", "resume_from_checkpoint")
+}
+
+
+@dataclass
+class Arguments:
+    """What is ours; the rest is TRL's DPOConfig and ModelConfig."""
+
+    pairs: str = field(
+        metadata={"help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file."}
+    )
+    drop_long_rows: bool = field(
+        default=False,
+        metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
+    )
+
+
+@dataclass
+class Configuration(DPOConfig):
+    """TRL's DPOConfig with a batch size that does not depend on the number of processes, and fp32 on the CPU."""
+
+    total_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Pairs of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
+            "that one configuration means the same training on one GPU and on eight."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.bf16 is None and not self.fp16:
+            self.bf16 = torch.cuda.is_available()
+        if self.total_batch_size is not None:
+            processes = int(os.environ.get("WORLD_SIZE", "1"))
+            forward = processes * self.per_device_train_batch_size
+            if self.total_batch_size % forward:
+                raise UserError(
+                    f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
+                    f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
+                )
+            self.gradient_accumulation_steps = self.total_batch_size // forward
+        super().__post_init__()
+
+
+def main(argv: list[str]) -> None:
+    """Train; writes the model, its tokenizer, `config.yaml` and `training.json` into `output_dir`."""
+    arguments, training, model = config.parse(
+        [Arguments, Configuration, ModelConfig], argv, prog="notewriter train-dpo", description=__doc__
+    )
+    train(arguments, training, model)
+
+
+def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> None:
+    """One DPO run, or what is left of it.
+
+    Raises:
+        UserError: the model, the pairs or the configuration cannot be trained with, or `output_dir` holds another run.
+    """
+    if training.process_index != 0:
+        logging.getLogger().setLevel(logging.WARNING)
+    files = pairs.find(arguments.pairs)
+    if training.eval_strategy != "no" and "dev" not in files:
+        raise UserError(f"{arguments.pairs}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
+    tokenizer = load_tokenizer(model)
+    output = Path(training.output_dir)
+    resolved = resolve(arguments, training, model)
+    digest = pairs.sha256(list(files.values()))
+    check_output(output, resolved, digest)
+    if (output / "training.json").exists():
+        logger.info("%s: this run is finished; remove the folder to train again", output)
+        return
+
+    with training.main_process_first(local=False, desc="reading pairs"):
+        datasets: dict[str, Dataset] = {}
+        dropped: dict[str, int] = {}
+        for split, file in files.items():
+            measured = pairs.measure(pairs.read(file), tokenizer, file, training.dataset_num_proc)
+            datasets[split], dropped[split] = pairs.fit(measured, training.max_length, file, arguments.drop_long_rows)
+    for split, dataset in datasets.items():
+        logger.info(
+            "%s: %d pairs (%s); %d dropped as longer than %s tokens",
+            files[split],
+            len(dataset),
+            ", ".join(f"{stage} {count}" for stage, count in pairs.stages(dataset).items()),
+            dropped[split],
+            training.max_length,
+        )
+
+    training.model_init_kwargs = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(training.model_init_kwargs or {}),
+    }
+    trainer = DPOTrainer(
+        model=model.model_name_or_path,
+        args=training,
+        # `stage` and `question_id` have done their work; `length` is for `train_sampling_strategy: group_by_length`.
+        train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
+        eval_dataset=datasets["dev"].remove_columns(["stage", "question_id"])
+        if training.eval_strategy != "no"
+        else None,
+        processing_class=tokenizer,
+        peft_config=get_peft_config(model),
+        quantization_config=get_quantization_config(model),
+    )
+    if trainer.is_world_process_zero():
+        jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
+        jsonl.write_text(output / "pairs.sha256", [digest + "\n"])
+
+    checkpoint = get_last_checkpoint(str(output))
+    if checkpoint:
+        logger.info("%s: going on from this checkpoint", checkpoint)
+    metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
+    if training.eval_strategy != "no":
+        trainer.evaluate()
+    trainer.save_model(str(output))
+
+    if trainer.is_world_process_zero():
+        record = {
+            "schema": "notewriter/training/1",
+            "method": "dpo",
+            "base_model": model.model_name_or_path,
+            "parameters": "lora" if model.use_peft else "full",
+            "pairs": arguments.pairs,
+            "pairs_sha256": digest,
+            "rows": {split: pairs.stages(dataset) for split, dataset in datasets.items()},
+            "dropped_long_rows": dropped,
+            "hyperparameters": hyperparameters(training, model),
+            "steps": trainer.state.global_step,
+            "metrics": last_values(trainer.state.log_history) | metrics,
+            "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
+        }
+        jsonl.write_text(output / "training.json", [json.dumps(record, indent=2, ensure_ascii=False) + "\n"])
+        logger.info("%s: trained in %d steps; the model is here", output, trainer.state.global_step)
+    trainer.end()
+
+
+def load_tokenizer(model: ModelConfig) -> PreTrainedTokenizerBase:
+    """The tokenizer of a local folder or a Hugging Face model, which has to have a chat template.
+
+    Raises:
+        UserError: there is no model under this name, or it has no chat template.
+    """
+    name = model.model_name_or_path
+    if name is None:
+        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
+    folder = Path(name)
+    if folder.is_dir() and (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise UserError(f"{name}: is a LoRA adapter, not a whole model; merge it into its base model first")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UserError(f"{name}: holds no config.json, so it is no model; give a folder that from_pretrained can load")
+    try:
+        AutoConfig.from_pretrained(name, revision=model.model_revision)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=model.model_revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name}: cannot be loaded as a model: {' '.join(str(error).split())}") from error
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add a template"
+        )
+    return tokenizer
+
+
+def resolve(arguments: Arguments, training: Configuration, model: ModelConfig) -> dict[str, Any]:
+    """Every option with its value, ready to be a `--config` file again; tokens and passwords are left out."""
+    options = dataclasses.asdict(arguments) | dataclasses.asdict(model) | training.to_dict()
+    return {key: value for key, value in options.items() if value is not None and not key.endswith("_token")}
+
+
+def check_output(output: Path, resolved: dict[str, Any], digest: str) -> None:
+    """Raise a `UserError` where `output` holds a run of another configuration or of other pairs."""
+    if not (output / "config.yaml").exists():
+        return
+    earlier = yaml.safe_load((output / "config.yaml").read_text(encoding="utf-8"))
+    differing = sorted(
+        key
+        for key in (earlier.keys() | resolved.keys()) - INCIDENTAL - {"pairs"}
+        if earlier.get(key) != resolved.get(key)
+    )
+    if (output / "pairs.sha256").read_text(encoding="utf-8").strip() != digest:
+        differing.append("the content of pairs")
+    if differing:
+        raise UserError(
+            f"{output}: holds a run that differs in {', '.join(differing)}; "
+            "give another --output_dir, or remove this folder"
+        )
+
+
+def hyperparameters(training: Configuration, model: ModelConfig) -> dict[str, Any]:
+    """What a paper's table of hyper-parameters would list."""
+    names = ["loss_type", "loss_weights", "beta", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"]
+    names += ["weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"]
+    values = {name: value for name, value in training.to_dict().items() if name in names}
+    values["batch_size"] = (
+        training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
+    )
+    values["processes"] = training.world_size
+    if model.use_peft:
+        values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+    return values
+
+
+def last_values(history: list[dict[str, float]]) -> dict[str, float]:
+    """The last logged value of each metric."""
+    values: dict[str, float] = {}
+    for entry in history:
+        values |= entry
+    return values
+
+
+if __name__ == "__main__":
+    run(lambda: main(sys.argv[1:]))
