@@ -74,31 +74,24 @@ def compare(before: Path, after: Path) -> Comparison:
             f"{before} was scored by {families[0]!r} and {after} by {families[1]!r}, whose rules differ; "
             "evaluate both with one metric family"
         )
-    return compare_predictions(read_predictions(before), read_predictions(after), f"{before} and {after}")
-
-
-def compare_predictions(before: dict[str, Any], after: dict[str, Any], runs: str) -> Comparison:
-    """Compare two runs' predictions, each question id -> record; `runs` names them in errors.
-
-    Raises:
-        UserError: no common question, or an id that stands for another question in the other run.
-    """
-    shared = [identifier for identifier in before if identifier in after]
+    predictions, others = read_predictions(before), read_predictions(after)
+    shared = [identifier for identifier in predictions if identifier in others]
     if not shared:
-        raise UserError(f"{runs} have no question in common; evaluate both on one dataset and split")
+        raise UserError(f"{before} and {after} have no question in common; evaluate both on one dataset and split")
     for identifier in shared:
-        if before[identifier]["question"] != after[identifier]["question"]:
+        if predictions[identifier]["question"] != others[identifier]["question"]:
             raise UserError(
-                f"{runs}: question {identifier!r} has another text in each; evaluate both on one question file"
+                f"{before} and {after}: question {identifier!r} has another text in each; "
+                "evaluate both on one question file"
             )
-    metrics = dict.fromkeys(metric for identifier in shared for metric in before[identifier]["scores"])
+    metrics = dict.fromkeys(metric for identifier in shared for metric in predictions[identifier]["scores"])
     comparison: Comparison = {}
     for metric in metrics:
-        scores = [(before[identifier]["scores"], after[identifier]["scores"]) for identifier in shared]
+        scores = [(predictions[identifier]["scores"], others[identifier]["scores"]) for identifier in shared]
         if pairs := [(left[metric], right[metric]) for left, right in scores if metric in left and metric in right]:
             comparison[metric] = _paired(pairs)
     for cost in COSTS:
-        comparison[cost] = _paired([(before[identifier][cost], after[identifier][cost]) for identifier in shared])
+        comparison[cost] = _paired([(predictions[identifier][cost], others[identifier][cost]) for identifier in shared])
     return comparison
 
 
@@ -145,7 +138,9 @@ def format_table(comparison: Comparison) -> str:
         for row in rows
     ]
     rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
-    return "\n".join([lines[0], rule, *lines[1:], "", "* the interval of the paired difference excludes zero"])
+    return "\n".join(
+        [lines[0], rule, *lines[1:], "", "An asterisk marks a paired difference whose interval excludes zero."]
+    )
 
 
 def read_metrics(run: Path) -> dict[str, Any]:

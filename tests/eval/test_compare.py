@@ -8,47 +8,7 @@ from notewriter import jsonl
 from notewriter.errors import UserError
 
 
-def write_run(folder, scores, *, family="musique", question="Who?", **costs):
-    """A run folder with one prediction for each id -> f1 (None: not scored)."""
-    folder.mkdir()
-    costs = {"calls": 3, "retrievals": 2, "prompt_tokens": 1500, "completion_tokens": 80} | costs
-    jsonl.write(
-        folder / "predictions.jsonl",
-        (
-            {
-                "schema": "notewriter/prediction/1",
-                "question_id": identifier,
-                "question": question,
-                "answers": ["Fulda"],
-                "prediction": "Fulda",
-                "note": "",
-                "error": "",
-                "scores": {} if f1 is None else {"f1": f1},
-                "metadata": {},
-                **costs,
-            }
-            for identifier, f1 in scores.items()
-        ),
-    )
-    metrics = {
-        "schema": "notewriter/metrics/1",
-        "name": folder.name,
-        "dataset": "musique",
-        "method": "deepnote",
-        "model": "small",
-        "family": family,
-        "questions": len(scores),
-        "errors": 0,
-        "metrics": {"f1": {"mean": 0.5, "low": 0.4, "high": 0.6}},
-        "per_question": costs,
-        "config_hash": "0",
-        "version": "0",
-    }
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    return folder
-
-
-def test_the_runs_are_paired_by_question_and_not_by_line(tmp_path):
+def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": 1.0, "only before": 1.0})
     after = write_run(tmp_path / "after", {"only after": 1.0, "b": 1.0, "a": 0.5}, calls=5)
     comparison = compare(before, after)
@@ -59,7 +19,7 @@ def test_the_runs_are_paired_by_question_and_not_by_line(tmp_path):
     assert comparison["calls"]["difference"] == Interval(2.0, 2.0, 2.0)
 
 
-def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(tmp_path):
+def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": None})
     after = write_run(tmp_path / "after", {"a": 1.0, "b": 1.0})
     comparison = compare(before, after)
@@ -67,27 +27,27 @@ def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(tmp_p
     assert comparison["calls"]["questions"] == 2
 
 
-def test_runs_without_a_common_question_cannot_be_compared(tmp_path):
+def test_runs_without_a_common_question_cannot_be_compared(write_run, tmp_path):
     before, after = write_run(tmp_path / "before", {"a": 0.0}), write_run(tmp_path / "after", {"b": 0.0})
     with pytest.raises(UserError, match=r"before and .*after have no question in common"):
         compare(before, after)
 
 
-def test_one_id_must_stand_for_one_question(tmp_path):
+def test_one_id_must_stand_for_one_question(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0})
     after = write_run(tmp_path / "after", {"a": 0.0}, question="Where?")
     with pytest.raises(UserError, match="question 'a' has another text"):
         compare(before, after)
 
 
-def test_families_with_other_rules_cannot_be_compared(tmp_path):
+def test_families_with_other_rules_cannot_be_compared(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0})
     after = write_run(tmp_path / "after", {"a": 0.0}, family="hotpotqa")
     with pytest.raises(UserError, match=r"'musique' and .* by 'hotpotqa'"):
         compare(before, after)
 
 
-def test_the_command_prints_an_aligned_table_that_marks_what_excludes_zero(tmp_path, capsys):
+def test_the_command_prints_an_aligned_table_that_marks_what_excludes_zero(write_run, tmp_path, capsys):
     write_run(tmp_path / "before", {"a": 0.0, "b": 0.0})
     write_run(tmp_path / "after", {"a": 1.0, "b": 1.0})
     main(["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after")])
@@ -107,7 +67,7 @@ def test_a_table_gives_costs_fewer_decimals_than_shares():
     assert "-600.0 [-700.0, -500.0] *" in table
 
 
-def test_a_folder_or_file_that_is_missing_is_named_with_what_to_do(tmp_path):
+def test_a_folder_or_file_that_is_missing_is_named_with_what_to_do(write_run, tmp_path):
     with pytest.raises(UserError, match=r"nowhere: is no folder; give the folder of a run"):
         read_metrics(tmp_path / "nowhere")
     run = write_run(tmp_path / "run", {"a": 0.0})
@@ -126,7 +86,7 @@ def test_a_folder_or_file_that_is_missing_is_named_with_what_to_do(tmp_path):
         ("question_id", "a", "question 'a' is there twice"),
     ],
 )
-def test_a_malformed_prediction_is_named_by_its_line(tmp_path, key, value, message):
+def test_a_malformed_prediction_is_named_by_its_line(write_run, tmp_path, key, value, message):
     run = write_run(tmp_path / "run", {"a": 0.0, "b": 0.0})
     records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
     records[1][key] = value
@@ -135,7 +95,7 @@ def test_a_malformed_prediction_is_named_by_its_line(tmp_path, key, value, messa
         read_predictions(run)
 
 
-def test_metrics_that_are_not_whole_are_refused(tmp_path):
+def test_metrics_that_are_not_whole_are_refused(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0})
     whole = json.loads((run / "metrics.json").read_text())
     for key, value, message in [

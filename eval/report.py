@@ -1,0 +1,342 @@
+"""One HTML page for any number of runs: scores, differences, a plot, and every question's trace."""
+
+import hashlib
+import json
+import logging
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from eval.compare import COSTS, check_present, compare, decimals, read_metrics, read_predictions, read_text
+from notewriter import jsonl
+from notewriter.config import parse
+from notewriter.errors import UserError
+from notewriter.records import TRACE_SCHEMA
+
+logger = logging.getLogger(__name__)
+
+LABELS = {
+    "em": "Exact match",
+    "f1": "Token F1",
+    "acc": "Accuracy",
+    "note_fact_recall": "Supporting facts in the note",
+    "note_has_answer": "Gold answer in the note",
+    "note_words": "Words in the note",
+    "calls": "Model calls",
+    "retrievals": "Retrievals",
+    "prompt_tokens": "Prompt tokens",
+    "completion_tokens": "Completion tokens",
+}
+"""What a metric or cost is called on the page; others go by their own name."""
+
+LENGTHS = {"note_words", *COSTS}
+"""Counts, of which neither more nor less is better in itself."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b")
+"""One a run, in turn; Okabe and Ito's palette, which colour-blind readers can tell apart."""
+
+NOTES_ROLE = "notes"
+"""The role of the model that writes notes: what it replies is a state of the note."""
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Arguments:
+    """What to put into the report, and where."""
+
+    runs: list[str] = field(
+        metadata={
+            "help": "run folders that `evaluate` wrote; the first is the baseline that the others are held against"
+        }
+    )
+    output: str = field(
+        default="report.html", metadata={"help": "the HTML file to write; it needs no other file and no network"}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run folder in memory: predictions and traces by question id, the steps cut to what the page shows."""
+
+    label: str
+    colour: str
+    metrics: Record
+    config: str
+    predictions: dict[str, Record]
+    traces: dict[str, Record]
+
+
+def main(argv: list[str]) -> None:
+    """The `report` command."""
+    (arguments,) = parse(
+        Arguments,
+        argv,
+        prog="notewriter report",
+        description="Write one HTML page about any number of runs: scores, differences from the first, every trace.",
+    )
+    output = Path(arguments.output)
+    write_report([Path(run) for run in arguments.runs], output)
+    logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
+
+
+def write_report(runs: list[Path], output: Path) -> None:
+    """Write one self-contained HTML page about run folders; the first is the baseline.
+
+    Model text is escaped in the tables and embedded as JSON for the trace viewer, whose script puts it
+    on the page as text only. The page's own policy forbids it any network request.
+
+    Raises:
+        UserError: no run, a run named twice, files in a run that are missing or malformed, or an
+            output that cannot be written.
+    """
+    if not runs:
+        raise UserError("--runs names no folder; give at least one that `notewriter evaluate` wrote")
+    loaded = [_read_run(run, label, index) for index, (run, label) in enumerate(zip(runs, _labels(runs), strict=True))]
+    questions = _questions(loaded)
+    index = _embed(_index(loaded, questions))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html.jinja").render(
+        runs=loaded,
+        labels=LABELS,
+        scores=_score_rows(loaded),
+        costs=_cost_rows(loaded),
+        differences=[_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)],
+        plot=_plot(loaded),
+        index=index,
+        traces=[_embed([run.traces.get(identifier) for run in loaded]) for identifier, _ in questions],
+        # The page's one script carries the digest of the data, which no text in the data can foretell.
+        nonce=hashlib.sha256(index.encode()).hexdigest(),
+    )
+    try:
+        jsonl.write_text(output, [page])
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
+
+
+def _labels(runs: list[Path]) -> list[str]:
+    """A name a run: its own, or its folder where two runs have the same name."""
+    names = [read_metrics(run)["name"] for run in runs]
+    labels = [name if names.count(name) == 1 else str(run) for name, run in zip(names, runs, strict=True)]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"{label}: is named twice in --runs; name each run once")
+    return labels
+
+
+def _read_run(run: Path, label: str, index: int) -> Run:
+    return Run(
+        label=label,
+        colour=COLOURS[index % len(COLOURS)],
+        metrics=read_metrics(run),
+        config=read_text(run / "config.yaml"),
+        predictions=read_predictions(run),
+        traces=_read_traces(run / "traces.jsonl"),
+    )
+
+
+def _read_traces(path: Path) -> dict[str, Record]:
+    check_present(path)
+    traces = {}
+    for number, record in jsonl.read(path):
+        place = f"{path}:{number}"
+        if record.get("schema") != TRACE_SCHEMA:
+            raise UserError(
+                f"{place}: has the schema {record.get('schema')!r}, not {TRACE_SCHEMA!r}; "
+                "run the evaluation again with this version"
+            )
+        try:
+            traces[record["question_id"]] = {
+                "error": record["error"],
+                "steps": [STEPS[step["kind"]](step) for step in record["steps"]],
+            }
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{place}: is no whole trace (at {error}); run the evaluation again") from error
+    return traces
+
+
+def _retrieve_step(step: Record) -> Record:
+    return {
+        "kind": "retrieve",
+        "query": step["query"],
+        "seconds": step["seconds"],
+        "titles": [passage["title"] for passage in step["passages"]],
+    }
+
+
+def _generate_step(step: Record) -> Record:
+    completion = step["completion"]
+    return {
+        "kind": "generate",
+        "stage": step["stage"],
+        "role": step["role"],
+        "is_note": step["role"] == NOTES_ROLE,
+        "messages": [{"role": message["role"], "content": message["content"]} for message in step["messages"]],
+        "text": completion["text"],
+        "cut": completion["finish_reason"] == "length",
+        "prompt_tokens": completion["prompt_tokens"],
+        "completion_tokens": completion["completion_tokens"],
+        "seconds": completion["seconds"],
+    }
+
+
+STEPS = {"retrieve": _retrieve_step, "generate": _generate_step}
+
+
+def _questions(runs: list[Run]) -> list[tuple[str, Record]]:
+    """`(id, prediction)` of every question of any run, in the first run's order.
+
+    An id that stands for another question in another run is another question.
+    """
+    found: dict[tuple[str, str], Record] = {}
+    for run in runs:
+        for identifier, record in run.predictions.items():
+            found.setdefault((identifier, record["question"]), record)
+    return [(identifier, record) for (identifier, _), record in found.items()]
+
+
+def _index(runs: list[Run], questions: list[tuple[str, Record]]) -> Record:
+    """What the trace viewer needs of every question before one is opened."""
+    shares = [metric for metric in _metrics(runs) if metric not in LENGTHS and _is_share(runs, metric)]
+    return {
+        "runs": [{"label": run.label, "colour": run.colour} for run in runs],
+        "metrics": [{"name": metric, "label": LABELS.get(metric, metric)} for metric in shares],
+        "questions": [
+            {
+                "id": identifier,
+                "question": record["question"],
+                "answers": record["answers"],
+                "runs": [_outcome(run, identifier, record["question"]) for run in runs],
+            }
+            for identifier, record in questions
+        ],
+    }
+
+
+def _outcome(run: Run, identifier: str, question: str) -> Record | None:
+    record = run.predictions.get(identifier)
+    if record is None or record["question"] != question:
+        return None
+    error = record["error"] or run.traces.get(identifier, {}).get("error", "")
+    return {**{key: record[key] for key in ("prediction", "scores", "note")}, "error": error}
+
+
+def _embed(value: Any) -> Markup:
+    """JSON for a script element: no `<` can end the element or open a comment, and all is ASCII."""
+    return Markup(json.dumps(value).replace("<", "\\u003c"))
+
+
+def _metrics(runs: list[Run]) -> list[str]:
+    return list(dict.fromkeys(metric for run in runs for metric in run.metrics["metrics"]))
+
+
+def _is_share(runs: list[Run], metric: str) -> bool:
+    """Whether a metric's values lie in [0, 1] for every question of every run."""
+    values = [record["scores"].get(metric, 0) for run in runs for record in run.predictions.values()]
+    return all(0 <= value <= 1 for value in values)
+
+
+def _score_rows(runs: list[Run]) -> list[Record]:
+    """A row a metric, a cell a run: the mean as in metrics.json with its interval, None where a run has none."""
+    rows = []
+    for metric in _metrics(runs):
+        intervals = [run.metrics["metrics"].get(metric) for run in runs]
+        places = decimals(*(interval["mean"] for interval in intervals if interval))
+        cells = [
+            interval
+            and {
+                "value": interval["mean"],
+                "text": f"{interval['mean']:,.{places}f}",
+                "interval": f"{interval['low']:,.{places}f} to {interval['high']:,.{places}f}",
+            }
+            for interval in intervals
+        ]
+        rows.append({"metric": metric, "cells": cells})
+    return rows
+
+
+def _cost_rows(runs: list[Run]) -> list[Record]:
+    rows = []
+    for cost in COSTS:
+        means = [run.metrics["per_question"][cost] for run in runs]
+        places = decimals(*means)
+        rows.append({"metric": cost, "cells": [{"value": mean, "text": f"{mean:,.{places}f}"} for mean in means]})
+    return rows
+
+
+def _differences(baseline: Path, path: Path, run: Run) -> Record:
+    """A run's paired differences from the baseline, or why there are none."""
+    try:
+        comparison = compare(baseline, path)
+    except UserError as error:
+        return {"run": run, "reason": str(error), "rows": []}
+    rows = []
+    for metric, values in comparison.items():
+        difference = values["difference"]
+        places = decimals(values["before"], values["after"])
+        rows.append(
+            {
+                "metric": metric,
+                "value": difference.mean,
+                "text": f"{difference.mean:+,.{places}f}",
+                "interval": f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
+                "excludes_zero": difference.excludes_zero,
+                "kind": "count" if metric in LENGTHS else "gain" if difference.mean > 0 else "loss",
+                "questions": values["questions"],
+            }
+        )
+    return {"run": run, "reason": "", "rows": rows}
+
+
+def _plot(runs: list[Run]) -> Record | None:
+    """Where everything in the plot stands, in SVG units: a group a metric, a dot with its interval a run.
+
+    Only metrics that are shares go in, on one axis from zero; None where there are none.
+    """
+    metrics = [metric for metric in _metrics(runs) if metric not in LENGTHS and _is_share(runs, metric)]
+    if not metrics:
+        return None
+    left, right, width, row_height, gap = 200, 60, 680, 18, 18
+    ends = [
+        run.metrics["metrics"][metric]["high"] for run in runs for metric in metrics if metric in run.metrics["metrics"]
+    ]
+    # The axis ends at the next tenth above the highest interval, so that small scores can be told apart.
+    tenths = min(10, max(1, math.ceil(max(ends) * 10)))
+
+    scale = (width - left - right) * 10 / tenths
+
+    groups: list[Record] = []
+    top = 8
+    for metric in metrics:
+        rows: list[Record] = []
+        for run in runs:
+            if interval := run.metrics["metrics"].get(metric):
+                rows.append(
+                    {
+                        "y": top + row_height * len(rows) + row_height / 2,
+                        "run": run,
+                        "text": f"{interval['mean']:.3f}",
+                        **{key: round(left + interval[key] * scale, 2) for key in ("mean", "low", "high")},
+                    }
+                )
+        groups.append({"metric": metric, "rows": rows, "y": top + row_height * len(rows) / 2})
+        top += row_height * len(rows) + gap
+    return {
+        "width": width,
+        "height": top + 20,
+        "left": left,
+        "right": width - right,
+        "bottom": top - gap / 2,
+        "groups": groups,
+        "ticks": [{"x": round(left + tick / 10 * scale, 2), "label": f"{tick / 10:.1f}"} for tick in range(tenths + 1)],
+    }

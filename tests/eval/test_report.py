@@ -1,0 +1,169 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from eval.report import main, write_report
+from notewriter import jsonl
+from notewriter.errors import UserError
+
+HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the JSON that it embeds by element id."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.elements, self.data, self._json = [], {}, None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._json = dict(attributes).get("id") if dict(attributes).get("type") == "application/json" else None
+
+    def handle_data(self, data):
+        if self._json:
+            self.data[self._json] = json.loads(data)
+            self._json = None
+
+    def with_attribute(self, name):
+        return [attributes for _, attributes in self.elements if name in attributes]
+
+
+@pytest.fixture
+def two_runs(write_run, tmp_path):
+    before = write_run(tmp_path / "before", {"a": 0.0, "b": 0.0, "c": 0.5})
+    return [before, write_run(tmp_path / "after", {"a": 1.0, "b": 1.0, "c": 1.0}, prediction=HOSTILE)]
+
+
+def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):
+    write_report(two_runs, tmp_path / "report.html")
+    cells = Page(tmp_path / "report.html").with_attribute("data-value")
+    assert {
+        (cell["data-run"], cell["data-metric"]): float(cell["data-value"]) for cell in cells if "data-run" in cell
+    } == {
+        (run.name, metric): value
+        for run in two_runs
+        for metrics in [json.loads((run / "metrics.json").read_text())]
+        for metric, value in {"f1": metrics["metrics"]["f1"]["mean"], **metrics["per_question"]}.items()
+    }
+    (difference,) = (cell for cell in cells if "data-difference" in cell and cell["data-metric"] == "f1")
+    assert difference["data-difference"] == "after"
+    assert float(difference["data-value"]) == pytest.approx(2.5 / 3)
+    assert difference["class"] == "sure gain"
+
+
+def test_the_page_embeds_every_question_with_each_runs_outcome_and_steps(two_runs, tmp_path):
+    write_report(two_runs, tmp_path / "report.html")
+    data = Page(tmp_path / "report.html").data
+    assert [question["id"] for question in data["index"]["questions"]] == ["a", "b", "c"]
+    assert data["index"]["questions"][1]["runs"][1] == {
+        "prediction": HOSTILE,
+        "scores": {"f1": 1.0},
+        "note": "",
+        "error": "",
+    }
+    before, after = data["trace-1"]
+    assert [step["kind"] for step in before["steps"]] == ["retrieve", "generate"]
+    assert before["steps"][0]["titles"] == ["Fulda"]
+    assert after["steps"][1]["text"] == HOSTILE
+    assert after["steps"][1]["prompt_tokens"] == 400
+
+
+def test_model_text_is_never_markup_and_nothing_is_fetched(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0}, name=HOSTILE, question=HOSTILE, prediction=HOSTILE, error=HOSTILE)
+    write_report([run], tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    scripts = [attributes for tag, attributes in page.elements if tag == "script"]
+    assert [script.get("id") for script in scripts] == ["index", "trace-0", None]
+    assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object")]
+    assert not page.with_attribute("src")
+    assert [attributes["href"] for attributes in page.with_attribute("href")] == ["data:,"]
+    (policy,) = (attributes["content"] for attributes in page.with_attribute("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+    assert f"'nonce-{scripts[-1]['nonce']}'" in policy
+
+
+def test_the_same_runs_give_the_same_page(two_runs, tmp_path):
+    write_report(two_runs, tmp_path / "one.html")
+    write_report(two_runs, tmp_path / "two.html")
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+
+
+def test_a_run_on_other_questions_is_shown_and_the_missing_comparison_explained(write_run, tmp_path):
+    runs = [write_run(tmp_path / "one", {"a": 0.0}), write_run(tmp_path / "other", {"a": 1.0}, question="Where?")]
+    write_report(runs, tmp_path / "report.html")
+    assert "No comparison: " in (tmp_path / "report.html").read_text()
+    questions = Page(tmp_path / "report.html").data["index"]["questions"]
+    # One id, two questions: each run has an outcome for its own.
+    assert [[outcome is not None for outcome in question["runs"]] for question in questions] == [
+        [True, False],
+        [False, True],
+    ]
+
+
+def test_an_error_that_only_the_trace_tells_is_shown(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0})
+    (trace,) = (record for _, record in jsonl.read(run / "traces.jsonl"))
+    jsonl.write(run / "traces.jsonl", [trace | {"error": "the prompt is too long"}])
+    write_report([run], tmp_path / "report.html")
+    outcome = Page(tmp_path / "report.html").data["index"]["questions"][0]["runs"][0]
+    assert outcome["error"] == "the prompt is too long"
+
+
+def test_runs_of_one_name_go_by_their_folders(write_run, tmp_path):
+    runs = [write_run(tmp_path / folder, {"a": 0.0}, name="run") for folder in ("one", "two")]
+    write_report(runs, tmp_path / "report.html")
+    labels = [run["label"] for run in Page(tmp_path / "report.html").data["index"]["runs"]]
+    assert labels == [str(run) for run in runs]
+    with pytest.raises(UserError, match="one: is named twice"):
+        write_report([runs[0], runs[0]], tmp_path / "report.html")
+
+
+def test_runs_that_measured_different_things_leave_cells_empty(write_run, tmp_path):
+    runs = [write_run(tmp_path / folder, {"a": 0.0}) for folder in ("one", "two")]
+    metrics = json.loads((runs[1] / "metrics.json").read_text())
+    metrics["metrics"]["acc"] = {"mean": 0.25, "low": 0.0, "high": 0.5}
+    (runs[1] / "metrics.json").write_text(json.dumps(metrics))
+    write_report(runs, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().count("not measured") == 1
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "predictions.jsonl", "traces.jsonl", "config.yaml"])
+def test_a_missing_file_is_named_with_what_to_do(write_run, tmp_path, name):
+    run = write_run(tmp_path / "run", {"a": 0.0})
+    (run / name).unlink()
+    with pytest.raises(UserError, match=re.escape(name) + ": is not there; finish the run"):
+        write_report([run], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": "notewriter/trace/0"}, "has the schema 'notewriter/trace/0'"),
+        ({"steps": [{"kind": "dream"}]}, "is no whole trace (at 'dream')"),
+        ({"steps": [{"kind": "retrieve", "query": "q"}]}, "is no whole trace (at 'seconds')"),
+        ({"steps": 7}, "is no whole trace"),
+    ],
+)
+def test_a_malformed_trace_is_named_by_its_line(write_run, tmp_path, change, message):
+    run = write_run(tmp_path / "run", {"a": 0.0, "b": 0.0})
+    records = [record for _, record in jsonl.read(run / "traces.jsonl")]
+    jsonl.write(run / "traces.jsonl", [records[0], records[1] | change])
+    with pytest.raises(UserError, match=re.escape("traces.jsonl:2: " + message)):
+        write_report([run], tmp_path / "report.html")
+
+
+def test_the_command_takes_any_number_of_runs(two_runs, tmp_path):
+    main(["--runs", *map(str, two_runs), "--output", str(tmp_path / "pages/report.html")])
+    assert Page(tmp_path / "pages/report.html").data["index"]["runs"][1]["label"] == "after"
+
+
+def test_an_output_that_cannot_be_written_is_refused(two_runs, tmp_path):
+    with pytest.raises(UserError, match="cannot be written"):
+        write_report(two_runs, tmp_path)
+    with pytest.raises(UserError, match="names no folder"):
+        write_report([], tmp_path / "report.html")
