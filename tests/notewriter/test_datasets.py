@@ -1,0 +1,232 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from notewriter import datasets
+from notewriter.datasets import DATASETS, load_corpus, load_questions, select
+from notewriter.errors import UserError
+from notewriter.records import Passage, Question
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+REAL = {
+    "hotpotqa": (SHARED / "hotpotqa/train.json", 100),
+    "2wikimultihopqa": (SHARED / "2wikimultihopqa/train.json", 500),
+    "musique": (SHARED / "musique/train.jsonl", 100),
+}
+
+HOTPOT = {
+    "_id": "h1",
+    "type": "bridge",
+    "level": "easy",
+    "question": "Where was the director of Low Tide born?",
+    "answer": "Brel",
+    "supporting_facts": [["Low Tide", 1], ["Ana Kesk", 0], ["Ana Kesk", 7], ["Nowhere", 0]],
+    "context": [
+        ["Low Tide", ["Low Tide is a film.", " It was directed by Ana Kesk."]],
+        ["Ana Kesk", ["Ana Kesk was born in Brel.", " She died young."]],
+        ["Ana Kesk", ["Another page of the same name."]],
+    ],
+}
+MUSIQUE = {
+    "id": "2hop__1_2",
+    "question": "Where was the director of Low Tide born?",
+    "answer": "Brel",
+    "answer_aliases": ["Brel Town", "Brel"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Other", "paragraph_text": "A. Kesk is no one.", "is_supporting": False},
+        {"idx": 1, "title": "Ana", "paragraph_text": "She is old. She was born in BREL.", "is_supporting": True},
+        {"idx": 2, "title": "Low Tide", "paragraph_text": "It is by Ana K. Kesk. It is long.", "is_supporting": True},
+    ],
+    "question_decomposition": [
+        {"id": 1, "question": "Low Tide >> director", "answer": "Ana K. Kesk", "paragraph_support_idx": 2},
+        {"id": 2, "question": "#1 >> born", "answer": "Brel", "paragraph_support_idx": 1},
+    ],
+}
+
+
+def write_lines(path: Path, *records) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_list(path: Path, *records) -> Path:
+    path.write_text(json.dumps(records), encoding="utf-8")
+    return path
+
+
+def question(**changes) -> dict:
+    return {"id": "q1", "question": "Who?", "answers": ["Ana"], **changes}
+
+
+def test_own_questions_carry_what_the_file_says_and_nothing_where_it_is_silent(tmp_path):
+    full = question(id="q2", supporting_ids=["p1"], supporting_facts=["Ana is."], metadata={"hops": 2})
+    path = write_lines(tmp_path / "questions.jsonl", question(), full)
+    assert load_questions("jsonl", path) == [
+        Question("q1", "Who?", ("Ana",)),
+        Question("q2", "Who?", ("Ana",), ("p1",), ("Ana is.",), {"hops": 2}),
+    ]
+
+
+def test_own_corpus_is_read_line_by_line(tmp_path):
+    path = write_lines(tmp_path / "c.jsonl", {"id": "p1", "title": "Ana", "text": "Ana is."}, {"id": "p2"})
+    passages = load_corpus("jsonl", path)
+    assert next(passages) == Passage("p1", "Ana", "Ana is.")
+    with pytest.raises(UserError, match=r"c\.jsonl:2: has no 'title'"):
+        next(passages)
+
+
+def test_hotpotqa_titles_that_occur_twice_in_a_question_keep_their_passages_apart(tmp_path):
+    corpus = list(load_corpus("hotpotqa", write_list(tmp_path / "h.json", HOTPOT)))
+    assert [passage.title for passage in corpus] == ["Low Tide", "Ana Kesk", "Ana Kesk"]
+    assert len({passage.id for passage in corpus}) == 3
+
+
+def test_hotpotqa_supporting_facts_follow_the_annotation_and_dangling_ones_are_left_out(tmp_path):
+    path = write_list(tmp_path / "h.json", HOTPOT)
+    (read,) = load_questions("hotpotqa", path)
+    corpus = list(load_corpus("hotpotqa", path))
+    assert read.supporting_ids == (corpus[0].id, corpus[1].id)
+    assert read.supporting_facts == ("It was directed by Ana Kesk.", "Ana Kesk was born in Brel.")
+    assert corpus[0].text == "Low Tide is a film. It was directed by Ana Kesk."
+    assert read.answers == ("Brel",)
+    assert read.metadata == {"type": "bridge", "level": "easy"}
+
+
+def test_2wikimultihopqa_keeps_the_key_of_its_aliases(tmp_path):
+    path = write_list(tmp_path / "w.json", {**HOTPOT, "answer_id": "Q7", "evidences": []})
+    assert load_questions("2wikimultihopqa", path)[0].metadata["answer_id"] == "Q7"
+
+
+def test_musique_supporting_passages_and_facts_come_in_the_order_of_the_hops(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", MUSIQUE)
+    (read,) = load_questions("musique", path)
+    by_title = {passage.title: passage.id for passage in load_corpus("musique", path)}
+    assert read.supporting_ids == (by_title["Low Tide"], by_title["Ana"])
+    assert read.supporting_facts == ("It is by Ana K. Kesk.", "She was born in BREL.")
+    assert read.answers == ("Brel", "Brel Town")
+    assert read.metadata["hops"] == 2
+    assert read.metadata["decomposition"][0] == {"question": "Low Tide >> director", "answer": "Ana K. Kesk"}
+
+
+def test_musique_gives_the_whole_paragraph_where_no_sentence_holds_the_answer(tmp_path):
+    changed = json.loads(json.dumps(MUSIQUE))
+    changed["question_decomposition"][1]["answer"] = "nowhere to be found"
+    (read,) = load_questions("musique", write_lines(tmp_path / "m.jsonl", changed))
+    assert read.supporting_facts[1] == "She is old. She was born in BREL."
+
+
+def test_musique_unanswerable_questions_are_read_too(tmp_path):
+    changed = json.loads(json.dumps({**MUSIQUE, "answerable": False}))
+    changed["question_decomposition"][1]["paragraph_support_idx"] = None
+    (read,) = load_questions("musique", write_lines(tmp_path / "m.jsonl", changed))
+    assert read.metadata["answerable"] is False
+    assert len(read.supporting_facts) == 1
+
+
+def test_a_corpus_holds_each_paragraph_once_and_its_ids_do_not_hang_on_the_file(tmp_path):
+    other = {**HOTPOT, "_id": "h2"}
+    twice = list(load_corpus("hotpotqa", write_list(tmp_path / "twice.json", HOTPOT, other)))
+    once = list(load_corpus("hotpotqa", write_list(tmp_path / "once.json", other)))
+    assert twice == once
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_is_read_record_by_record_however_it_is_cut(tmp_path, monkeypatch, size, indent):
+    monkeypatch.setattr(datasets, "CHUNK", size)
+    records = [{**HOTPOT, "_id": f"h{i}", "question": "Où ] , [ est-ce?"} for i in range(5)]
+    path = tmp_path / "h.json"
+    path.write_text(json.dumps(records, indent=indent, ensure_ascii=False), encoding="utf-8")
+    assert [q.id for q in load_questions("hotpotqa", path)] == ["h0", "h1", "h2", "h3", "h4"]
+
+
+@pytest.mark.parametrize("dataset", REAL)
+def test_real_slices_of_the_benchmarks(dataset):
+    path, count = REAL[dataset]
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    questions = load_questions(dataset, path)
+    corpus = {passage.id: passage.text for passage in load_corpus(dataset, path)}
+    assert len(questions) == count
+    assert len(corpus) > 5 * count
+    for q in questions:
+        assert len(q.supporting_ids) >= 1 <= len(q.supporting_facts)
+        supporting = [corpus[passage_id] for passage_id in q.supporting_ids]
+        assert all(any(fact in text for text in supporting) for fact in q.supporting_facts)
+
+
+ERRORS = {
+    "not JSON": ("jsonl", '{"id": "q1"\n', r"f:1: is not JSON"),
+    "missing": ("jsonl", json.dumps({"id": "q1", "question": "Who?"}), r"f:1: has no 'answers'"),
+    "wrong type": ("jsonl", json.dumps(question(answers="Ana")), r"f:1: 'answers' is a str, not a list"),
+    "wrong item": (
+        "jsonl",
+        json.dumps(question(answers=[3])),
+        r"f:1: 'answers' must be a list of strings, but holds a value of type int",
+    ),
+    "no answer": ("jsonl", json.dumps(question(answers=[])), r"f:1: 'answers' is empty"),
+    "same id": ("jsonl", f"{json.dumps(question())}\n\n{json.dumps(question())}", r"f:3: has the id 'q1' of .*f:1"),
+    "no question": ("jsonl", "\n", r"f: holds no question"),
+    "no list": ("hotpotqa", "{}", r"record 1: is not JSON \(no list\)"),
+    "empty file": ("hotpotqa", "", r"record 1: is not JSON"),
+    "empty list": ("hotpotqa", "[ ]", r"f: holds no question"),
+    "cut short": ("hotpotqa", json.dumps([HOTPOT, HOTPOT])[:-40], r"record 2: is not JSON"),
+    "not closed": ("hotpotqa", json.dumps([HOTPOT])[:-1], r"record 2: is not JSON"),
+    "no object": ("hotpotqa", "[[]]", r"record 1: is a list, not an object"),
+    "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' is a dict"),
+    "same record": ("hotpotqa", json.dumps([HOTPOT, HOTPOT]), r"record 2: has the id 'h1' of .*record 1"),
+    "no paragraph": (
+        "musique",
+        json.dumps({**MUSIQUE, "paragraphs": ["x"]}),
+        r"f:1: 'paragraphs' must be a list of objects",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_broken_question_files_are_named_with_the_place_in_one_line(tmp_path, case):
+    dataset, text, message = ERRORS[case]
+    path = tmp_path / "f"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        load_questions(dataset, path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_files_that_cannot_be_read_are_named(tmp_path, dataset):
+    with pytest.raises(UserError, match="absent: cannot be read"):
+        load_questions(dataset, tmp_path / "absent")
+    latin = tmp_path / "latin"
+    latin.write_bytes("[é".encode("latin-1"))
+    with pytest.raises(UserError, match="latin: is not UTF-8"):
+        list(load_corpus(dataset, latin))
+
+
+def test_two_passages_of_one_id_and_an_empty_corpus_are_refused(tmp_path):
+    passage = {"id": "p1", "title": "Ana", "text": "Ana is."}
+    with pytest.raises(UserError, match=r"c:2: has the id 'p1' of .*c:1"):
+        list(load_corpus("jsonl", write_lines(tmp_path / "c", passage, passage)))
+    for dataset, text in (("jsonl", ""), ("hotpotqa", "[]"), ("musique", "")):
+        (tmp_path / "empty").write_text(text)
+        with pytest.raises(UserError, match="empty: holds no passage"):
+            list(load_corpus(dataset, tmp_path / "empty"))
+
+
+def test_an_unknown_dataset_is_answered_with_those_there_are(tmp_path):
+    for load in (load_questions, load_corpus):
+        with pytest.raises(UserError, match="unknown dataset 'squad'; choose one of: 2wiki"):
+            load("squad", tmp_path)
+
+
+def test_select_takes_the_first_or_a_seeded_sample_in_the_order_of_the_file():
+    questions = [Question(f"q{i}", "Who?", ("Ana",)) for i in range(50)]
+    assert select(questions) == select(questions, limit=99) == questions
+    assert select(questions, limit=3) == questions[:3]
+    sample = select(questions, limit=10, seed=1)
+    assert sample == select(questions, limit=10, seed=1) != select(questions, limit=10, seed=2)
+    assert sample == sorted(sample, key=questions.index) != questions[:10]
+    with pytest.raises(UserError, match="ask for at least 1"):
+        select(questions, limit=0)
