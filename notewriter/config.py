@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +26,11 @@ def parse(
             value of the wrong type; names the file, the line and the nearest key that exists.
     """
     types = [arguments] if isinstance(arguments, type) else list(arguments)
-    parser = TrlParser(types, prog=prog, description=description)
+    parser: Any = TrlParser(types, prog=prog, description=description)  # type: ignore[arg-type]
+    _read_mappings_as_json(parser, types)
     parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options; the command line wins")
     # argparse would print its whole usage; the reader needs the one line that says what is wrong.
-    parser.error = _raise  # type: ignore[method-assign]
+    parser.error = _raise
     argv = _split_equals(argv)
     if "--config" in argv:
         position = list(argv).index("--config") + 1
@@ -45,6 +47,22 @@ def parse(
 
 def _raise(message: str) -> NoReturn:
     raise UserError(f"{message}; see --help")
+
+
+def _read_mappings_as_json(parser: Any, types: Sequence[type]) -> None:
+    """Let a field that is a dictionary in YAML be given on the command line as a JSON object."""
+    fields = {field.name: field for each in types for field in dataclasses.fields(each)}
+    for action in parser._actions:
+        field = fields.get(action.dest)
+        if field is not None and str(field.type).startswith("dict["):
+            action.type = _json_object
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text!r} is not a JSON object")
+    return value
 
 
 def _split_equals(argv: Sequence[str]) -> list[str]:

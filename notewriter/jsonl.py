@@ -16,7 +16,7 @@ def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
     try:
-        file = open(path, encoding="utf-8")
+        file = open(path, encoding="utf-8")  # noqa: SIM115 - closed below; here only opening may fail
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     with file:
@@ -69,7 +69,7 @@ class Journal:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self.path, "ab")
+        self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the journal is
         _drop_torn_line(self.path)
 
     def append(self, record: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ class Resources:
     clients: Mapping[str, Client]
     prompts: Prompts
     retriever: Retriever | None = None
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
 
 

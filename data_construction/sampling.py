@@ -1,0 +1,157 @@
+"""The sampling rollout: a method runs as always, and at the stages being trained its choices become pairs."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from data_construction.judges import Case, Judge, Verdict
+from data_construction.pairs_format import SCHEMA
+from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.rollout import Resources, Rollout
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How candidates are drawn and judged.
+
+    `judges` maps the stages being trained to their judge. `samplers` are (temperature, top_p), one
+    candidate each (DeepNote, section 3.4: 0.1, 0.5, 0.9 squared). `gold_stages` are answer stages
+    where the gold answer joins the candidates, for teachers that hardly ever answer rightly.
+    """
+
+    judges: Mapping[str, tuple[str, Judge]]
+    samplers: Sequence[tuple[float, float]] = tuple(itertools.product((0.1, 0.5, 0.9), repeat=2))
+    gold_stages: frozenset[str] = frozenset()
+    min_gap: float = 0.0
+    family: str = "hotpotqa"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A text that could be the completion, and where it comes from: a sampling, or the gold answer."""
+
+    text: str
+    source: dict[str, Any]
+    cut: bool
+    completion: Completion | None
+
+
+@dataclass
+class Harvest:
+    """What one question's sampling rollout yields: rows of pairs, and stages without a pair with the reason."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    drops: list[dict[str, str]] = field(default_factory=list)
+
+
+class SamplingRollout(Rollout):
+    """A rollout that draws several candidates at the stages being trained and goes on with the better one."""
+
+    def __init__(
+        self, question: Question, method: str, resources: Resources, recipe: Recipe, harvest: Harvest, top_k: int | None
+    ) -> None:
+        super().__init__(question, method, resources)
+        self._recipe = recipe
+        self._harvest = harvest
+        self._top_k = top_k
+
+    async def generate(self, stage: str, *, role: str = "policy", **variables: Any) -> str:
+        """One completion; at a stage being trained, the one of several that the judge prefers.
+
+        Where there is no pair the method goes on with the judge's favourite if it has one, else with
+        the first candidate, which is the one drawn most conservatively.
+        """
+        if stage not in self._recipe.judges:
+            return await super().generate(stage, role=role, **variables)
+        messages = self.resources.prompts.render(stage, **variables)
+        candidates = await self._candidates(stage, role, messages)
+        verdict, judge = await self._judge(stage, variables, candidates)
+        if verdict.chosen is not None and verdict.rejected is not None:
+            chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
+            self._harvest.rows.append(self._row(stage, messages, chosen, rejected, verdict, judge, candidates))
+        else:
+            self._harvest.drops.append({"stage": stage, "reason": verdict.reason})
+        taken = candidates[verdict.chosen or 0] if candidates else None
+        if taken and taken.completion:
+            sampling = Sampling(**{key: taken.source[key] for key in ("temperature", "top_p", "max_tokens")})
+            self.record(stage, role, messages, sampling, taken.completion)
+        return taken.text if taken else ""
+
+    async def _candidates(self, stage: str, role: str, messages: list[Message]) -> list[Candidate]:
+        """The distinct, non-empty completions, in the samplers' order; the gold answer last."""
+        limit = self.resources.stage_sampling.get(stage, self.resources.sampling).max_tokens
+        samplings = [Sampling(temperature, top_p, limit) for temperature, top_p in self._recipe.samplers]
+        drawn = await asyncio.gather(*(self.draw(role, messages, sampling) for sampling in samplings))
+        candidates = {}
+        for sampling, completion in zip(samplings, drawn, strict=True):
+            text = completion.text.strip()
+            cut = completion.finish_reason == "length"
+            if text and (text not in candidates or (candidates[text].cut and not cut)):
+                candidates[text] = Candidate(text, {"kind": "model", **asdict(sampling)}, cut, completion)
+        if stage in self._recipe.gold_stages:
+            gold = self.question.answers[0]
+            candidates.setdefault(gold, Candidate(gold, {"kind": "gold"}, False, None))
+        return list(candidates.values())
+
+    async def _judge(self, stage: str, variables: dict[str, Any], candidates: list[Candidate]) -> tuple[Verdict, str]:
+        name, judge = self._recipe.judges[stage]
+        if len(candidates) < 2:
+            return Verdict(reason="fewer than two distinct candidates"), name
+        case = Case(
+            question=self.question,
+            stage=stage,
+            variables=variables,
+            candidates=[candidate.text for candidate in candidates],
+            choosable=[not candidate.cut for candidate in candidates],
+            ask=self._ask_judge,
+            search=self._search,
+            family=self._recipe.family,
+            # Chance that does not depend on the order in which questions happen to run.
+            random=random.Random(f"{self._recipe.seed} {self.question.id} {stage} {len(self._harvest.rows)}"),
+            min_gap=self._recipe.min_gap,
+        )
+        return await judge(case), name
+
+    async def _ask_judge(self, prompt: str, **variables: Any) -> str:
+        return await super().generate(prompt, role="judge", **variables)
+
+    async def _search(self, query: str, top_k: int) -> list[Passage]:
+        """A search on behalf of a judge: the method did not make it, so it is not in the trace."""
+        assert self.resources.retriever is not None
+        return await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+
+    def _row(
+        self,
+        stage: str,
+        messages: list[Message],
+        chosen: Candidate,
+        rejected: Candidate,
+        verdict: Verdict,
+        judge: str,
+        candidates: list[Candidate],
+    ) -> dict[str, Any]:
+        scores = dict(zip((candidate.text for candidate in candidates), verdict.scores, strict=False))
+        drawn = [candidate.completion for candidate in candidates if candidate.completion]
+        return {
+            "schema": SCHEMA,
+            "prompt": messages,
+            "chosen": [{"role": "assistant", "content": chosen.text}],
+            "rejected": [{"role": "assistant", "content": rejected.text}],
+            "stage": stage,
+            "method": self.trace.method,
+            "question_id": self.question.id,
+            "top_k": self._top_k,
+            "chosen_source": chosen.source,
+            "rejected_source": rejected.source,
+            "chosen_score": scores.get(chosen.text),
+            "rejected_score": scores.get(rejected.text),
+            "judge": judge,
+            "judge_replies": verdict.replies,
+            "prompt_tokens": drawn[0].prompt_tokens if drawn else None,
+            "chosen_tokens": chosen.completion.completion_tokens if chosen.completion else None,
+            "rejected_tokens": rejected.completion.completion_tokens if rejected.completion else None,
+        }

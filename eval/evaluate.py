@@ -1,0 +1,174 @@
+"""`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eval.metrics import FAMILIES, score
+from eval.notes import note_quality
+from eval.statistics import bootstrap_interval
+from notewriter import __version__, jsonl
+from notewriter.config import choose, parse
+from notewriter.datasets import load_questions, select
+from notewriter.llm import RequestRefused
+from notewriter.methods import METHODS, Method, prepare
+from notewriter.records import Question
+from notewriter.rollout import Resources, Rollout
+from notewriter.runs import (
+    ModelArguments,
+    config_hash,
+    finished,
+    for_each_question,
+    open_resources,
+    open_run,
+    remaining,
+    served_models,
+)
+
+logger = logging.getLogger(__name__)
+
+COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
+
+
+@dataclass
+class Arguments:
+    """What is evaluated, on what, and how it is scored."""
+
+    dataset: str = field(metadata={"help": "jsonl, hotpotqa, 2wikimultihopqa or musique: the format of --path"})
+    path: str = field(metadata={"help": "the question file"})
+    output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
+    index: str | None = field(default=None, metadata={"help": "the index to retrieve from (notewriter index)"})
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
+    method_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
+    )
+    family: str = field(default="hotpotqa", metadata={"help": f"whose rules score an answer: {', '.join(FAMILIES)}"})
+    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
+    seed: int = field(default=0, metadata={"help": "for the draw of questions"})
+    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's"})
+
+
+def main(argv: list[str]) -> None:
+    """Evaluate; questions that are finished already are not asked again."""
+    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter evaluate", description=__doc__)
+    choose("metric family", arguments.family, FAMILIES)
+    method = prepare(arguments.method, arguments.method_options)
+    questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    config = asdict(arguments) | asdict(models)
+    folder = open_run(arguments.output_dir, config)
+    journal = folder / "traces.jsonl"
+    if remaining(journal, questions):
+        with served_models(models, folder) as roles:
+            asyncio.run(_run(arguments, models, roles, method, questions, journal))
+    metrics = _finish(arguments, models, folder, questions, config)
+    sys.stdout.write(_summary(metrics, folder))
+
+
+async def _run(
+    arguments: Arguments,
+    models: ModelArguments,
+    roles: Any,
+    method: Method,
+    questions: list[Question],
+    journal: Path,
+) -> None:
+    async with open_resources(models, roles, arguments.index) as resources:
+
+        async def work(question: Question) -> dict[str, Any]:
+            return await trace_of(question, arguments.method, method, arguments.method_options, resources)
+
+        await for_each_question(questions, work, journal, concurrency=models.concurrency, description="evaluating")
+
+
+async def trace_of(
+    question: Question, name: str, method: Method, options: dict[str, Any], resources: Resources
+) -> dict[str, Any]:
+    """Run a method on one question; returns the trace as a dictionary.
+
+    A request that the endpoint refuses (a prompt beyond the model's context) leaves the question
+    without an answer and the reason in the trace; it counts as wrong and among the errors.
+    """
+    rollout = Rollout(question, name, resources)
+    try:
+        rollout.trace.answer = await method(question.question, rollout, **options)
+    except RequestRefused as refusal:
+        rollout.trace.error = str(refusal)
+    return rollout.trace.to_dict()
+
+
+def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dict[str, Any]:
+    """A trace's line in predictions.jsonl: the answer, its scores, the note's scores and the cost."""
+    scores = score(family, trace["answer"], list(question.answers))
+    if trace["method"] == "deepnote":
+        scores |= note_quality(trace["note"], question)
+    generations = [step for step in trace["steps"] if step["kind"] == "generate"]
+    return {
+        "schema": "notewriter/prediction/1",
+        "question_id": question.id,
+        "question": question.question,
+        "answers": list(question.answers),
+        "prediction": trace["answer"],
+        "note": trace["note"],
+        "error": trace["error"],
+        "scores": scores,
+        "calls": len(generations),
+        "retrievals": len(trace["steps"]) - len(generations),
+        "prompt_tokens": sum(step["completion"]["prompt_tokens"] for step in generations),
+        "completion_tokens": sum(step["completion"]["completion_tokens"] for step in generations),
+        "metadata": question.metadata,
+    }
+
+
+def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Counts, means with 95% bootstrap intervals for each metric, and mean costs, over the predictions."""
+    columns: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {cost: [] for cost in COSTS}
+    errors = 0
+    for prediction in predictions:
+        errors += bool(prediction["error"])
+        for metric, value in prediction["scores"].items():
+            columns.setdefault(metric, []).append(value)
+        for cost, values in costs.items():
+            values.append(prediction[cost])
+    count = len(costs["calls"])
+    return {
+        "questions": count,
+        "errors": errors,
+        "metrics": {metric: asdict(bootstrap_interval(values)) for metric, values in columns.items()},
+        "per_question": {cost: sum(values) / count for cost, values in costs.items()},
+    }
+
+
+def _finish(
+    arguments: Arguments, models: ModelArguments, folder: Path, questions: list[Question], config: dict[str, Any]
+) -> dict[str, Any]:
+    """Write predictions.jsonl and metrics.json from the traces, in the order of the questions."""
+    by_id = {question.id: question for question in questions}
+    path = folder / "predictions.jsonl"
+    traces = finished(folder / "traces.jsonl", questions)
+    jsonl.write(path, (prediction_of(by_id[trace["question_id"]], trace, arguments.family) for trace in traces))
+    metrics = {
+        "schema": "notewriter/metrics/1",
+        "name": arguments.name or folder.name,
+        "dataset": arguments.dataset,
+        "method": arguments.method,
+        "model": Path(models.serve).name if models.serve else models.model,
+        "family": arguments.family,
+        **summarise(prediction for _, prediction in jsonl.read(path)),
+        "config_hash": config_hash(config),
+        "version": __version__,
+    }
+    jsonl.write_text(folder / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
+    return metrics
+
+
+def _summary(metrics: dict[str, Any], folder: Path) -> str:
+    lines = [f"{metrics['name']}: {metrics['questions']} questions, {metrics['errors']} errors, in {folder}"]
+    for metric, interval in metrics["metrics"].items():
+        lines.append(f"  {metric:20} {interval['mean']:8.3f}  [{interval['low']:.3f}, {interval['high']:.3f}]")
+    return "\n".join(lines) + "\n"

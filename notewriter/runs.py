@@ -1,0 +1,243 @@
+"""What rollouts and evaluation share: models from a configuration, run folders, and going on after a kill."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.llm import Client, Endpoint, ResponseCache
+from notewriter.models import fingerprint
+from notewriter.prompts import Prompts
+from notewriter.records import Question, Sampling
+from notewriter.retrieval import open_index
+from notewriter.rollout import Resources
+from notewriter.serving import Server, serve
+
+
+@dataclass
+class ModelArguments:
+    """Which models play, how they are reached, and how they sample."""
+
+    serve: str | None = field(
+        default=None,
+        metadata={"help": "a model folder or hub id; a vLLM server is started for it and plays every role"},
+    )
+    serve_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "vLLM's own options, e.g. {dtype: bfloat16, tensor_parallel_size: 2}"}
+    )
+    port: int | None = field(default=None, metadata={"help": "port of the server that is started; default: a free one"})
+    base_url: str | None = field(
+        default=None, metadata={"help": "an OpenAI-compatible endpoint that runs already, e.g. http://node7:8000/v1"}
+    )
+    model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
+    models: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "role -> endpoint (base_url, model, api_key_env, ...) or {serve: PATH}; roles are notes, query, "
+            "answer, judge; `policy` plays the roles that are not named"
+        },
+    )
+    concurrency: int = field(default=64, metadata={"help": "questions in flight at once"})
+    cache: str = field(
+        default="runs/cache.sqlite",
+        metadata={"help": "every reply is kept here, so that no finished call is made twice"},
+    )
+    prompts_dir: str | None = field(
+        default=None, metadata={"help": "a folder of prompts that go before ours, file by file: <method>/<stage>.jinja"}
+    )
+    temperature: float = field(default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"})
+    top_p: float = field(default=0.9, metadata={"help": "nucleus sampling (the authors' code: 0.9)"})
+    max_tokens: int = field(default=1280, metadata={"help": "tokens a completion at the most"})
+    stage_sampling: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "stage -> what differs there, e.g. {deepnote/answer: {max_tokens: 32}}"},
+    )
+
+
+WITHOUT_EFFECT = {"concurrency", "port", "cache", "output_dir"}
+"""Settings that cannot change a result: they may differ when a run goes on."""
+
+
+def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sampling]]:
+    """The sampling for every stage, and the stages that have their own.
+
+    Raises:
+        UserError: a stage's sampling has a key that is none.
+    """
+    general = Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens)
+    by_stage = {}
+    for stage, changes in arguments.stage_sampling.items():
+        try:
+            by_stage[stage] = Sampling(**(asdict(general) | changes))
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(Sampling))
+            raise UserError(f"stage_sampling: {stage}: {changes!r} has other keys than {known}") from error
+    return general, by_stage
+
+
+@contextlib.contextmanager
+def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str, tuple[Endpoint, Server | None]]]:
+    """Start the servers that are asked for; yields each role's endpoint, and its server where we started it.
+
+    Raises:
+        UserError: no model is named, one is named twice over, or an endpoint's keys are wrong.
+    """
+    specifications = {role: dict(value) for role, value in arguments.models.items()}
+    if arguments.serve and arguments.base_url:
+        raise UserError("both serve and base_url are set; give one of them")
+    if arguments.serve:
+        specifications["policy"] = {"serve": arguments.serve}
+    elif arguments.base_url:
+        if not arguments.model:
+            raise UserError("base_url is set and model is not; add --model NAME, as the endpoint calls it")
+        specifications["policy"] = {"base_url": arguments.base_url, "model": arguments.model}
+    if "policy" not in specifications:
+        raise UserError("no model: give --serve PATH, or --base_url URL --model NAME")
+
+    with contextlib.ExitStack() as servers:
+        roles: dict[str, tuple[Endpoint, Server | None]] = {}
+        for role, specification in specifications.items():
+            path = specification.pop("serve", None)
+            if path is None:
+                roles[role] = (_endpoint(role, specification), None)
+                continue
+            name = Path(path).name
+            options = arguments.serve_options | {"served_model_name": name}
+            log = log_dir / f"vllm-{role}.log"
+            server = servers.enter_context(serve(path, options, log=log, port=arguments.port))
+            identity = f"{fingerprint(path)} {json.dumps(arguments.serve_options, sort_keys=True)}"
+            specification |= {"base_url": server.base_url, "model": name, "identity": identity}
+            roles[role] = (_endpoint(role, specification), server)
+        yield roles
+
+
+def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
+    known = [field.name for field in fields(Endpoint)]
+    if unknown := [key for key in specification if key not in known]:
+        raise UserError(f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, or serve")
+    try:
+        return Endpoint(**specification)
+    except TypeError as error:
+        raise UserError(f"models: {role}: needs base_url and model, or serve") from error
+
+
+@contextlib.asynccontextmanager
+async def open_resources(
+    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, Server | None]], index: str | None
+) -> AsyncIterator[Resources]:
+    """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
+    sampling, stage_sampling = sampling_by_stage(arguments)
+    prompts = Prompts(arguments.prompts_dir)
+    retriever = open_index(index) if index else None
+    cache = ResponseCache(arguments.cache)
+    clients = {
+        role: Client(endpoint, cache, server.ensure_alive if server else None)
+        for role, (endpoint, server) in roles.items()
+    }
+    try:
+        await asyncio.gather(*(client.check() for client in clients.values()))
+        yield Resources(clients, prompts, retriever, sampling, stage_sampling)
+    finally:
+        await asyncio.gather(*(client.close() for client in clients.values()))
+        cache.close()
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """A short hash of the settings that can change a result."""
+    told = {key: value for key, value in config.items() if key not in WITHOUT_EFFECT}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def open_run(output_dir: str | Path, config: dict[str, Any]) -> Path:
+    """Make a run folder with its resolved `config.yaml`, or go on with one that has the same settings.
+
+    Raises:
+        UserError: the folder holds a run with other settings; names the first that differs.
+    """
+    folder = Path(output_dir)
+    path = folder / "config.yaml"
+    if path.exists():
+        try:
+            before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
+        for key in [key for key in {**before, **config} if key not in WITHOUT_EFFECT]:
+            if before.get(key) != config.get(key):
+                raise UserError(
+                    f"{folder}: holds a run with {key}: {before.get(key)!r}, not {config.get(key)!r}; "
+                    "choose another output_dir, or remove this one"
+                )
+    jsonl.write_text(path, [yaml.safe_dump(config, sort_keys=False, allow_unicode=True)])
+    return folder
+
+
+def remaining(journal: Path, questions: Sequence[Question]) -> int:
+    """How many of the questions a journal does not hold yet."""
+    if not journal.exists():
+        return len(questions)
+    with jsonl.Journal(journal):  # removes a last line that a kill has cut
+        done = {record["question_id"] for _, record in jsonl.read(journal)}
+    return sum(question.id not in done for question in questions)
+
+
+def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+    """The journal's records of these questions, in the questions' order, one at a time in memory.
+
+    The order of the file is the order in which questions happened to finish; results must not depend on it.
+    """
+    places = {}
+    with open(journal, "rb") as file:
+        start = 0
+        for line in file:
+            places[json.loads(line)["question_id"]] = start
+            start += len(line)
+        for question in questions:
+            if question.id in places:
+                file.seek(places[question.id])
+                yield json.loads(file.readline())
+
+
+async def for_each_question(
+    questions: Sequence[Question],
+    work: Callable[[Question], Awaitable[dict[str, Any]]],
+    journal: Path,
+    *,
+    concurrency: int,
+    description: str,
+) -> None:
+    """Run `work` for every question that the journal does not hold yet, and append what it returns.
+
+    Each record must have a `question_id`. What is finished when the run is killed stays finished.
+    The first error ends the run, after the calls under way were given up.
+    """
+    with jsonl.Journal(journal) as file:
+        done = {record["question_id"] for _, record in jsonl.read(journal)}
+        waiting = iter([question for question in questions if question.id not in done])
+        with tqdm(total=len(questions), initial=len(done), desc=description, unit="question", smoothing=0.05) as bar:
+
+            async def worker() -> None:
+                for question in waiting:
+                    file.append(await work(question))
+                    bar.update()
+
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(concurrency, len(questions) - len(done))):
+                        workers.create_task(worker())
+            except BaseExceptionGroup as group:
+                raise _first_leaf(group) from None
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
