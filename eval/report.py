@@ -114,7 +114,10 @@ def write_report(runs: list[Path], output: Path) -> None:
         differences=[_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)],
         plot=_plot(loaded),
         index=index,
-        traces=[_embed([run.traces.get(identifier) for run in loaded]) for identifier, _ in questions],
+        traces=[
+            _embed([run.traces.get(identifier) if _has(run, identifier, record) else None for run in loaded])
+            for identifier, record in questions
+        ],
         # The page's one script carries the digest of the data, which no text in the data can foretell.
         nonce=hashlib.sha256(index.encode()).hexdigest(),
     )
@@ -216,17 +219,20 @@ def _index(runs: list[Run], questions: list[tuple[str, Record]]) -> Record:
                 "id": identifier,
                 "question": record["question"],
                 "answers": record["answers"],
-                "runs": [_outcome(run, identifier, record["question"]) for run in runs],
+                "runs": [_outcome(run, identifier) if _has(run, identifier, record) else None for run in runs],
             }
             for identifier, record in questions
         ],
     }
 
 
-def _outcome(run: Run, identifier: str, question: str) -> Record | None:
-    record = run.predictions.get(identifier)
-    if record is None or record["question"] != question:
-        return None
+def _has(run: Run, identifier: str, record: Record) -> bool:
+    """Whether a run answered this very question, not another one under the same id."""
+    return identifier in run.predictions and run.predictions[identifier]["question"] == record["question"]
+
+
+def _outcome(run: Run, identifier: str) -> Record:
+    record = run.predictions[identifier]
     error = record["error"] or run.traces.get(identifier, {}).get("error", "")
     return {**{key: record[key] for key in ("prediction", "scores", "note")}, "error": error}
 

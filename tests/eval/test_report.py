@@ -96,12 +96,11 @@ def test_a_run_on_other_questions_is_shown_and_the_missing_comparison_explained(
     runs = [write_run(tmp_path / "one", {"a": 0.0}), write_run(tmp_path / "other", {"a": 1.0}, question="Where?")]
     write_report(runs, tmp_path / "report.html")
     assert "No comparison: " in (tmp_path / "report.html").read_text()
-    questions = Page(tmp_path / "report.html").data["index"]["questions"]
-    # One id, two questions: each run has an outcome for its own.
-    assert [[outcome is not None for outcome in question["runs"]] for question in questions] == [
-        [True, False],
-        [False, True],
-    ]
+    data = Page(tmp_path / "report.html").data
+    # One id, two questions: each run has an outcome and a trace for its own.
+    for question, runs_with_it in enumerate([[True, False], [False, True]]):
+        assert [outcome is not None for outcome in data["index"]["questions"][question]["runs"]] == runs_with_it
+        assert [trace is not None for trace in data[f"trace-{question}"]] == runs_with_it
 
 
 def test_an_error_that_only_the_trace_tells_is_shown(write_run, tmp_path):

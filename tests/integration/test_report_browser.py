@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -143,8 +142,6 @@ def browser(runs, tmp_path_factory):
     write_report(runs, report)
     driver.get(report.as_uri())
     yield driver
-    if folder := os.environ.get("SCREENSHOTS"):
-        driver.save_screenshot(f"{folder}/report.png")
     driver.quit()
 
 
