@@ -1,0 +1,89 @@
+"""Finding passages: one small protocol, and the folder format that every kind of index shares.
+
+An index is a folder with a `manifest.json` that tells its kind, its number of passages and the source it was
+built from. It holds the passages themselves, so that it and its corpus cannot drift apart.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from notewriter.config import choose
+from notewriter.errors import UserError
+from notewriter.records import Passage
+
+MANIFEST = "manifest.json"
+
+
+class Retriever(Protocol):
+    """What every index can do."""
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        """At most `top_k` passages, best first. `query` may be any text; safe to call from several threads."""
+        ...
+
+
+def open_index(path: str | Path) -> Retriever:
+    """Open an index of any kind.
+
+    Raises:
+        UserError: the folder holds no index, or one that this version cannot read.
+    """
+    # Here, since a kind of index brings a library that the others do not need, and builds on this module.
+    from notewriter.retrieval import bm25
+
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UserError(f"{path}: holds no index; build one with `notewriter index --index {path}`")
+    retriever: Retriever = choose("kind of index", str(manifest.get("kind")), {"bm25": bm25.BM25})(path)
+    return retriever
+
+
+def read_manifest(path: str | Path) -> dict[str, Any] | None:
+    """The manifest of an index, or None where the folder has none.
+
+    Raises:
+        UserError: there is a manifest that cannot be read.
+    """
+    file = Path(path) / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read ({error}); remove the folder and build the index again") from error
+    if not isinstance(manifest, dict):
+        raise UserError(f"{file}: is no manifest of an index; remove the folder and build the index again")
+    return manifest
+
+
+def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Let `write` fill a new folder and return its manifest; the folder appears under its name when complete.
+
+    An index that was there before stays usable until then. Returns the manifest.
+
+    Raises:
+        UserError: `path` is there and is neither an index nor an empty folder.
+    """
+    path = Path(path)
+    if path.exists() and read_manifest(path) is None and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path}: is there already and is no index; choose another --index or remove it")
+    partial, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
+    # What a killed run left.
+    for folder in (partial, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        manifest = write(partial)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+    (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    if path.exists():
+        os.rename(path, old)
+    os.rename(partial, path)
+    shutil.rmtree(old, ignore_errors=True)
+    return manifest

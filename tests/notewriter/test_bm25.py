@@ -1,0 +1,202 @@
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_construction.world import generate
+from notewriter.errors import UserError
+from notewriter.records import Passage
+from notewriter.retrieval import MANIFEST, open_index
+from notewriter.retrieval.bm25 import BM25, build
+from notewriter.retrieval.index import fingerprint, main
+
+WORLD = generate(3, {"test": 30})["test"]
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory) -> BM25:
+    directory = tmp_path_factory.mktemp("index") / "bm25"
+    assert build(WORLD.passages, directory) == len(WORLD.passages)
+    return BM25(directory)
+
+
+def index_of(directory, *texts: str) -> BM25:
+    build([Passage(f"p{number}", f"t{number}", text) for number, text in enumerate(texts)], directory)
+    return BM25(directory)
+
+
+def ids(passages: list[Passage]) -> list[str]:
+    return [passage.id for passage in passages]
+
+
+def write_corpus(path, passages):
+    path.write_text("".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in passages))
+    return path
+
+
+def test_every_passage_is_found_first_by_its_own_title_and_comes_back_whole(retriever):
+    assert len(retriever) == len(WORLD.passages)
+    for passage in WORLD.passages:
+        assert retriever.search(passage.title, 3)[0] == passage
+
+
+def test_a_question_finds_the_passage_of_its_first_hop_among_the_first_five(retriever):
+    found = [q.supporting_ids[0] in ids(retriever.search(q.question, 5)) for q in WORLD.questions]
+    assert sum(found) >= 0.9 * len(found)
+
+
+def test_no_more_than_top_k_come_and_fewer_come_first_in_the_same_order(retriever):
+    for question in WORLD.questions:
+        ten = retriever.search(question.question, 10)
+        assert len(ten) == len(set(ids(ten))) == 10
+        assert retriever.search(question.question, 4) == ten[:4]
+    with pytest.raises(UserError, match="top_k: 0 passages"):
+        retriever.search("Who?", 0)
+
+
+def test_rare_words_count_more_and_long_passages_less(tmp_path):
+    search = index_of(tmp_path / "i", "river mill", "river tower", "river mill " + "stone " * 50, "river").search
+    assert ids(search("river mill", 9))[:2] == ["p0", "p2"]
+    assert ids(search("mill", 9)) == ["p0", "p2"]
+
+
+def test_inflection_case_and_accents_do_not_matter(tmp_path):
+    search = index_of(tmp_path / "i", "The composers were married.", "Naïve café", "something else").search
+    assert ids(search("COMPOSER marry", 1)) == ["p0"]
+    assert ids(search("naive CAFE", 1)) == ["p1"]
+
+
+def test_words_in_the_query_count_once_however_often_they_are_repeated(tmp_path):
+    search = index_of(tmp_path / "i", "alpha", "beta gamma").search
+    assert ids(search("alpha " * 50 + "beta gamma", 2)) == ["p1", "p0"]
+
+
+def test_equal_scores_come_in_the_order_of_the_corpus_in_every_build(tmp_path):
+    texts = ["a tower by the river"] * 200 + ["a tower"] + ["a river by the tower"] * 200
+    expected = ["p200", *(f"p{number}" for number in range(60))]
+    for build_number in range(3):
+        passages = [Passage(f"p{number}", "", text) for number, text in enumerate(texts)]
+        build(passages, tmp_path / f"i{build_number}")
+        retriever = BM25(tmp_path / f"i{build_number}")
+        for top_k in (1, 2, 17, 61):
+            assert ids(retriever.search("tower", top_k)) == expected[:top_k]
+
+
+@settings(max_examples=200, deadline=None)
+@given(query=st.text(st.characters(codec=None), max_size=300), top_k=st.integers(1, 50))
+def test_any_text_is_a_query(retriever, query, top_k):
+    found = retriever.search(query, top_k)
+    assert len(found) <= top_k
+    assert found == retriever.search(query, top_k)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['title:"open', "a AND OR NOT (", "[1 TO *}", "*", "~^+-!{}\\/", "river\x00tower", "\ud800", '{"status": "True"}'],
+)
+def test_query_syntax_and_broken_text_mean_nothing(retriever, query):
+    assert isinstance(retriever.search(query, 5), list)
+
+
+def test_a_query_without_words_finds_nothing_and_a_very_long_one_still_works(retriever):
+    assert retriever.search("", 5) == retriever.search(" ?! ", 5) == []
+    long = " ".join(passage.text for passage in WORLD.passages)[:20_000]
+    assert len(retriever.search(long, 5)) == 5
+
+
+def test_threads_can_search_at_once(retriever):
+    questions = [question.question for question in WORLD.questions] * 5
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda question: retriever.search(question, 5), questions))
+    assert found == [retriever.search(question, 5) for question in questions]
+
+
+def test_text_that_is_no_unicode_is_indexed_with_its_broken_half_replaced(tmp_path):
+    assert index_of(tmp_path / "i", "river \ud800 tower").search("tower", 1)[0].text == "river ? tower"
+
+
+def test_an_index_is_opened_by_its_manifest(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i", source="corpus 1")
+    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
+    assert (manifest["kind"], manifest["passages"], manifest["source"]) == ("bm25", 3, "corpus 1")
+    assert open_index(tmp_path / "i").search(WORLD.passages[0].title, 1) == [WORLD.passages[0]]
+
+
+def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(UserError, match=r"absent: holds no index; build one with `notewriter index"):
+        open_index(tmp_path / "absent")
+    build(WORLD.passages[:3], tmp_path / "i")
+    (tmp_path / "i" / "meta.json").unlink()
+    with pytest.raises(UserError, match=r"cannot be opened .* build it again"):
+        open_index(tmp_path / "i")
+    (tmp_path / "i" / MANIFEST).write_text("{")
+    with pytest.raises(UserError, match=r"manifest\.json: cannot be read"):
+        open_index(tmp_path / "i")
+
+
+def test_an_older_schema_is_refused(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i")
+    (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
+    with pytest.raises(UserError, match="holds no index of schema notewriter/bm25/1; build it again"):
+        open_index(tmp_path / "i")
+
+
+def test_a_build_that_fails_leaves_the_older_index_as_it_was(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i")
+    twice = [WORLD.passages[0], WORLD.passages[1], WORLD.passages[0]]
+    with pytest.raises(UserError, match=f"passages 1 and 3 have the same id '{twice[0].id}'"):
+        build(twice, tmp_path / "i")
+    with pytest.raises(UserError, match="no passage to index"):
+        build([], tmp_path / "i")
+    assert len(BM25(tmp_path / "i")) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_what_a_killed_build_left_is_cleared_away(tmp_path):
+    (tmp_path / "i.partial").mkdir()
+    (tmp_path / "i.partial" / "half").write_text("")
+    assert len(index_of(tmp_path / "i", "river")) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_a_folder_of_other_files_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="is there already and is no index"):
+        build(WORLD.passages[:3], tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "corpus.jsonl", WORLD.passages)
+    argv = ["--path", str(corpus), "--index", str(tmp_path / "i")]
+    main(argv)
+    assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
+    main(argv)
+    assert "indexed there already" in capsys.readouterr().out
+    write_corpus(corpus, WORLD.passages[:5])
+    main(argv)
+    assert "indexed 5 passages" in capsys.readouterr().out
+    assert len(BM25(tmp_path / "i")) == 5
+
+
+def test_the_fingerprint_tells_formats_and_files_apart(tmp_path):
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    made = {fingerprint(dataset, tmp_path / name) for dataset in ("jsonl", "musique") for name in "ab"}
+    assert len(made) == 4
+    assert fingerprint("jsonl", tmp_path / "a") in made
+
+
+def test_the_command_names_what_is_wrong(tmp_path):
+    corpus = write_corpus(tmp_path / "c.jsonl", [WORLD.passages[0], WORLD.passages[0]])
+    index = ["--index", str(tmp_path / "i")]
+    with pytest.raises(UserError, match=r"c\.jsonl:2: has the id"):
+        main(["--path", str(corpus), *index])
+    with pytest.raises(UserError, match="absent: cannot be read"):
+        main(["--path", str(tmp_path / "absent"), *index])
+    with pytest.raises(UserError, match="unknown dataset 'squad'"):
+        main(["--path", str(corpus), *index, "--dataset", "squad"])
+    with pytest.raises(UserError, match="required: --path"):
+        main(index)
