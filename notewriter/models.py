@@ -36,7 +36,7 @@ SETTINGS = (
     "merges.txt",
 )
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
-"""Names that no hub account has, so `models/x` is a folder that is missing and never a hub id."""
+"""Where models lie by custom: `models/x` is a folder that is missing and never the hub id of an owner `models`."""
 
 
 def check_model(name_or_path: str | Path) -> str:
@@ -50,7 +50,7 @@ def check_model(name_or_path: str | Path) -> str:
     """
     path = Path(name_or_path)
     if not path.exists():
-        if _is_hub_id(str(name_or_path)):
+        if is_hub_id(str(name_or_path)):
             return str(name_or_path)
         raise UserError(
             f"{name_or_path}: is neither a model folder nor a hub id (owner/name); check the path, "
@@ -72,7 +72,8 @@ def check_model(name_or_path: str | Path) -> str:
     return str(path)
 
 
-def _is_hub_id(name: str) -> bool:
+def is_hub_id(name: str) -> bool:
+    """Whether a name can only be a model's id on the hub, `owner/name`, and not a folder of this machine."""
     owner = name.split("/")[0]
     return bool(re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name)) and owner not in LOCAL_FOLDERS and not Path(owner).is_dir()
 
@@ -122,7 +123,7 @@ def _digest(path: Path) -> str:
 def _hub_fingerprint(name: str) -> str:
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(name, "config.json") if _is_hub_id(name) else None
+    cached = try_to_load_from_cache(name, "config.json") if is_hub_id(name) else None
     # The cache keeps a file of a commit under snapshots/<commit>/.
     return f"{name}@{Path(cached).parent.name}" if isinstance(cached, str) else name
 

@@ -1,0 +1,436 @@
+"""Publishing, against a hub on this machine that speaks the endpoints an upload uses."""
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from notewriter.errors import UserError
+from training import publish
+
+TOKEN = "hf_" + "abcdefghij" * 3
+REPO = "someone/notes-135m"
+
+
+class Hub(ThreadingHTTPServer):
+    """One repository: what arrived, by path, and every request that was made."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[str] = []
+        self.authorizations: set[str | None] = set()
+        self.created: dict[str, Any] = {}
+        self.objects: dict[str, bytes] = {}
+        self.commits: list[list[dict[str, Any]]] = []
+        self.there: list[str] = []
+        self.private = True
+        self.refusal: int | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def arrived(self) -> dict[str, bytes]:
+        """Path -> content of the files in the only commit."""
+        (commit,) = self.commits
+        files = {}
+        for line in commit:
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.objects[value["oid"]]
+        return files
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *_: object) -> None:
+        """Keep the tests' output clean."""
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _reply(self, record: Any, status: int = 200) -> None:
+        body = json.dumps(record).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _note(self) -> None:
+        self.server.requests.append(f"{self.command} {self.path}")
+        if not self.path.startswith("/storage/"):
+            self.server.authorizations.add(self.headers.get("Authorization"))
+
+    def do_GET(self) -> None:
+        self._note()
+        assert self.path == f"/api/models/{REPO}"
+        siblings = [{"rfilename": name} for name in self.server.there]
+        self._reply({"id": REPO, "modelId": REPO, "private": self.server.private, "siblings": siblings, "tags": []})
+
+    def do_PUT(self) -> None:
+        self._note()
+        content = self._body()
+        self.server.objects[self.path.removeprefix("/storage/")] = content
+        self._reply({})
+
+    def do_POST(self) -> None:
+        self._note()
+        body = self._body()
+        if self.server.refusal:
+            self._reply({"error": "You don't have the rights"}, self.server.refusal)
+        elif self.path == "/api/repos/create":
+            self.server.created = json.loads(body)
+            self._reply({"url": f"{self.server.endpoint}/{REPO}"})
+        elif self.path == "/api/validate-yaml":
+            self._reply({"errors": [], "warnings": []})
+        elif self.path == f"/api/models/{REPO}/preupload/main":
+            files = json.loads(body)["files"]
+            modes = {file["path"]: "lfs" if file["path"].endswith(".safetensors") else "regular" for file in files}
+            self._reply(
+                {"files": [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]}
+            )
+        elif self.path == f"/{REPO}.git/info/lfs/objects/batch":
+            objects = [
+                item | {"actions": {"upload": {"href": f"{self.server.endpoint}/storage/{item['oid']}"}}}
+                for item in json.loads(body)["objects"]
+            ]
+            self._reply({"transfer": "basic", "objects": objects})
+        elif self.path == f"/api/models/{REPO}/commit/main":
+            self.server.commits.append([json.loads(line) for line in body.splitlines()])
+            self._reply({"commitUrl": f"{self.server.endpoint}/{REPO}/commit/{'0' * 40}", "commitOid": "0" * 40})
+        else:
+            self._reply({"error": "no such endpoint"}, 404)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with Hub() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        # Its own storage protocol is the hub's alone; plain HTTP uploads are what every endpoint speaks.
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A folder as a training run leaves it: the model, the record, and what is of use to nobody else."""
+    folder = tmp_path / "runs" / "dpo"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {"/home/user": 1}}}')
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "chat_template.jinja").write_text("{% generation %}")
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 300)
+    record = {
+        "schema": "notewriter/training/1",
+        "method": "dpo",
+        "base_model": "Qwen/Qwen2.5-7B-Instruct",
+        "parameters": "full",
+        "pairs": str(tmp_path / "pairs"),
+        "pairs_sha256": "d" * 64,
+        "rows": {"train": {"deepnote/init_note": 70, "deepnote/answer": 30}, "dev": {"deepnote/answer": 5}},
+        "hyperparameters": {"beta": 0.1, "learning_rate": 5e-7, "loss_type": ["sigmoid"]},
+        "steps": 26,
+        "metrics": {"train_loss": 0.61234, "rewards/accuracies": 0.75, "epoch": 1.0},
+        "versions": {"trl": "1.16.0"},
+    }
+    (folder / "training.json").write_text(json.dumps(record))
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", ".env"):
+        (folder / name).write_text("stays")
+    (folder / "README.md").write_text("the trainer's own card")
+    for name in ("checkpoint-10", "wandb", ".cache"):
+        (folder / name).mkdir()
+        (folder / name / "model.safetensors").write_bytes(b"stays")
+    return folder
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    return write_metrics(tmp_path / "metrics.json")
+
+
+def write_metrics(path: Path, **changes: Any) -> Path:
+    record = {
+        "schema": "notewriter/metrics/1",
+        "name": "after",
+        "dataset": "hotpotqa",
+        "method": "deepnote",
+        "model": "dpo",
+        "family": "hotpotqa",
+        "questions": 100,
+        "errors": 2,
+        "metrics": {
+            "f1": {"mean": 0.512345, "low": 0.4, "high": 0.6},
+            "em": {"mean": 0.25, "low": 0.2, "high": 0.3},
+        },
+    }
+    path.write_text(json.dumps(record | changes))
+    return path
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def arguments(checkpoint: Path, **changes: Any) -> publish.Arguments:
+    return publish.Arguments(checkpoint=str(checkpoint), repo_id=REPO, **changes)
+
+
+MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors")
+
+
+def test_what_arrives_is_the_model_as_on_disk_and_the_card_in_one_commit(
+    hub: Hub, checkpoint: Path, metrics: Path
+) -> None:
+    publish.publish(arguments(checkpoint, metrics=[str(metrics)]))
+    arrived = hub.arrived()
+    assert {name: arrived[name] for name in MODEL_FILES} == {
+        name: (checkpoint / name).read_bytes() for name in MODEL_FILES
+    }
+    assert set(arrived) == {*MODEL_FILES, "README.md"}
+    assert arrived["README.md"].decode() == publish.card(arguments(checkpoint, metrics=[str(metrics)]))
+    weights = (checkpoint / "model.safetensors").read_bytes()
+    assert set(hub.objects) == {hashlib.sha256(weights).hexdigest()}
+
+
+def test_the_checkpoint_is_left_as_it_was(hub: Hub, checkpoint: Path) -> None:
+    publish.publish(arguments(checkpoint))
+    assert (checkpoint / "README.md").read_text() == "the trainer's own card"
+
+
+def test_weights_of_an_earlier_upload_go_in_the_same_commit(hub: Hub, checkpoint: Path) -> None:
+    hub.there = ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "model.safetensors", "LICENSE"]
+    publish.publish(arguments(checkpoint))
+    deleted = {line["value"]["path"] for line in hub.commits[0] if line["key"] == "deletedFile"}
+    assert deleted == {"model-00001-of-00002.safetensors", "model.safetensors.index.json"}
+
+
+@pytest.mark.parametrize(("private", "visibility"), [(True, "private"), (False, "public")])
+def test_the_repository_is_as_private_as_asked(hub: Hub, checkpoint: Path, private: bool, visibility: str) -> None:
+    hub.private = private
+    publish.publish(arguments(checkpoint, private=private))
+    assert hub.created["visibility"] == visibility
+    assert (hub.created["organization"], hub.created["name"]) == tuple(REPO.split("/"))
+
+
+def test_nothing_goes_into_a_public_repository_that_should_be_private(hub: Hub, checkpoint: Path) -> None:
+    hub.private = False
+    with pytest.raises(UserError, match="is public"):
+        publish.publish(arguments(checkpoint, private=True))
+    assert (hub.commits, hub.objects) == ([], {})
+
+
+def test_a_dry_run_lists_the_files_and_the_card_and_makes_no_request(
+    hub: Hub, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    publish.main(["--checkpoint", str(checkpoint), "--repo_id", REPO, "--dry_run", "true"])
+    shown = capsys.readouterr().out
+    assert hub.requests == []
+    for name in MODEL_FILES:
+        assert f"{(checkpoint / name).stat().st_size:,}  {name}\n" in shown
+    assert "optimizer.pt" in next(line for line in shown.splitlines() if line.startswith("stays here:"))
+    assert publish.card(arguments(checkpoint)) in shown
+
+
+def test_the_token_is_sent_to_the_hub_and_shown_nowhere(
+    hub: Hub, checkpoint: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG"):
+        publish.publish(arguments(checkpoint))
+    assert hub.authorizations == {f"Bearer {TOKEN}"}
+    output = capfd.readouterr()
+    assert TOKEN not in output.out + output.err + caplog.text
+    assert not any(TOKEN.encode() in content for content in hub.arrived().values())
+
+
+def test_the_scores_stand_in_the_cards_model_index(checkpoint: Path, metrics: Path, tmp_path: Path) -> None:
+    baseline = write_metrics(
+        tmp_path / "before.json", name="before", metrics={"f1": {"mean": 0.3, "low": 0, "high": 1}}
+    )
+    card = publish.card(arguments(checkpoint, metrics=[str(metrics)], baseline_metrics=[str(baseline)]))
+    (model,) = front_matter(card)["model-index"]
+    (result,) = model["results"]
+    assert model["name"] == "notes-135m"
+    assert result["dataset"]["name"] == "hotpotqa"
+    assert {entry["type"]: entry["value"] for entry in result["metrics"]} == {"f1": 0.5123, "em": 0.25}
+    assert "| after | dpo | deepnote | hotpotqa | 100 | 2 | f1 (hotpotqa) | 0.512 | 0.400 | 0.600 |\n" in card
+    assert "| before | dpo | deepnote | hotpotqa | 100 | 2 | f1 (hotpotqa) | 0.300 | 0.000 | 1.000 |\n" in card
+
+
+def test_the_card_says_how_the_model_was_trained(checkpoint: Path) -> None:
+    card = publish.card(arguments(checkpoint, license="apache-2.0"))
+    metadata = front_matter(card)
+    assert metadata["base_model"] == "Qwen/Qwen2.5-7B-Instruct"
+    assert (metadata["library_name"], metadata["license"]) == ("transformers", "apache-2.0")
+    for row in ("| optimizer steps | 26 |", "| learning_rate | 5e-07 |", "| train_loss, last logged | 0.6123 |"):
+        assert row in card
+    assert "- train: 100 rows (deepnote/init_note 70, deepnote/answer 30)\n" in card
+    assert str(checkpoint.parent.parent) not in card
+
+
+def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> None:
+    stats = {
+        "schema": "notewriter/pairs-stats/1",
+        "questions": 90,
+        "stages": {"deepnote/init_note": {"pairs": 75, "dropped": {"one judge order only": 15}}},
+        "judges": {"deepnote/init_note": "reference"},
+    }
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    card = publish.card(arguments(checkpoint, pairs_stats=str(tmp_path / "stats.json")))
+    assert "rollouts over 90 questions" in card
+    assert "| deepnote/init_note | reference | 75 | 15 one judge order only |\n" in card
+
+
+def test_what_was_not_recorded_is_said_to_be_so(checkpoint: Path) -> None:
+    (checkpoint / "training.json").write_text('{"schema": "notewriter/training/1"}')
+    card = publish.card(arguments(checkpoint))
+    assert "| base model | not recorded |" in card
+    assert "| optimizer steps | not recorded |" in card
+    assert "base_model" not in front_matter(card)
+    assert "model-index" not in front_matter(card)
+    (checkpoint / "training.json").unlink()
+    assert publish.card(arguments(checkpoint)) == card
+
+
+def test_a_base_model_in_a_folder_is_named_by_where_it_came_from(checkpoint: Path, tmp_path: Path) -> None:
+    base = tmp_path / "models" / "small"
+    base.mkdir(parents=True)
+    note = "4-bit weights, expanded"
+    (base / "origin.json").write_text(json.dumps({"model": "owner/small", "licence": "Apache-2.0", "note": note}))
+    first = tmp_path / "runs" / "sft"
+    first.mkdir()
+    (first / "training.json").write_text(json.dumps({"base_model": str(base)}))
+    record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": str(first)}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    card = publish.card(arguments(checkpoint))
+    assert (front_matter(card)["base_model"], front_matter(card)["license"]) == ("owner/small", "apache-2.0")
+    assert "| base model | sft (trained from owner/small) |" in card
+    assert note in card
+    assert str(tmp_path) not in card
+
+
+def test_text_of_users_and_models_has_no_effect_in_the_card(checkpoint: Path, tmp_path: Path) -> None:
+    name = "<script>alert(1)</script> | [x](javascript:y)\n\n# heading"
+    card = publish.card(arguments(checkpoint, metrics=[str(write_metrics(tmp_path / "metrics.json", name=name))]))
+    body = card.split("---\n", 2)[2]
+    assert "<script>" not in body.replace("\\<", "")
+    assert "\\| \\[x\\](javascript:y) # heading" in body
+    assert "\n# heading" not in body
+
+
+def test_an_adapter_is_published_as_one(hub: Hub, checkpoint: Path) -> None:
+    (checkpoint / "config.json").unlink()
+    (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
+    (checkpoint / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"}')
+    publish.publish(arguments(checkpoint))
+    arrived = hub.arrived()
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= set(arrived)
+    assert front_matter(arrived["README.md"].decode())["library_name"] == "peft"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        TOKEN,
+        "sk-proj-" + "a1B2" * 8,
+        '"wandb_api_key": "' + "0123456789" * 4 + '"',
+        "ghp_" + "a1B2c3" * 6,
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_in_a_file_stops_everything_and_is_not_shown(hub: Hub, checkpoint: Path, secret: str) -> None:
+    (checkpoint / "generation_config.json").write_text("{\n" + secret + "\n}")
+    with pytest.raises(UserError, match=r"generation_config\.json:2: holds what looks like") as caught:
+        publish.publish(arguments(checkpoint))
+    assert secret not in str(caught.value)
+    assert hub.requests == []
+
+
+def test_a_secret_in_the_card_stops_everything(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    metrics = write_metrics(tmp_path / "metrics.json", name=TOKEN)
+    with pytest.raises(UserError, match="the model card"):
+        publish.publish(arguments(checkpoint, metrics=[str(metrics)]))
+    assert hub.requests == []
+
+
+def test_a_home_folder_stops_everything(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    metrics = write_metrics(tmp_path / "metrics.json", name="/home/someone/runs/after")
+    with pytest.raises(UserError, match="names a folder of this machine, /home/someone"):
+        publish.publish(arguments(checkpoint, metrics=[str(metrics)]))
+    (checkpoint / "config.json").write_text('{"_name_or_path": "/home/someone/models/x"}')
+    with pytest.raises(UserError, match=r"config\.json:1"):
+        publish.publish(arguments(checkpoint))
+    assert hub.requests == []
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(hub: Hub, checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="no weights"):
+        publish.publish(arguments(checkpoint))
+    with pytest.raises(UserError, match="is not a folder"):
+        publish.publish(arguments(checkpoint / "nowhere"))
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("repo_id", ["no-owner", "a/b/c", "owner/na me", "owner/x--y"])
+def test_an_invalid_repository_id_is_refused_in_one_line(checkpoint: Path, repo_id: str) -> None:
+    with pytest.raises(UserError, match="--repo_id") as caught:
+        publish.publish(publish.Arguments(checkpoint=str(checkpoint), repo_id=repo_id))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_token_the_remedy_is_named(
+    hub: Hub, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    with pytest.raises(UserError, match="hf auth login"):
+        publish.publish(arguments(checkpoint))
+    assert hub.requests == []
+
+
+def test_a_refusal_is_one_line_with_the_status(hub: Hub, checkpoint: Path) -> None:
+    hub.refusal = 403
+    with pytest.raises(UserError, match="403") as caught:
+        publish.publish(arguments(checkpoint))
+    assert "\n" not in str(caught.value)
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_hub_that_is_not_there_is_one_line_with_its_address(
+    hub: Hub, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9.*could not be uploaded") as caught:
+        publish.publish(arguments(checkpoint))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", '{"schema": "something/else"}'])
+def test_a_record_of_another_kind_is_named(checkpoint: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "metrics.json").write_text(content)
+    with pytest.raises(UserError, match=r"metrics\.json"):
+        publish.card(arguments(checkpoint, metrics=[str(tmp_path / "metrics.json")]))
