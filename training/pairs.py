@@ -44,15 +44,16 @@ def read(path: Path) -> Dataset:
         UserError: not a Parquet file, a column is missing, no rows, or a row that is no pair; names file and row.
     """
     try:
-        names = pyarrow.parquet.read_schema(path).names
+        metadata = pyarrow.parquet.read_metadata(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(f"{path}: is not a readable Parquet file ({_line(error)}); write the pairs again") from error
+    names = metadata.schema.to_arrow_schema().names
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
-    dataset = Dataset.from_parquet(str(path), columns=COLUMNS)
-    if len(dataset) == 0:
+    if metadata.num_rows == 0:
         raise UserError(f"{path}: holds no pairs; see stats.json beside it for why each one was dropped")
+    dataset = Dataset.from_parquet(str(path), columns=COLUMNS)
     for row, pair in enumerate(dataset):
         fault = _fault(pair)
         if fault:

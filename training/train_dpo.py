@@ -27,19 +27,33 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, DPOTrainer, ModelConfig, get_peft_config, get_quantization_config
 
-from notewriter import config, jsonl
+from notewriter import config, jsonl, models
 from notewriter.errors import UserError, run
 from training import pairs
 
 logger = logging.getLogger(__name__)
 
 # What may differ between a run and its continuation: where it logs and what it keeps, not what it computes.
-INCIDENTAL = {"output_dir", "report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps"} | {
-    *("save_steps", "save_total_limit", "dataset_num_proc", "dataloader_num_workers", "resume_from_checkpoint")
+INCIDENTAL = {
+    "output_dir",
+    "pairs",
+    "report_to",
+    "run_name",
+    "project",
+    "disable_tqdm",
+    "log_level",
+    "logging_steps",
+    "save_steps",
+    "save_total_limit",
+    "dataset_num_proc",
+    "dataloader_num_workers",
+    "resume_from_checkpoint",
+    "ddp_timeout",
 }
 
 
@@ -69,6 +83,8 @@ class Configuration(DPOConfig):
     )
 
     def __post_init__(self) -> None:
+        if self.trust_remote_code:
+            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
         if self.bf16 is None and not self.fp16:
             self.bf16 = torch.cuda.is_available()
         if self.total_batch_size is not None:
@@ -99,11 +115,16 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     """
     if training.process_index != 0:
         logging.getLogger().setLevel(logging.WARNING)
+    if model.model_name_or_path is None:
+        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
+    base = models.check_model(model.model_name_or_path)
+    output = Path(training.output_dir)
+    if output.resolve() == Path(base).resolve():
+        raise UserError(f"{output}: is the base model; give another --output_dir")
     files = pairs.find(arguments.pairs)
     if training.eval_strategy != "no" and "dev" not in files:
         raise UserError(f"{arguments.pairs}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
-    tokenizer = load_tokenizer(model)
-    output = Path(training.output_dir)
+    tokenizer, base_dtype = load_base(base, model.model_revision)
     resolved = resolve(arguments, training, model)
     digest = pairs.sha256(list(files.values()))
     check_output(output, resolved, digest)
@@ -133,8 +154,10 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         "dtype": model.dtype,
         **(training.model_init_kwargs or {}),
     }
+    # Before a LoRA adapter is drawn, so that every process draws the same one.
+    set_seed(training.seed)
     trainer = DPOTrainer(
-        model=model.model_name_or_path,
+        model=base,
         args=training,
         # `stage` and `question_id` have done their work; `length` is for `train_sampling_strategy: group_by_length`.
         train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
@@ -158,10 +181,14 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     trainer.save_model(str(output))
 
     if trainer.is_world_process_zero():
+        # A pickle of every option, tokens included, that nothing needs.
+        (output / "training_args.bin").unlink(missing_ok=True)
+        if not model.use_peft:
+            cast_weights(output, base_dtype)
         record = {
             "schema": "notewriter/training/1",
             "method": "dpo",
-            "base_model": model.model_name_or_path,
+            "base_model": base,
             "parameters": "lora" if model.use_peft else "full",
             "pairs": arguments.pairs,
             "pairs_sha256": digest,
@@ -177,30 +204,42 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     trainer.end()
 
 
-def load_tokenizer(model: ModelConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer of a local folder or a Hugging Face model, which has to have a chat template.
+def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.dtype | None]:
+    """The tokenizer of a model, which has to have a chat template, and the type that its weights are stored in.
 
     Raises:
-        UserError: there is no model under this name, or it has no chat template.
+        UserError: there is no model of this name, or it has no chat template.
     """
-    name = model.model_name_or_path
-    if name is None:
-        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    folder = Path(name)
-    if folder.is_dir() and (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-        raise UserError(f"{name}: is a LoRA adapter, not a whole model; merge it into its base model first")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UserError(f"{name}: holds no config.json, so it is no model; give a folder that from_pretrained can load")
     try:
-        AutoConfig.from_pretrained(name, revision=model.model_revision)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=model.model_revision)
+        dtype = AutoConfig.from_pretrained(name, revision=revision).dtype
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: cannot be loaded as a model: {' '.join(str(error).split())}") from error
     if tokenizer.chat_template is None:
         raise UserError(
-            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add a template"
+            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
         )
-    return tokenizer
+    return tokenizer, dtype
+
+
+def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:
+    """Store a saved model's weights in `dtype`, that of its base model; None leaves them as they are.
+
+    Training keeps float32 weights, which a server would load at twice the size, or as float16, which overflows in
+    models that were trained in bfloat16.
+    """
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if dtype is None or settings["dtype"] == str(dtype).removeprefix("torch."):
+        return
+    for file in folder.glob("model*.safetensors"):
+        weights = load_file(file)
+        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights.items()}
+        # The tensors are views of the file that they were read from.
+        partial = file.with_name(file.name + ".partial")
+        save_file(cast, partial, metadata={"format": "pt"})
+        os.replace(partial, file)
+    settings["dtype"] = str(dtype).removeprefix("torch.")
+    jsonl.write_text(folder / "config.json", [json.dumps(settings, indent=2) + "\n"])
 
 
 def resolve(arguments: Arguments, training: Configuration, model: ModelConfig) -> dict[str, Any]:
@@ -214,10 +253,12 @@ def check_output(output: Path, resolved: dict[str, Any], digest: str) -> None:
     if not (output / "config.yaml").exists():
         return
     earlier = yaml.safe_load((output / "config.yaml").read_text(encoding="utf-8"))
+    incidental = INCIDENTAL
+    if "total_batch_size" in resolved:
+        # The same batch, on another number of processes.
+        incidental = incidental | {"per_device_train_batch_size", "gradient_accumulation_steps"}
     differing = sorted(
-        key
-        for key in (earlier.keys() | resolved.keys()) - INCIDENTAL - {"pairs"}
-        if earlier.get(key) != resolved.get(key)
+        key for key in (earlier.keys() | resolved.keys()) - incidental if earlier.get(key) != resolved.get(key)
     )
     if (output / "pairs.sha256").read_text(encoding="utf-8").strip() != digest:
         differing.append("the content of pairs")

@@ -1,0 +1,91 @@
+"""A language model of two layers with a tokenizer of its own, and pairs that it can be trained on in seconds."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Small matrices on few cores: threads cost more than they give, in these tests and in the processes they start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}> {{ message.content }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random Llama with 32 hidden units; a word is a token."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    special = ["<pad>", "<unknown>", "<end>", "<system>", "<user>", "<assistant>"]
+    vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    folder = tmp_path_factory.mktemp("model")
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.save_pretrained(folder)
+    torch.manual_seed(0)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            eos_token_id=vocabulary["<end>"],
+            pad_token_id=vocabulary["<pad>"],
+            bos_token_id=None,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def pair(number: int, words: int = 8) -> dict[str, Any]:
+    """A pair whose better completion names the first word of its prompt; `words` is the prompt's length in tokens."""
+    text = [WORDS[(number + position) % len(WORDS)] for position in range(words)]
+    return {
+        "prompt": [{"role": "user", "content": " ".join(text)}],
+        "chosen": [{"role": "assistant", "content": text[0]}],
+        "rejected": [{"role": "assistant", "content": f"{text[-1]} ago"}],
+        "stage": ["init_note", "refine_note"][number % 2],
+        "method": "deepnote",
+        "question_id": f"q{number}",
+        "dataset": "town",
+        # What else a row may hold is passed over.
+        "judge_replies": ["Better: 1"],
+        "chosen_score": None,
+    }
+
+
+@pytest.fixture
+def write_pairs(tmp_path: Path) -> Callable[..., Path]:
+    """Write `pairs/train.parquet` with 16 pairs or those given, and `dev.parquet` with four; returns the folder."""
+
+    def write(rows: list[dict[str, Any]] | None = None) -> Path:
+        from datasets import Dataset
+
+        folder = tmp_path / "pairs"
+        folder.mkdir(exist_ok=True)
+        rows = [pair(number) for number in range(16)] if rows is None else rows
+        Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))
+        Dataset.from_list([pair(number) for number in range(4)]).to_parquet(str(folder / "dev.parquet"))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def make_pair() -> Callable[..., dict[str, Any]]:
+    return pair

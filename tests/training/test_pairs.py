@@ -1,0 +1,128 @@
+"""Pairs are checked before training: a mistake names the file, the row and what to do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from notewriter.errors import UserError
+from training import pairs
+
+Pair = Callable[..., dict[str, Any]]
+
+
+def test_rows_are_read_without_the_columns_that_training_does_not_use(write_pairs: Callable[..., Path]) -> None:
+    dataset = pairs.read(write_pairs() / "train.parquet")
+
+    assert dataset.column_names == ["prompt", "chosen", "rejected", "stage", "question_id"]
+    assert pairs.stages(dataset) == {"init_note": 8, "refine_note": 8}
+
+
+def test_folder_gives_its_splits_and_a_file_is_for_training(write_pairs: Callable[..., Path]) -> None:
+    folder = write_pairs()
+
+    assert list(pairs.find(folder)) == ["train", "dev"]
+    assert pairs.find(folder / "dev.parquet") == {"train": folder / "dev.parquet"}
+
+
+def test_folder_without_train_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no train\.parquet"):
+        pairs.find(tmp_path)
+
+
+def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.parquet").write_text("prompt,chosen,rejected\n")
+
+    with pytest.raises(UserError, match=r"train\.parquet: is not a readable Parquet file"):
+        pairs.read(tmp_path / "train.parquet")
+
+
+def test_missing_column_is_named(write_pairs: Callable[..., Path], make_pair: Pair) -> None:
+    rows = [{key: value for key, value in make_pair(0).items() if key != "rejected"}]
+
+    with pytest.raises(UserError, match=r"train\.parquet: lacks the column\(s\) rejected"):
+        pairs.read(write_pairs(rows) / "train.parquet")
+
+
+def test_file_without_rows_is_refused(tmp_path: Path, make_pair: Pair) -> None:
+    Dataset.from_list([make_pair(0)]).select([]).to_parquet(str(tmp_path / "train.parquet"))
+
+    with pytest.raises(UserError, match="holds no pairs"):
+        pairs.read(tmp_path / "train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"prompt": [{"role": "assistant", "content": "note"}]}, "prompt ends with a message of the assistant"),
+        ({"prompt": []}, "prompt is not a list of messages"),
+        ({"chosen": [{"role": "user", "content": "note"}]}, "chosen is not one message of the assistant"),
+        ({"rejected": [{"role": "assistant", "content": None}]}, "rejected has a message without a role and a content"),
+    ],
+)
+def test_row_that_is_no_pair_is_named(
+    write_pairs: Callable[..., Path], make_pair: Pair, change: dict[str, Any], fault: str
+) -> None:
+    rows = [make_pair(0), make_pair(1), make_pair(2) | change]
+
+    with pytest.raises(UserError, match=rf"row 2 \(question q2\): {fault}"):
+        pairs.read(write_pairs(rows) / "train.parquet")
+
+
+def test_prompt_as_text_is_refused(write_pairs: Callable[..., Path], make_pair: Pair) -> None:
+    rows = [make_pair(0) | {"prompt": "Which river crosses the town?"}]
+
+    with pytest.raises(UserError, match=r"row 0 .* prompt is not a list of messages"):
+        pairs.read(write_pairs(rows) / "train.parquet")
+
+
+def test_length_is_that_of_the_longer_side_under_the_chat_template(
+    tiny_model: Path, write_pairs: Callable[..., Path], make_pair: Pair
+) -> None:
+    file = write_pairs([make_pair(0, words=8)]) / "train.parquet"
+
+    dataset = pairs.measure(pairs.read(file), AutoTokenizer.from_pretrained(tiny_model), file)
+
+    # <user> 8 words <end> <assistant> 2 words <end>
+    assert dataset["length"][:] == [14]
+
+
+def test_row_that_the_chat_template_refuses_is_named(
+    tiny_model: Path, write_pairs: Callable[..., Path], make_pair: Pair
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system role here') }}{% endif %}"
+    )
+    rows = [make_pair(0), make_pair(1)]
+    rows[1]["prompt"].insert(0, {"role": "system", "content": "the town"})
+    file = write_pairs(rows) / "train.parquet"
+
+    with pytest.raises(UserError, match=r"row 1: the model's chat template refuses it .no system role here"):
+        pairs.measure(pairs.read(file), tokenizer, file)
+
+
+def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
+    dataset = Dataset.from_list([make_pair(0) | {"length": 90}])
+
+    with pytest.raises(UserError, match="every row is longer than max_length 64; give --max_length 90"):
+        pairs.fit(dataset, 64, Path("train.parquet"), drop=True)
+
+
+def test_without_a_limit_every_row_stays(make_pair: Pair) -> None:
+    dataset = Dataset.from_list([make_pair(0) | {"length": 90}])
+
+    assert pairs.fit(dataset, None, Path("train.parquet"), drop=False) == (dataset, 0)
+
+
+def test_hash_follows_the_content_and_not_the_place(write_pairs: Callable[..., Path], tmp_path: Path) -> None:
+    file = write_pairs() / "train.parquet"
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(file.read_bytes())
+
+    assert pairs.sha256([file]) == pairs.sha256([copy])
+    copy.write_bytes(file.read_bytes() + b"\0")
+    assert pairs.sha256([file]) != pairs.sha256([copy])

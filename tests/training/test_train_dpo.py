@@ -1,0 +1,253 @@
+"""Training refuses what would go wrong silently, goes on where it stopped, and records what it did."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from notewriter.errors import UserError
+from training import train_dpo
+
+Options = Callable[..., list[str]]
+
+
+@pytest.fixture
+def options(tiny_model: Path, write_pairs: Callable[..., Path], tmp_path: Path) -> Options:
+    """The command line of a run of four steps, with changes by name."""
+    pairs = write_pairs()
+
+    def build(**changes: object) -> list[str]:
+        values = {
+            "model_name_or_path": tiny_model,
+            "pairs": pairs,
+            "output_dir": tmp_path / "run",
+            "learning_rate": 1e-3,
+            "max_length": 64,
+            "max_steps": 4,
+            "total_batch_size": 4,
+            "per_device_train_batch_size": 4,
+            "gradient_checkpointing": False,
+            "logging_steps": 1,
+            "save_steps": 2,
+            "disable_tqdm": True,
+        } | changes
+        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
+
+    return build
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+
+
+def test_full_training_changes_the_weights_and_keeps_the_chat_template(
+    options: Options, tiny_model: Path, tmp_path: Path
+) -> None:
+    train_dpo.main(options(eval_strategy="steps", eval_steps=4))
+
+    before, after = weights(tiny_model), weights(tmp_path / "run")
+    assert before.keys() == after.keys()
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert changed
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert tokenizer.chat_template == AutoTokenizer.from_pretrained(tiny_model).chat_template
+
+
+def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_model: Path, tmp_path: Path) -> None:
+    train_dpo.main(options(loss_type="sigmoid", eval_strategy="steps", eval_steps=4))
+
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert record["schema"] == "notewriter/training/1"
+    assert (record["method"], record["parameters"]) == ("dpo", "full")
+    assert record["base_model"] == str(tiny_model)
+    assert record["rows"] == {
+        "train": {"init_note": 8, "refine_note": 8},
+        "dev": {"init_note": 2, "refine_note": 2},
+    }
+    assert record["hyperparameters"]["learning_rate"] == 1e-3
+    assert record["hyperparameters"]["batch_size"] == 4
+    assert record["hyperparameters"]["bf16"] is False
+    assert {"train_loss", "rewards/accuracies", "rewards/margins", "eval_loss"} <= record["metrics"].keys()
+    assert not (tmp_path / "run/training_args.bin").exists()
+
+
+def test_resolved_configuration_starts_the_same_run(options: Options, tmp_path: Path) -> None:
+    train_dpo.main(options(loss_weights=0.5))
+    first = weights(tmp_path / "run")
+
+    train_dpo.main(["--config", str(tmp_path / "run/config.yaml"), "--output_dir", str(tmp_path / "again")])
+
+    second = weights(tmp_path / "again")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_lora_saves_an_adapter_that_was_trained(options: Options, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    train_dpo.main(options(use_peft=True, lora_r=4, lora_target_modules="all-linear"))
+
+    adapter = load_file(tmp_path / "run/adapter_model.safetensors")
+    # B starts at zero: what is not zero has been trained.
+    assert all(torch.any(tensor != 0) for name, tensor in adapter.items() if "lora_B" in name)
+    assert len(adapter) == 2 * 7 * 2
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert record["parameters"] == "lora"
+    assert record["hyperparameters"]["lora_r"] == 4
+
+
+def test_weights_are_stored_in_the_precision_of_the_base_model(
+    options: Options, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).save_pretrained(base)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(base)
+
+    train_dpo.main(options(model_name_or_path=base))
+
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run", dtype="auto").dtype == torch.bfloat16
+    before, after = weights(base), weights(tmp_path / "run")
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_stopped_run_goes_on_from_its_last_checkpoint(
+    options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_dpo.main(options())
+    whole = weights(tmp_path / "run")
+    # What is left of a run that was killed after its second step.
+    for name in ("training.json", "model.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run/checkpoint-4").rename(tmp_path / "checkpoint-4")
+
+    with caplog.at_level(logging.INFO):
+        train_dpo.main(options())
+
+    assert "checkpoint-2: going on" in caplog.text
+    resumed = weights(tmp_path / "run")
+    assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
+
+
+def test_finished_run_is_left_as_it_is(options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train_dpo.main(options())
+    finished = (tmp_path / "run/training.json").read_text()
+
+    with caplog.at_level(logging.INFO):
+        train_dpo.main(options(logging_steps=2))
+
+    assert "this run is finished" in caplog.text
+    assert (tmp_path / "run/training.json").read_text() == finished
+
+
+def test_output_of_another_configuration_is_refused(options: Options) -> None:
+    train_dpo.main(options())
+
+    with pytest.raises(UserError, match="differs in beta, learning_rate; give another --output_dir"):
+        train_dpo.main(options(beta=0.5, learning_rate=1e-4))
+
+
+def test_output_of_other_pairs_is_refused(
+    options: Options, write_pairs: Callable[..., Path], make_pair: Callable[..., dict]
+) -> None:
+    train_dpo.main(options())
+    write_pairs([make_pair(number) for number in range(12)])
+
+    with pytest.raises(UserError, match="differs in the content of pairs"):
+        train_dpo.main(options())
+
+
+def test_base_model_is_not_overwritten(options: Options, tiny_model: Path) -> None:
+    with pytest.raises(UserError, match="is the base model"):
+        train_dpo.main(options(output_dir=tiny_model))
+
+
+def test_completions_that_would_be_cut_stop_the_run(
+    options: Options, write_pairs: Callable[..., Path], make_pair: Callable[..., dict], tmp_path: Path
+) -> None:
+    write_pairs([make_pair(0), make_pair(1, words=80), make_pair(2), make_pair(3, words=70)])
+
+    with pytest.raises(UserError) as error:
+        train_dpo.main(options())
+
+    message = str(error.value)
+    # A prompt of 80 words, a completion of 2, and for each a role and an end.
+    assert "train.parquet: 2 of 4 rows" in message
+    assert "row 1 (question q1, stage refine_note, 86 tokens)" in message
+    assert "row 3 (question q3, stage refine_note, 76 tokens)" in message
+    assert "--max_length 86" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_long_rows_are_dropped_on_request_and_counted(
+    options: Options, write_pairs: Callable[..., Path], make_pair: Callable[..., dict], tmp_path: Path
+) -> None:
+    write_pairs([*(make_pair(number) for number in range(8)), make_pair(8, words=80)])
+
+    train_dpo.main(options(drop_long_rows=True, max_steps=1))
+
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert record["dropped_long_rows"] == {"train": 1, "dev": 0}
+    assert sum(record["rows"]["train"].values()) == 8
+
+
+def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=8)
+    assert alone.gradient_accumulation_steps == 4
+
+    with pytest.raises(UserError, match=r"total_batch_size 8 is not a multiple of 1 process\(es\) x .* 3"):
+        train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=3, total_batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_name_or_path": "/nowhere/model"}, "neither a model folder nor a hub id"),
+        ({"pairs": "/nowhere/pairs"}, "no such file or folder"),
+        ({"trust_remote_code": True}, "never run"),
+        ({"total_batch_size": 3}, "not a multiple"),
+        ({"beta": "much"}, "beta"),
+    ],
+)
+def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        train_dpo.main(options(**changes))
+
+
+def test_model_without_a_chat_template_is_refused(options: Options, tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(base)
+
+    with pytest.raises(UserError, match="no chat template"):
+        train_dpo.main(options(model_name_or_path=base))
+
+
+def test_evaluation_needs_a_dev_split(options: Options, write_pairs: Callable[..., Path]) -> None:
+    (write_pairs() / "dev.parquet").unlink()
+
+    with pytest.raises(UserError, match=r"has no dev\.parquet"):
+        train_dpo.main(options(eval_strategy="steps"))
+
+
+CONFIGURATIONS = sorted((Path(__file__).parents[2] / "configs/dpo").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_configurations_of_the_repository_have_no_unknown_keys(path: Path) -> None:
+    from notewriter import config
+
+    values = yaml.safe_load(path.read_text())
+    # bf16 and many processes need hardware; everything else is read as it would be in the run.
+    _, training, model = config.parse(
+        [train_dpo.Arguments, train_dpo.Configuration, train_dpo.ModelConfig],
+        ["--config", str(path), "--bf16", "false", "--pairs", "pairs"],
+    )
+    assert training.output_dir == values["output_dir"]
+    assert training.beta == values["beta"]
+    assert model.model_name_or_path == values["model_name_or_path"]
