@@ -13,7 +13,7 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, EvalResult, HfApi, ModelCardData, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from notewriter import config, models
 from notewriter.errors import UserError
@@ -185,7 +185,7 @@ def card(arguments: Arguments) -> str:
     )
     # Whatever the template prints comes from a model or a user: escaped here, nothing can be forgotten there.
     environment = Environment(
-        loader=PackageLoader("training", "."),
+        loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         finalize=escape_markdown,
         trim_blocks=True,
