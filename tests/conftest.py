@@ -69,19 +69,27 @@ def pair(number: int, words: int = 8) -> dict[str, Any]:
     }
 
 
+def save_pairs(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    from datasets import Dataset
+
+    folder.mkdir(exist_ok=True)
+    Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))
+    Dataset.from_list([pair(number) for number in range(4)]).to_parquet(str(folder / "dev.parquet"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 16 pairs in `train.parquet` and four in `dev.parquet`."""
+    return save_pairs(tmp_path_factory.mktemp("pairs"), [pair(number) for number in range(16)])
+
+
 @pytest.fixture
 def write_pairs(tmp_path: Path) -> Callable[..., Path]:
-    """Write `pairs/train.parquet` with 16 pairs or those given, and `dev.parquet` with four; returns the folder."""
+    """Write 16 pairs, or those given, into a folder of the test's own; returns the folder."""
 
     def write(rows: list[dict[str, Any]] | None = None) -> Path:
-        from datasets import Dataset
-
-        folder = tmp_path / "pairs"
-        folder.mkdir(exist_ok=True)
-        rows = [pair(number) for number in range(16)] if rows is None else rows
-        Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))
-        Dataset.from_list([pair(number) for number in range(4)]).to_parquet(str(folder / "dev.parquet"))
-        return folder
+        return save_pairs(tmp_path / "pairs", [pair(number) for number in range(16)] if rows is None else rows)
 
     return write
 

@@ -2,7 +2,7 @@
 
 All parameters, eight GPUs:
 
-    accelerate launch --config_file configs/accelerate/fsdp2.yaml training/train_dpo.py \
+    accelerate launch --config_file configs/accelerate/zero3.yaml training/train_dpo.py \
         --config configs/dpo/deepnote_qwen2.5-7b.yaml --pairs data/pairs
 
 LoRA, one GPU:
@@ -87,8 +87,14 @@ class Configuration(DPOConfig):
             raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
         if self.bf16 is None and not self.fp16:
             self.bf16 = torch.cuda.is_available()
+        if not torch.accelerator.is_available():
+            # Told neither, accelerate starts several processes on the CPU that know nothing of each other.
+            if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+                self.ddp_backend = "gloo"
+            else:
+                self.use_cpu = True
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
         if self.total_batch_size is not None:
-            processes = int(os.environ.get("WORLD_SIZE", "1"))
             forward = processes * self.per_device_train_batch_size
             if self.total_batch_size % forward:
                 raise UserError(
@@ -97,6 +103,11 @@ class Configuration(DPOConfig):
                 )
             self.gradient_accumulation_steps = self.total_batch_size // forward
         super().__post_init__()
+        if self.world_size != processes:
+            raise UserError(
+                f"{processes} processes were started but do not train together; start them with accelerate launch "
+                "and a file of configs/accelerate"
+            )
 
 
 def main(argv: list[str]) -> None:
@@ -121,6 +132,12 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     output = Path(training.output_dir)
     if output.resolve() == Path(base).resolve():
         raise UserError(f"{output}: is the base model; give another --output_dir")
+    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true" and not model.use_peft:
+        # TRL shards the reference model without sending it from the first process, which alone has read it.
+        raise UserError(
+            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the "
+            "accelerate configuration (as configs/accelerate/fsdp2.yaml does), or use configs/accelerate/zero3.yaml"
+        )
     files = pairs.find(arguments.pairs)
     if training.eval_strategy != "no" and "dev" not in files:
         raise UserError(f"{arguments.pairs}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")

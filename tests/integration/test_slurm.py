@@ -1,0 +1,204 @@
+"""`slurm/train.sbatch` on a Slurm of two nodes, both of them this machine."""
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "slurm/train.sbatch"
+HOSTS = Path("/etc/hosts")
+NODES = ("n1", "n2")
+pytestmark = pytest.mark.integration
+
+# Debian keeps daemons where only an administrator's PATH looks.
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def node_names() -> Iterator[None]:
+    """Names of the two nodes that resolve to this machine; /etc/hosts is as before afterwards."""
+
+    def resolves(name: str) -> bool:
+        try:
+            return bool(socket.gethostbyname(name))
+        except OSError:
+            return False
+
+    missing = [name for name in NODES if not resolves(name)]
+    if not missing:
+        yield
+        return
+    if not os.access(HOSTS, os.W_OK):
+        pytest.skip(f"the node names {', '.join(missing)} do not resolve, and {HOSTS} is not writable")
+    before = HOSTS.read_text()
+    lines = "".join(f"127.0.0.1 {name}\n" for name in missing)
+    HOSTS.write_text(before + ("" if before.endswith("\n") else "\n") + lines)
+    try:
+        yield
+    finally:
+        # What somebody else added in the meantime stays.
+        HOSTS.write_text(HOSTS.read_text().replace(lines, ""))
+
+
+@pytest.fixture(scope="module")
+def cluster(node_names: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Slurm of the nodes n1 and n2 with daemons of its own; gives the environment that its commands need."""
+    programs = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
+    if absent := [program for program in programs if not shutil.which(program, path=PATH)]:
+        pytest.skip(f"not installed: {', '.join(absent)} (Debian packages slurm-wlm and munge)")
+    if os.geteuid() != 0:
+        pytest.skip("Slurm's daemons are started as root")
+
+    folder = tmp_path_factory.mktemp("slurm")
+    for name in ("state", *NODES):
+        (folder / name).mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    host = socket.gethostname()
+    nodes = "".join(
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 State=UNKNOWN\n"
+        for name in NODES
+    )
+    (folder / "slurm.conf").write_text(
+        f"""ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={free_port()}
+SlurmUser={getpass.getuser()}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+ReturnToService=2
+MpiDefault=none
+{nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+    )
+    environment = os.environ | {"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+    # Under a Slurm job these would be taken for the options of ours.
+    environment = {key: value for key, value in environment.items() if not key.startswith(("SBATCH_", "SLURM_JOB"))}
+    munge = ["munged", "--foreground", "--force", "--key-file", f"{folder}/munge.key"]
+    munge += ["--socket", f"{folder}/munge.socket", "--pid-file", f"{folder}/munge.pid"]
+    munge += ["--seed-file", f"{folder}/munge.seed", "--log-file", f"{folder}/munge.log"]
+    commands = [munge, ["slurmctld", "-D", "-i"], *(["slurmd", "-D", "-N", name] for name in NODES)]
+    daemons: list[subprocess.Popen[bytes]] = []
+    try:
+        with open(folder / "daemons.log", "wb") as log:
+            for command in commands:
+                daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+                if command is munge:
+                    wait_until((folder / "munge.socket").exists, "munged")
+
+        def idle() -> bool:
+            done = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=environment, capture_output=True, text=True)
+            return done.stdout.split() == ["idle", str(len(NODES))]
+
+        try:
+            wait_until(idle, "both nodes idle")
+        except AssertionError as error:
+            raise AssertionError((folder / "daemons.log").read_text()[-4000:]) from error
+        yield environment
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(timeout=30)
+
+
+@pytest.fixture
+def cluster_env(tmp_path: Path) -> Path:
+    """The settings of this machine, one process a node."""
+    file = tmp_path / "cluster.env"
+    file.write_text(
+        f"PROCESSES_PER_NODE=1\nVENV={sys.prefix}\nRENDEZVOUS_PORT={free_port()}\nexport HF_HUB_OFFLINE=1\n"
+        f"export HF_DATASETS_CACHE={tmp_path}/cache\nexport OMP_NUM_THREADS=1\n"
+    )
+    return file
+
+
+def test_two_nodes_train_one_model(
+    cluster: dict[str, str], cluster_env: Path, tiny_model: Path, tiny_pairs: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "job.out"
+    command = ["sbatch", "--parsable", "--nodes=2", f"--output={log}", f"--chdir={ROOT}", str(SCRIPT)]
+    command += ["configs/accelerate/cpu_ddp.yaml", "training/train_dpo.py"]
+    command += ["--model_name_or_path", str(tiny_model), "--pairs", str(tiny_pairs), "--output_dir", f"{tmp_path}/run"]
+    command += ["--max_length", "64", "--max_steps", "2", "--save_steps", "1", "--disable_tqdm", "true"]
+    command += ["--total_batch_size", "4", "--per_device_train_batch_size", "2"]
+    environment = cluster | {"CLUSTER_ENV": str(cluster_env)}
+
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    def state() -> str:
+        show = ["scontrol", "show", "job", "--oneliner", job]
+        text = subprocess.run(show, env=environment, capture_output=True, text=True, check=True).stdout
+        return next(part.removeprefix("JobState=") for part in text.split() if part.startswith("JobState="))
+
+    try:
+        wait_until(lambda: state() not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), "the job", seconds=240)
+    finally:
+        subprocess.run(["scancel", job], env=environment, capture_output=True)
+    output = log.read_text()
+    assert state() == "COMPLETED", output[-6000:]
+    assert "n1: machine 0 of 2" in output
+    assert "n2: machine 1 of 2" in output
+    assert "rendezvous: n1:" in output
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert record["hyperparameters"]["processes"] == 2
+    assert (tmp_path / "run/checkpoint-1").is_dir()
+    assert (tmp_path / "run/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["ddp.yaml", "train.py"], {"SLURM_JOB_ID": ""}, "this is a job script; submit it"),
+        (["ddp.yaml"], {}, "usage: sbatch"),
+        (["nowhere.yaml", "train.py"], {}, "nowhere.yaml: no such accelerate configuration"),
+        (["ddp.yaml", "nowhere.py"], {}, "nowhere.py: no such training script"),
+        (["ddp.yaml", "train.py"], {}, "slurm/cluster.env: no such file"),
+        (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "empty.env"}, "empty.env: PROCESSES_PER_NODE is not set"),
+        (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "wrong.env"}, "/no/venv: has no bin/accelerate"),
+    ],
+)
+def test_mistakes_end_the_job_with_one_line(
+    arguments: list[str], changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name in ("ddp.yaml", "train.py", "empty.env"):
+        (tmp_path / name).touch()
+    (tmp_path / "wrong.env").write_text("PROCESSES_PER_NODE=1\nVENV=/no/venv\nRENDEZVOUS_PORT=29500\n")
+    environment = {"PATH": PATH, "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)} | changes
+
+    done = subprocess.run(
+        ["bash", str(SCRIPT), *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

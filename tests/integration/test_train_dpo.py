@@ -1,0 +1,131 @@
+"""DPO as `accelerate launch` runs it, under each configuration, on two processes of the CPU.
+
+The measure is what one process arrives at: sharded or not, stopped or not, the weights are the same.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.integration
+
+Launch = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """Train from a folder that is not the project's root, with changed options by name; returns the output folder."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+
+    def run(accelerate: str, output: Path, **changes: object) -> Path:
+        options = {
+            "model_name_or_path": tiny_model,
+            "pairs": tiny_pairs,
+            "output_dir": output,
+            "max_length": 64,
+            "max_steps": 2,
+            "total_batch_size": 4,
+            "per_device_train_batch_size": 2,
+            # Plain gradient descent: Adam would blow up the last digits of gradients near zero.
+            "optim": "sgd",
+            "learning_rate": 0.5,
+            "save_strategy": "no",
+            "disable_tqdm": True,
+        } | changes
+        command = [sys.executable, "-m", "accelerate.commands.launch"]
+        command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
+        if accelerate != "cpu":
+            # What is for eight GPUs, on two processes of the CPU.
+            command += ["--num_processes", "2", "--mixed_precision", "no"]
+        if accelerate == "fsdp2":
+            command += [str(Path(__file__).with_name("fsdp_on_cpu.py"))]
+        command += [str(ROOT / "training/train_dpo.py")]
+        command += [part for key, value in options.items() for part in (f"--{key}", str(value))]
+        environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        environment |= {"HF_DATASETS_CACHE": str(elsewhere / "cache")}
+        done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-6000:]
+        return output
+
+    return run
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+
+
+def assert_same(folder: Path, expected: dict[str, torch.Tensor]) -> None:
+    found = weights(folder)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(
+            found[name], expected[name], atol=1e-5, rtol=0, msg=lambda text, n=name: f"{n} {text}"
+        )
+
+
+@pytest.fixture(scope="module")
+def expected(launch: Launch, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The weights that one process arrives at, which are not those it started from."""
+    trained = weights(launch("cpu", tmp_path_factory.mktemp("single") / "run"))
+    base = weights(tiny_model)
+    assert max((trained[name] - base[name]).abs().max() for name in base) > 1e-3
+    return trained
+
+
+@pytest.mark.parametrize("accelerate", ["ddp", "zero2"])
+def test_two_processes_arrive_where_one_does(
+    accelerate: str, launch: Launch, expected: dict[str, torch.Tensor], tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = launch(accelerate, tmp_path / "run")
+
+    assert_same(folder, expected)
+    assert (folder / "chat_template.jinja").read_text() == (tiny_model / "chat_template.jinja").read_text()
+    hyperparameters = json.loads((folder / "training.json").read_text())["hyperparameters"]
+    assert (hyperparameters["processes"], hyperparameters["batch_size"]) == (2, 4)
+
+
+@pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
+def test_sharded_training_arrives_where_one_process_does_also_after_a_stop(
+    accelerate: str, launch: Launch, expected: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    folder = launch(accelerate, tmp_path / "run", save_strategy="steps", save_steps=1)
+    assert_same(folder, expected)
+
+    # What is left of a run that was killed after its first step.
+    for file in (folder / "training.json", *folder.glob("model*.safetensors")):
+        file.unlink()
+    shutil.rmtree(folder / "checkpoint-2")
+    launch(accelerate, folder, save_strategy="steps", save_steps=1)
+
+    assert_same(folder, expected)
+
+
+def test_precomputed_reference_is_the_same_reference(
+    launch: Launch, expected: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    folder = launch("fsdp2", tmp_path / "run", precompute_ref_log_probs=True)
+
+    assert_same(folder, expected)
+
+
+@pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
+def test_adapter_is_saved_whole_and_trained(accelerate: str, launch: Launch, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    folder = launch(accelerate, tmp_path / "run", use_peft=True, lora_r=4, lora_target_modules="all-linear")
+
+    adapter = load_file(folder / "adapter_model.safetensors")
+    # Seven linear layers in each of two blocks, an A and a B for each; B starts at zero.
+    assert len(adapter) == 7 * 2 * 2
+    assert all(tensor.numel() > 0 for tensor in adapter.values())
+    assert all(torch.any(tensor != 0) for name, tensor in adapter.items() if "lora_B" in name)
