@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eval.metrics import score, token_f1
-from eval.notes import note_quality
+from data_construction.gold import is_better, reference_score
+from eval.metrics import score
 from notewriter.parsing import parse_best_and_worst, parse_status
 from notewriter.records import Passage, Question
 
@@ -115,21 +115,15 @@ async def metric(case: Case) -> Verdict:
 
 
 async def reference(case: Case) -> Verdict:
-    """The gold evidence ranks notes, no model: what they hold of it against their length.
-
-    A note's score is the mean of (a) its F1 against the supporting facts, token by token, which falls
-    for what is missing and for what is beside the point, and (b) whether it holds a gold answer.
-    """
+    """The gold evidence ranks notes, no model: what they hold of it against their length (`reference_score`)."""
     return _by_score(case, [reference_score(candidate, case.question) for candidate in case.candidates])
 
 
-def reference_score(note: str, question: Question) -> float:
-    """A note's worth by the gold evidence, 0 to 1; see `reference`."""
-    quality = note_quality(note, question)
-    has_answer = quality.get("note_has_answer", 0.0)
-    if not question.supporting_facts:
-        return has_answer
-    return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
+async def status(case: Case) -> Verdict:
+    """The gold evidence tells whether an adaptive decision is right, no model; one that cannot be read is wrong."""
+    best_note, new_note = case.variables["best_note"], case.variables["new_note"]
+    right = is_better(case.question, best_note, new_note)
+    return _by_score(case, [float(parse_status(candidate) is right) for candidate in case.candidates])
 
 
 async def retrieval(case: Case) -> Verdict:
@@ -167,4 +161,5 @@ JUDGES: dict[str, Judge] = {
     "metric": metric,
     "reference": reference,
     "retrieval": retrieval,
+    "status": status,
 }

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data_construction.gold import GOLD
 from data_construction.judges import JUDGES
 from data_construction.pairs_format import write_pairs
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
@@ -65,7 +66,10 @@ class Arguments:
     top_ps: list[float] = field(default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "see temperatures"})
     gold_stages: list[str] = field(
         default_factory=list,
-        metadata={"help": "answer stages where the gold answer joins the candidates (marked in the pair)"},
+        metadata={
+            "help": "stages where what the gold evidence would write joins the candidates, marked in the pair; "
+            f"for weak teachers. Possible at: {', '.join(GOLD)}"
+        },
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
@@ -107,6 +111,8 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
     if strangers := set(arguments.gold_stages) - set(arguments.stages):
         raise UserError(f"gold_stages: {sorted(strangers)[0]!r} is not among the stages")
+    for stage in arguments.gold_stages:
+        choose("stage with gold evidence", stage, GOLD)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     return (
         Recipe(judges, samplers, frozenset(arguments.gold_stages), arguments.min_gap, arguments.family, arguments.seed),

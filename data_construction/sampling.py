@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from data_construction.gold import GOLD
 from data_construction.judges import Case, Judge, Verdict
 from data_construction.pairs_format import SCHEMA
 from notewriter.records import Completion, Message, Passage, Question, Sampling
@@ -18,8 +19,8 @@ class Recipe:
     """How candidates are drawn and judged.
 
     `judges` maps the stages being trained to their judge. `samplers` are (temperature, top_p), one
-    candidate each (DeepNote, section 3.4: 0.1, 0.5, 0.9 squared). `gold_stages` are answer stages
-    where the gold answer joins the candidates, for teachers that hardly ever answer rightly.
+    candidate each (DeepNote, section 3.4: 0.1, 0.5, 0.9 squared). `gold_stages` are the stages where
+    what the gold evidence would write joins the candidates, for teachers too weak to find it themselves.
     """
 
     judges: Mapping[str, tuple[str, Judge]]
@@ -32,7 +33,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text that could be the completion, and where it comes from: a sampling, or the gold answer."""
+    """A text that could be the completion, and where it comes from: a sampling, or the gold evidence."""
 
     text: str
     source: dict[str, Any]
@@ -68,7 +69,7 @@ class SamplingRollout(Rollout):
         if stage not in self._recipe.judges:
             return await super().generate(stage, role=role, **variables)
         messages = self.resources.prompts.render(stage, **variables)
-        candidates = await self._candidates(stage, role, messages)
+        candidates = await self._candidates(stage, role, messages, variables)
         verdict, judge = await self._judge(stage, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
@@ -81,8 +82,10 @@ class SamplingRollout(Rollout):
             self.record(stage, role, messages, sampling, taken.completion)
         return taken.text if taken else ""
 
-    async def _candidates(self, stage: str, role: str, messages: list[Message]) -> list[Candidate]:
-        """The distinct, non-empty completions, in the samplers' order; the gold answer last."""
+    async def _candidates(
+        self, stage: str, role: str, messages: list[Message], variables: dict[str, Any]
+    ) -> list[Candidate]:
+        """The distinct, non-empty completions in the samplers' order; the gold evidence comes last."""
         limit = self.resources.stage_sampling.get(stage, self.resources.sampling).max_tokens
         samplings = [Sampling(temperature, top_p, limit) for temperature, top_p in self._recipe.samplers]
         drawn = await asyncio.gather(*(self.draw(role, messages, sampling) for sampling in samplings))
@@ -93,8 +96,9 @@ class SamplingRollout(Rollout):
             if text and (text not in candidates or (candidates[text].cut and not cut)):
                 candidates[text] = Candidate(text, {"kind": "model", **asdict(sampling)}, cut, completion)
         if stage in self._recipe.gold_stages:
-            gold = self.question.answers[0]
-            candidates.setdefault(gold, Candidate(gold, {"kind": "gold"}, False, None))
+            gold = await GOLD[stage](self.question, variables, self._search)
+            if gold is not None and gold not in candidates:
+                candidates[gold] = Candidate(gold, {"kind": "gold"}, False, None)
         return list(candidates.values())
 
     async def _judge(self, stage: str, variables: dict[str, Any], candidates: list[Candidate]) -> tuple[Verdict, str]:

@@ -11,9 +11,10 @@ class UserError(Exception):
 
 def run(main: Callable[[], None]) -> None:
     """Run a command's main function; a `UserError` becomes one line on standard error and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    # One line a request is the library's idea of information; thousands of them hide the progress bar.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # Other libraries' idea of information, such as a line a request, would hide the progress bar.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for package in ("notewriter", "data_construction", "eval", "training"):
+        logging.getLogger(package).setLevel(logging.INFO)
     try:
         main()
     except UserError as error:

@@ -139,11 +139,11 @@ class Client:
         # The same call made twice at once is sent once: the second waits and finds it in the cache.
         lock = self._under_way.setdefault(key, asyncio.Lock())
         async with lock:
-            if self._cache and (cached := self._cache.get(key)):
+            if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
             async with self._places:
                 completion = await self._ask_until_answered(messages, sampling)
-            if self._cache:
+            if self._cache is not None:
                 self._cache.put(key, completion)
         return completion
 

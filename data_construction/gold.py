@@ -1,0 +1,73 @@
+"""What the gold evidence would write at a stage: a candidate for teachers too weak to find one by themselves.
+
+It uses nothing that the model could not see: a note holds facts of the passages at hand, a query
+names the title of a passage that the index can find. Pairs tell it apart (`chosen_source.kind`).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from eval.metrics import token_f1
+from eval.notes import note_quality
+from notewriter.records import Passage, Question
+
+Search = Callable[[str, int], Awaitable[list[Passage]]]
+
+
+async def gold_note(question: Question, variables: dict[str, Any], search: Search) -> str | None:
+    """The supporting facts that stand in the note so far or in the passages, word for word, one a line."""
+    note = variables.get("note", "")
+    texts = [note, *(passage.text for passage in variables["passages"])]
+    facts = [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
+    return "\n".join(facts) or None
+
+
+async def gold_query(question: Question, variables: dict[str, Any], search: Search) -> str | None:
+    """A question for the title of the passage that holds the first fact missing in the note.
+
+    None where the note holds every fact, or does not name that title, so that no model could know it.
+    """
+    note = variables["note"]
+    for fact in question.supporting_facts:
+        if fact not in note:
+            titles = [passage.title for passage in await search(fact, 3) if fact in passage.text]
+            return f"What is known about {titles[0]}?" if titles and titles[0] in note else None
+    return None
+
+
+async def gold_status(question: Question, variables: dict[str, Any], search: Search) -> str | None:
+    """The adaptive decision by the gold evidence."""
+    return f'{{"status": "{is_better(question, variables["best_note"], variables["new_note"])}"}}'
+
+
+async def gold_answer(question: Question, variables: dict[str, Any], search: Search) -> str | None:
+    """The gold answer."""
+    return question.answers[0]
+
+
+GOLD: dict[str, Callable[[Question, dict[str, Any], Search], Awaitable[str | None]]] = {
+    "deepnote/init_note": gold_note,
+    "deepnote/refine_query": gold_query,
+    "deepnote/accumulate_knowledge": gold_note,
+    "deepnote/decide": gold_status,
+    "deepnote/answer": gold_answer,
+    "vanilla/answer": gold_answer,
+    "direct/answer": gold_answer,
+}
+
+
+def is_better(question: Question, best_note: str, new_note: str) -> bool:
+    """Whether a new note is worth more than the one so far by the gold evidence."""
+    return reference_score(new_note, question) > reference_score(best_note, question)
+
+
+def reference_score(note: str, question: Question) -> float:
+    """A note's worth by the gold evidence, 0 to 1: what it holds of it against its length.
+
+    The mean of (a) its token F1 against the supporting facts, which falls for what is missing and for
+    what is beside the point, and (b) whether it holds a gold answer; (b) alone where no facts are known.
+    """
+    has_answer = note_quality(note, question).get("note_has_answer", 0.0)
+    if not question.supporting_facts:
+        return has_answer
+    return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
