@@ -1,0 +1,261 @@
+"""An OpenAI-compatible endpoint whose replies are a pure function of the request; it can also be made to fail.
+
+In a test:
+
+    with fake_endpoint(reply=lambda request: "Paris", faults=["429", "reset"]) as endpoint:
+        Endpoint(endpoint.base_url, endpoint.model)
+
+As a process of its own, for tests that kill: `python tests/fake_endpoint.py --port N --log FILE [--delay S]`.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Reply = Callable[[dict[str, Any]], str]
+WORDS = [
+    "Mira",
+    "Tolen",
+    "Osk",
+    "river",
+    "founded",
+    "bridge",
+    "keeper",
+    "1871",
+    "bore",
+    "the",
+    "town",
+    "of",
+    "in",
+    "by",
+    "before",
+    "whose",
+    "and",
+]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is sent instead of a reply; `announced` is the Content-Length, by default the truth."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    announced: int | None = None
+    reset: bool = False
+
+
+def error(status: int, message: str, **headers: str) -> Fault:
+    """An error as OpenAI's API words it; `Retry_After="3"` becomes the header Retry-After."""
+    body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": status}}).encode()
+    return Fault(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+FAULTS = {
+    "429": error(429, "slow down", Retry_After="0"),
+    "500": error(500, "engine is dead"),
+    "503": error(503, "loading"),
+    "reset": Fault(reset=True),
+    "empty": Fault(),
+    "cut": Fault(body=b'{"id": "reply", "object": "chat.completion", "choices": [{"index": 0, "mess'),
+    "short": Fault(body=b'{"id": "reply", "choices": ', announced=4000),
+    "no choice": Fault(body=b'{"id": "reply", "object": "chat.completion", "choices": [], "usage": null}'),
+    "not an object": Fault(body=b'["reply"]'),
+    "400": error(400, "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."),
+    "401": error(401, "Incorrect API key provided"),
+    "403": error(403, "no access to this model"),
+    "404": error(404, "The model does not exist"),
+}
+
+
+def default_reply(request: dict[str, Any]) -> str:
+    """A dozen words drawn by the hash of the request: the same request, the same words."""
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).digest()
+    return " ".join(WORDS[byte % len(WORDS)] for byte in digest[:12])
+
+
+@dataclass
+class FakeEndpoint:
+    """What a running endpoint knows; `requests` are the bodies of all chat requests, in order of arrival."""
+
+    base_url: str = ""
+    model: str = "fake"
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    most_at_once: int = 0
+
+
+def completion(request: dict[str, Any], text: str, model: str) -> bytes:
+    """A chat completion with its usage; a word is a token, and what exceeds `max_tokens` is cut."""
+    words = text.split()
+    limit = request.get("max_tokens") or len(words) + 1
+    prompt_tokens = sum(len(str(message["content"]).split()) for message in request["messages"])
+    reply = {
+        "id": "reply",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text if len(words) <= limit else " ".join(words[:limit])},
+                "finish_reason": "stop" if len(words) <= limit else "length",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": min(len(words), limit),
+            "total_tokens": prompt_tokens + min(len(words), limit),
+        },
+    }
+    return json.dumps(reply).encode()
+
+
+def make_server(
+    reply: Reply | None = None,
+    faults: Iterable[str | Fault | None] | None = None,
+    delay: float = 0.0,
+    *,
+    models_faults: Iterable[str | Fault | None] | None = None,
+    port: int = 0,
+    log: Path | None = None,
+) -> tuple[ThreadingHTTPServer, FakeEndpoint]:
+    """A server that listens; `serve_forever` is the caller's."""
+    known = FakeEndpoint()
+    pending = {"chat": iter(faults or ()), "models": iter(models_faults or ())}
+    lock = threading.Lock()
+    at_once = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                self.send(Fault())
+            elif self.path == "/v1/models":
+                models = {"object": "list", "data": [{"id": known.model, "object": "model", "created": 0}]}
+                self.send(self.next_fault("models") or Fault(body=json.dumps(models).encode()))
+            else:
+                self.send(FAULTS["404"])
+
+        def do_POST(self) -> None:
+            nonlocal at_once
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path != "/v1/chat/completions":
+                self.send(FAULTS["404"])
+                return
+            with lock:
+                known.requests.append(request)
+                known.headers.append({name.lower(): value for name, value in self.headers.items()})
+                at_once += 1
+                known.most_at_once = max(known.most_at_once, at_once)
+            try:
+                time.sleep(delay)
+                fault = self.next_fault("chat")
+                if fault is not None:
+                    self.send(fault)
+                elif not self.caller_is_gone():
+                    try:
+                        text = (reply or default_reply)(request)
+                    except (
+                        Exception
+                    ) as problem:  # a mistake in the test's own `reply`, which must not look like a fault
+                        self.send(error(422, f"reply(request) raised {problem!r}"))
+                        return
+                    if log is not None:
+                        with lock, open(log, "a", encoding="utf-8") as file:
+                            file.write(json.dumps(request, sort_keys=True) + "\n")
+                    self.send(Fault(body=completion(request, text, known.model)))
+            finally:
+                with lock:
+                    at_once -= 1
+
+        def next_fault(self, kind: str) -> Fault | None:
+            with lock:
+                fault = next(pending[kind], None)
+            return FAULTS[fault] if isinstance(fault, str) else fault
+
+        def caller_is_gone(self) -> bool:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
+
+        def send(self, fault: Fault) -> None:
+            if fault.reset:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
+                # The handler's own shutdown would be a polite end; closing at once makes it a reset.
+                self.connection.close()
+                return
+            self.send_response(fault.status)
+            for name, value in {"Content-Type": "application/json", **fault.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(fault.body) if fault.announced is None else fault.announced))
+            self.end_headers()
+            self.wfile.write(fault.body)
+            self.close_connection = self.close_connection or fault.announced is not None
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, *_: object) -> None:
+            """A caller that was killed or that gave up is no news."""
+
+    server = Server(("127.0.0.1", port), Handler)
+    known.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    return server, known
+
+
+@contextlib.contextmanager
+def fake_endpoint(
+    reply: Reply | None = None,
+    faults: Iterable[str | Fault | None] | None = None,
+    delay: float = 0.0,
+    *,
+    models_faults: Iterable[str | Fault | None] | None = None,
+) -> Iterator[FakeEndpoint]:
+    """An endpoint while the block runs.
+
+    `reply` writes the text from the request's body. `faults` are used up one a chat request, in order of
+    arrival (names of `FAULTS`, a `Fault`, or None for a good reply); after the last one all is well.
+    `models_faults` do the same for the list of models. `delay` is in seconds a chat request.
+    """
+    server, known = make_server(reply, faults, delay, models_faults=models_faults)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield known
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--log", type=Path, help="gets a line (the request's body) for every reply")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each reply")
+    arguments = parser.parse_args()
+    server, _ = make_server(delay=arguments.delay, port=arguments.port, log=arguments.log)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
