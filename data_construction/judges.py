@@ -163,3 +163,16 @@ JUDGES: dict[str, Judge] = {
     "retrieval": retrieval,
     "status": status,
 }
+
+_NOTES = ("deepnote/init_note", "deepnote/accumulate_knowledge")
+_QUERIES = ("deepnote/refine_query",)
+
+JUDGED_STAGES: dict[str, tuple[str, ...]] = {
+    "llm": (*_NOTES, *_QUERIES),
+    "decision": ("deepnote/accumulate_knowledge",),
+    "metric": ("deepnote/answer", "vanilla/answer", "direct/answer"),
+    "reference": _NOTES,
+    "retrieval": _QUERIES,
+    "status": ("deepnote/decide",),
+}
+"""Judge -> the stages whose candidates it understands: notes, queries, answers or decisions."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data_construction.gold import GOLD
-from data_construction.judges import JUDGES
+from data_construction.judges import JUDGED_STAGES, JUDGES
 from data_construction.pairs_format import write_pairs
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
 from eval.metrics import FAMILIES
@@ -103,6 +103,9 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     if not 0 <= arguments.dev_share < 1:
         raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
     judges = {stage: (name, choose(f"judge for {stage}", name, JUDGES)) for stage, name in arguments.stages.items()}
+    for stage, (name, _) in judges.items():
+        if stage not in JUDGED_STAGES[name]:
+            raise UserError(f"stages: {name} cannot judge {stage!r}; it judges: {', '.join(JUDGED_STAGES[name])}")
     methods = {}
     for name in dict.fromkeys(stage.split("/")[0] for stage in arguments.stages):
         options = arguments.method_options.get(name, {})
