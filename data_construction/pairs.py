@@ -117,6 +117,11 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, GOLD)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
+    for stage in arguments.stages:
+        if len(samplers) + (stage in arguments.gold_stages) < 2:
+            raise UserError(
+                f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
+            )
     return (
         Recipe(judges, samplers, frozenset(arguments.gold_stages), arguments.min_gap, arguments.family, arguments.seed),
         methods,

@@ -88,7 +88,11 @@ class SamplingRollout(Rollout):
         """The distinct, non-empty completions in the samplers' order; the gold evidence comes last."""
         limit = self.resources.stage_sampling.get(stage, self.resources.sampling).max_tokens
         samplings = [Sampling(temperature, top_p, limit) for temperature, top_p in self._recipe.samplers]
-        drawn = await asyncio.gather(*(self.draw(role, messages, sampling) for sampling in samplings))
+        # A sampling that is listed twice is drawn twice; the cache tells draws apart by their number.
+        repeats = [samplings[:position].count(sampling) for position, sampling in enumerate(samplings)]
+        drawn = await asyncio.gather(
+            *(self.draw(role, messages, *each) for each in zip(samplings, repeats, strict=True))
+        )
         candidates = {}
         for sampling, completion in zip(samplings, drawn, strict=True):
             text = completion.text.strip()
