@@ -167,7 +167,8 @@ async def roll_out(
             rollout.trace.answer = await method(question.question, rollout, **options)
         except RequestRefused as refusal:
             rollout.trace.error = str(refusal)
-            harvest.drops.append({"stage": f"{name}/*", "reason": f"request refused: {refusal}"})
+            # The endpoint's words, which the trace keeps, would make every refusal a reason of its own.
+            harvest.drops.append({"stage": f"{name}/*", "reason": "the endpoint refused the request"})
         traces.append(rollout.trace.to_dict())
     return {"question_id": question.id, "rows": harvest.rows, "drops": harvest.drops, "traces": traces}
 
