@@ -41,8 +41,8 @@ async def gold_status(question: Question, variables: dict[str, Any], search: Sea
 
 
 async def gold_answer(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """The gold answer."""
-    return question.answers[0]
+    """The gold answer; None where it is empty, as for a question that cannot be answered."""
+    return question.answers[0].strip() or None
 
 
 GOLD: dict[str, Callable[[Question, dict[str, Any], Search], Awaitable[str | None]]] = {
