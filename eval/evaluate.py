@@ -15,6 +15,7 @@ from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
 from notewriter.datasets import load_questions, select
+from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS, Method, prepare
 from notewriter.records import Question
@@ -58,6 +59,8 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter evaluate", description=__doc__)
     choose("metric family", arguments.family, FAMILIES)
     method = prepare(arguments.method, arguments.method_options)
+    if arguments.index is None and arguments.method != "direct":
+        raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
     folder = open_run(arguments.output_dir, config)
