@@ -105,10 +105,15 @@ async def trace_of(
 
 
 def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dict[str, Any]:
-    """A trace's line in predictions.jsonl: the answer, its scores, the note's scores and the cost."""
+    """A trace's line in predictions.jsonl: the answer, its scores, the note's scores and the cost.
+
+    Where the trace ended in an error every score is 0, also that of the note that had been written so far.
+    """
     scores = score(family, trace["answer"], list(question.answers))
     if trace["method"] == "deepnote":
         scores |= note_quality(trace["note"], question)
+    if trace["error"]:
+        scores = dict.fromkeys(scores, 0.0)
     generations = [step for step in trace["steps"] if step["kind"] == "generate"]
     return {
         "schema": "notewriter/prediction/1",
