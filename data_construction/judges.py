@@ -82,7 +82,8 @@ async def llm(case: Case) -> Verdict:
 async def decision(case: Case) -> Verdict:
     """The adaptive-decision prompt compares each candidate note with the one before it (DNAlign's D_KA, appendix D).
 
-    The better one is a random True, the worse one a random False.
+    The better one is a random True, the worse one a random False. Without a False the method still
+    goes on with a True.
     """
     replies = [
         await case.ask(
@@ -97,11 +98,13 @@ async def decision(case: Case) -> Verdict:
     scores = [None if status is None else float(status) for status in statuses]
     better = [i for i, status in enumerate(statuses) if status is True and case.choosable[i]]
     worse = [i for i, status in enumerate(statuses) if status is False]
+    chosen = case.random.choice(better) if better else None
     if better and worse:
-        return Verdict(case.random.choice(better), case.random.choice(worse), scores, replies)
+        return Verdict(chosen, case.random.choice(worse), scores, replies)
     if None in statuses:
-        return Verdict(scores=scores, replies=replies, reason="judge reply not readable")
-    return Verdict(scores=scores, replies=replies, reason="no candidate better" if worse else "no candidate worse")
+        return Verdict(chosen, scores=scores, replies=replies, reason="judge reply not readable")
+    reason = "no candidate better" if worse else "no candidate worse"
+    return Verdict(chosen, scores=scores, replies=replies, reason=reason)
 
 
 async def metric(case: Case) -> Verdict:
