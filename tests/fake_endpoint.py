@@ -24,25 +24,7 @@ from pathlib import Path
 from typing import Any
 
 Reply = Callable[[dict[str, Any]], str]
-WORDS = [
-    "Mira",
-    "Tolen",
-    "Osk",
-    "river",
-    "founded",
-    "bridge",
-    "keeper",
-    "1871",
-    "bore",
-    "the",
-    "town",
-    "of",
-    "in",
-    "by",
-    "before",
-    "whose",
-    "and",
-]
+WORDS = ["Mira", "Tolen", "Osk", "river", "founded", "bridge", "keeper", "1871", "bore", "town", "before", "whose"]
 
 
 @dataclass(frozen=True)
@@ -173,9 +155,8 @@ def make_server(
                 elif not self.caller_is_gone():
                     try:
                         text = (reply or default_reply)(request)
-                    except (
-                        Exception
-                    ) as problem:  # a mistake in the test's own `reply`, which must not look like a fault
+                    except Exception as problem:
+                        # A mistake in the test's own `reply` must not look like a fault.
                         self.send(error(422, f"reply(request) raised {problem!r}"))
                         return
                     if log is not None:
