@@ -11,7 +11,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     for match in re.finditer(r"\{", text):
         try:
             value, _ = decoder.raw_decode(text, match.start())
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError of its own
             continue
         if isinstance(value, dict):
             return value
