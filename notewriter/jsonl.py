@@ -8,6 +8,9 @@ from typing import Any, Self
 
 from notewriter.errors import UserError
 
+UNENCODABLE = "backslashreplace"
+"""Half of a surrogate pair, as cut data has it, is no UTF-8; what this writes instead is its JSON escape."""
+
 
 def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line_number, record)` for every line of a JSON Lines file; empty lines are passed over.
@@ -35,6 +38,8 @@ def _parse(line: str, place: str) -> dict[str, Any]:
         raise UserError(
             f"{place}: is not JSON ({error.msg} at column {error.colno}); mend or remove the line"
         ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: cannot be read ({error}); mend or remove the line") from error
     if not isinstance(record, dict):
         raise UserError(f"{place}: holds a {type(record).__name__}, not an object; write one JSON object a line")
     return record
@@ -55,7 +60,7 @@ def write_text(path: str | Path, parts: Iterable[str]) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
+    with open(partial, "w", encoding="utf-8", errors=UNENCODABLE) as file:
         file.writelines(parts)
     os.replace(partial, path)
 
@@ -74,7 +79,7 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one line and hand it to the operating system."""
-        self._file.write(dumps(record).encode("utf-8") + b"\n")
+        self._file.write(dumps(record).encode("utf-8", UNENCODABLE) + b"\n")
         self._file.flush()
 
     def __enter__(self) -> Self:
