@@ -43,7 +43,11 @@ class Prompts:
             raise UserError(f"no prompt {error.name!r}; a stage needs a file of that name in prompts_dir") from error
         except jinja2.TemplateSyntaxError as error:
             raise UserError(f"{error.filename}:{error.lineno}: {error.message}") from error
-        except jinja2.TemplateError as error:
+        except UnicodeDecodeError as error:
+            raise UserError(f"prompt {name}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:
             given = ", ".join(sorted(variables))
-            raise UserError(f"prompt {name}: {error.message}; the stage gives: {given}") from error
+            raise UserError(f"prompt {name}: {error}; the stage gives: {given}") from error
+        # JSON can hold half a surrogate pair, which is no text and which no endpoint can be sent.
+        text = text.encode("utf-8", "replace").decode("utf-8")
         return [{"role": "user", "content": text.strip()}]
