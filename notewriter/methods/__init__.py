@@ -6,7 +6,7 @@ from typing import Any
 
 from notewriter.config import choose
 from notewriter.errors import UserError
-from notewriter.methods.deepnote import check_limits, deepnote
+from notewriter.methods.deepnote import check_options, deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.vanilla import vanilla
 
@@ -19,7 +19,7 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
     """The method of that name, after a check that it takes the options, before any model is asked.
 
     Raises:
-        UserError: an unknown method or option, a value of the wrong type, or limits that contradict each other.
+        UserError: an unknown method or option, a value of the wrong type or below one, or options that contradict each other.
     """
     method: Method = choose("method", name, METHODS)
     known = {
@@ -33,7 +33,9 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
         expected = type(known[key].default)
         if type(value) is not expected:
             raise UserError(f"method {name}: option {key} must be {expected.__name__}, not {value!r}")
-    if "max_step" in known:
-        limits = {key: options.get(key, known[key].default) for key in ("max_step", "max_failure")}
-        check_limits(**limits)
+        if expected is int and value < 1:
+            raise UserError(f"method {name}: option {key} must be at least 1, not {value}")
+    if name == "deepnote":
+        checked = ("max_step", "max_failure", "adaptive_retrieval", "initial_note")
+        check_options(*(options.get(key, known[key].default) for key in checked))
     return method

@@ -33,12 +33,10 @@ async def deepnote(
         answer_style: `short`, `long` (ASQA) or `yes_no` (StrategyQA).
 
     Raises:
-        UserError: limits that contradict each other.
+        UserError: options that contradict each other.
     """
-    check_limits(max_step=max_step, max_failure=max_failure)
+    check_options(max_step, max_failure, adaptive_retrieval, initial_note)
     if not initial_note:
-        if adaptive_retrieval:
-            raise UserError("initial_note: false needs adaptive_retrieval: false; there is no note to refine")
         return await vanilla(question, rollout, top_k=top_k, answer_style=answer_style)
 
     seen: set[str] = set()
@@ -75,12 +73,14 @@ async def deepnote(
     )
 
 
-def check_limits(*, max_step: int, max_failure: int) -> None:
-    """Refuse limits that cannot both hold.
+def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, initial_note: bool) -> None:
+    """Refuse options that cannot hold together.
 
     Raises:
-        UserError: `max_failure` above `max_step`, or a limit below one.
+        UserError: `max_failure` above `max_step`, a limit below one, or refinements of a note that there is not.
     """
+    if adaptive_retrieval and not initial_note:
+        raise UserError("initial_note: false needs adaptive_retrieval: false; there is no note to refine")
     if max_step < 1 or max_failure < 1:
         raise UserError(f"max_step ({max_step}) and max_failure ({max_failure}) must be at least 1")
     if max_failure > max_step:
