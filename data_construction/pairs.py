@@ -176,12 +176,15 @@ async def roll_out(
 def _finish(
     arguments: Arguments, folder: Path, journal: Path, questions: list[Question], config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write train.parquet, dev.parquet and stats.json from the journal, in the order of the questions."""
+    """Write train.parquet, dev.parquet (if it has pairs) and stats.json from the journal, in the questions' order."""
     dev = dev_questions(questions, arguments.dev_share, arguments.seed)
     counts = {}
     for name, members in (("train", {question.id for question in questions} - dev), ("dev", dev)):
         path = folder / f"{name}.parquet"
         counts[name] = write_pairs(path, _rows(journal, questions, members, arguments.dataset))
+    if counts["dev"] == 0:
+        # `datasets` refuses a split without rows, and training a dev set without pairs.
+        (folder / "dev.parquet").unlink()
 
     by_stage: dict[str, Counter[str]] = {stage: Counter() for stage in arguments.stages}
     tokens: Counter[str] = Counter()
