@@ -1,0 +1,68 @@
+import pytest
+
+from data_construction.gold import GOLD, gold_answer, gold_note, gold_query, gold_status, is_better, reference_score
+from notewriter.methods import METHODS
+from notewriter.parsing import parse_status
+from notewriter.records import Passage, Question
+
+MOTHER = "Osk's mother is Mira."
+BIRTH = "Mira was born in Tolen."
+QUESTION = Question("q1", "Where was the mother of Osk born?", ("Tolen",), ("p1", "p2"), (MOTHER, BIRTH))
+OSK = Passage("p1", "Osk", f"Osk keeps a bridge. {MOTHER}")
+MIRA = Passage("p2", "Mira", f"{BIRTH} She sings.")
+RIVER = Passage("p3", "Bore", "The Bore is a river.")
+
+
+async def search(query, top_k):
+    """An index that ranks by shared words."""
+    words = set(query.split())
+    return sorted([RIVER, OSK, MIRA], key=lambda passage: -len(words & set(passage.text.split())))[:top_k]
+
+
+async def test_the_gold_note_holds_the_facts_at_hand_word_for_word_and_no_others():
+    assert await gold_note(QUESTION, {"passages": [RIVER, OSK, MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
+    assert await gold_note(QUESTION, {"passages": [OSK]}, search) == MOTHER
+    assert await gold_note(QUESTION, {"passages": [RIVER]}, search) is None
+
+
+async def test_the_gold_note_keeps_what_the_note_so_far_holds():
+    assert await gold_note(QUESTION, {"note": f"Note: {MOTHER}", "passages": [MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
+
+
+async def test_the_gold_query_names_the_title_of_the_passage_with_the_first_missing_fact():
+    query = await gold_query(QUESTION, {"note": MOTHER, "queries": []}, search)
+    assert query == "What is known about Mira?"
+
+
+@pytest.mark.parametrize("note", [f"{MOTHER} {BIRTH}", "Nothing is known.", "Osk keeps a bridge."])
+async def test_there_is_no_gold_query_where_nothing_is_missing_or_nobody_could_know_the_title(note):
+    expected = "What is known about Osk?" if "Osk" in note and MOTHER not in note else None
+    assert await gold_query(QUESTION, {"note": note, "queries": []}, search) == expected
+
+
+async def test_the_gold_decision_is_one_that_deepnote_reads():
+    for best_note, new_note, better in (("", MOTHER, True), (MOTHER, "No idea.", False), (MOTHER, MOTHER, False)):
+        reply = await gold_status(QUESTION, {"best_note": best_note, "new_note": new_note}, search)
+        assert parse_status(reply) is better is is_better(QUESTION, best_note, new_note)
+
+
+async def test_the_gold_answer_is_the_first_and_never_empty():
+    assert await gold_answer(Question("q", "Where?", ("Tolen", "Tolen town")), {}, search) == "Tolen"
+    assert await gold_answer(Question("q", "Where?", (" ",)), {}, search) is None
+
+
+def test_gold_evidence_is_known_at_stages_of_methods_alone():
+    assert {stage.split("/")[0] for stage in GOLD} <= METHODS.keys()
+
+
+def test_the_reference_score_is_the_mean_of_evidence_and_answer():
+    assert reference_score(f"{MOTHER} {BIRTH}", QUESTION) == 1
+    assert reference_score("", QUESTION) == 0
+    # The answer is there, and with it one of the facts' nine tokens: F1 is 2 / (1 + 9).
+    assert reference_score("Tolen", QUESTION) == pytest.approx((0.2 + 1) / 2)
+
+
+def test_the_reference_score_is_the_answer_alone_where_no_facts_are_known():
+    question = Question("q", "Where?", ("Tolen",))
+    assert reference_score("She was born in Tolen, I think.", question) == 1
+    assert reference_score("She was born in Fulda.", question) == 0
