@@ -158,7 +158,7 @@ def _claim_port(port: int | None) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port or 0))
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise UserError(f"port {port} is in use or not allowed; choose another, or none for a free one") from error
         return int(probe.getsockname()[1])
 

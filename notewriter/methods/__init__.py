@@ -19,7 +19,8 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
     """The method of that name, after a check that it takes the options, before any model is asked.
 
     Raises:
-        UserError: an unknown method or option, a value of the wrong type or below one, or options that contradict each other.
+        UserError: an unknown method or option, a value of the wrong type or below one, or options that
+            contradict each other.
     """
     method: Method = choose("method", name, METHODS)
     known = {
