@@ -13,6 +13,7 @@ import yaml
 from tqdm import tqdm
 
 from notewriter import jsonl
+from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.llm import Client, Endpoint, ResponseCache
 from notewriter.models import fingerprint
@@ -63,6 +64,9 @@ class ModelArguments:
     )
 
 
+ROLES = ("policy", "notes", "query", "answer", "judge")
+"""The parts that models play in methods and judges; a name that is none of them would go unheard."""
+
 WITHOUT_EFFECT = {"concurrency", "port", "cache", "output_dir"}
 """Settings that cannot change a result: they may differ when a run goes on."""
 
@@ -91,9 +95,17 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
     Raises:
         UserError: no model is named, one is named twice over, or an endpoint's keys are wrong.
     """
+    if arguments.concurrency < 1:
+        raise UserError(f"concurrency: {arguments.concurrency} questions at once get nowhere; give at least 1")
+    for role, value in arguments.models.items():
+        choose("role in models", role, dict.fromkeys(ROLES))
+        if not isinstance(value, dict):
+            raise UserError(f"models: {role}: {value!r} is no endpoint; give {{serve: PATH}}, or base_url and model")
     specifications = {role: dict(value) for role, value in arguments.models.items()}
-    if arguments.serve and arguments.base_url:
-        raise UserError("both serve and base_url are set; give one of them")
+    given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
+    given += ["models: policy"] if "policy" in specifications else []
+    if len(given) > 1:
+        raise UserError(f"both {given[0]} and {given[1]} are set; give one of them")
     if arguments.serve:
         specifications["policy"] = {"serve": arguments.serve}
     elif arguments.base_url:
@@ -124,10 +136,13 @@ def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
     known = [field.name for field in fields(Endpoint)]
     if unknown := [key for key in specification if key not in known]:
         raise UserError(f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, or serve")
-    try:
-        return Endpoint(**specification)
-    except TypeError as error:
-        raise UserError(f"models: {role}: needs base_url and model, or serve") from error
+    for key in ("concurrency", "attempts"):
+        number = specification.get(key, 1)
+        if not isinstance(number, int) or number < 1:
+            raise UserError(f"models: {role}: {key} must be a whole number above 0, not {number!r}")
+    if not all(isinstance(specification.get(key), str) for key in ("base_url", "model")):
+        raise UserError(f"models: {role}: needs base_url and model, or serve")
+    return Endpoint(**specification)
 
 
 @contextlib.asynccontextmanager
@@ -168,8 +183,10 @@ def open_run(output_dir: str | Path, config: dict[str, Any]) -> Path:
     if path.exists():
         try:
             before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
+        if not isinstance(before, dict):
+            raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
         for key in [key for key in {**before, **config} if key not in WITHOUT_EFFECT]:
             if before.get(key) != config.get(key):
                 raise UserError(
@@ -221,17 +238,19 @@ async def for_each_question(
     """
     with jsonl.Journal(journal) as file:
         done = {record["question_id"] for _, record in jsonl.read(journal)}
-        waiting = iter([question for question in questions if question.id not in done])
-        with tqdm(total=len(questions), initial=len(done), desc=description, unit="question", smoothing=0.05) as bar:
+        waiting = [question for question in questions if question.id not in done]
+        before = len(questions) - len(waiting)
+        queue = iter(waiting)
+        with tqdm(total=len(questions), initial=before, desc=description, unit="question", smoothing=0.05) as bar:
 
             async def worker() -> None:
-                for question in waiting:
+                for question in queue:
                     file.append(await work(question))
                     bar.update()
 
             try:
                 async with asyncio.TaskGroup() as workers:
-                    for _ in range(min(concurrency, len(questions) - len(done))):
+                    for _ in range(min(concurrency, len(waiting))):
                         workers.create_task(worker())
             except BaseExceptionGroup as group:
                 raise _first_leaf(group) from None
