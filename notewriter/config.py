@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from trl.scripts.utils import TrlParser
@@ -36,7 +37,8 @@ def parse(
         position = list(argv).index("--config") + 1
         if position == len(argv):
             raise UserError("--config: names no file; write --config FILE")
-        _check_keys(Path(argv[position]), {action.dest for action in parser._actions} | {"env"})
+        hints = {name: hint for each in types for name, hint in get_type_hints(each).items()}
+        _check_config(Path(argv[position]), {action.dest for action in parser._actions} | {"env"}, hints)
     try:
         parsed = parser.parse_args_and_config(argv)
     except ValueError as error:
@@ -70,7 +72,7 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
-def _check_keys(path: Path, known: set[str]) -> None:
+def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
     try:
         text = path.read_text(encoding="utf-8")
         config = yaml.safe_load(text)
@@ -80,13 +82,34 @@ def _check_keys(path: Path, known: set[str]) -> None:
         raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: holds no keys; write one `key: value` a line")
-    for key in config:
+    for key, value in config.items():
+        match = re.search(rf"^[\"']?{re.escape(str(key))}[\"']?\s*:", text, re.MULTILINE)
+        line = text.count("\n", 0, match.start()) + 1 if match else 1
         if key not in known:
-            match = re.search(rf"^{re.escape(str(key))}\s*:", text, re.MULTILINE)
-            line = text.count("\n", 0, match.start()) + 1 if match else 1
             near = difflib.get_close_matches(str(key), known, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else "see --help for the keys there are"
             raise UserError(f"{path}:{line}: unknown key {key!r}; {remedy}")
+        # The parser turns texts into what a field holds, as on the command line, and takes all else as it is.
+        if not isinstance(value, str) and not _fits(value, hints.get(key, Any)):
+            raise UserError(f"{path}:{line}: {key} must be {_name(hints[key])}, not {value!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from YAML is of the annotated type, as far as that is made of the types that YAML has."""
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if kind is list and isinstance(value, list):
+        return all(_fits(part, *get_args(hint)) for part in value) if get_args(hint) else True
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, (int, float))
+    return kind not in (bool, int, str, list, dict, NoneType) or isinstance(value, kind)
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 def to_yaml(*arguments: Any) -> str:
