@@ -1,0 +1,270 @@
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+
+from data_construction.judges import Verdict, decision, metric, reference, retrieval
+from data_construction.pairs_format import COLUMNS
+from data_construction.sampling import Harvest, Recipe, SamplingRollout
+from notewriter.methods import METHODS
+from notewriter.prompts import Prompts
+from notewriter.records import Completion, Passage, Question, Sampling
+from notewriter.rollout import Resources
+
+MOTHER, BIRTH = "Osk's mother is Mira.", "Mira was born in Tolen."
+QUESTION = Question("q1", "Where was the mother of Osk born?", ("Tolen",), ("p1", "p2"), (MOTHER, BIRTH))
+PASSAGES = [Passage("p1", "Osk", MOTHER), Passage("p2", "Mira", BIRTH), Passage("p3", "Bore", "The Bore is a river.")]
+NINE = list(itertools.product((0.1, 0.5, 0.9), repeat=2))
+ONCE = {"max_step": 1, "max_failure": 1}
+
+
+class Shelf:
+    """An index that finds every passage, whatever is asked."""
+
+    def search(self, query, top_k):
+        return PASSAGES[:top_k]
+
+
+@dataclass
+class Model:
+    """A model that replies with what `reply(text of the prompt, sampling, sample)` says; a trailing `...` is a cut."""
+
+    reply: object
+    calls: list = field(default_factory=list)
+
+    async def complete(self, messages, sampling, *, sample=0):
+        self.calls.append((messages, sampling, sample))
+        # Replies come back in another order than they were asked for.
+        await asyncio.sleep(0.001 * (9 - len(self.calls) % 9))
+        text = self.reply(messages[0]["content"], sampling, sample)
+        cut = text.endswith("...")
+        return Completion(text.removesuffix("..."), "length" if cut else "stop", 50, len(text.split()), 0, 0.1)
+
+
+def by_sampler(*texts, otherwise="No idea."):
+    """One text for each of the nine samplings, in their order."""
+    table = dict(zip(NINE, texts, strict=False))
+    return lambda prompt, sampling, sample: table.get((sampling.temperature, sampling.top_p), otherwise)
+
+
+def always(text):
+    return lambda prompt, sampling, sample: text
+
+
+@pytest.fixture
+def roll_out():
+    """Run a method on the question; returns its answer, the harvest, the trace and the models by role."""
+
+    async def run(judges, *, method="deepnote", question=QUESTION, stage_sampling=(), options=(), recipe=(), **replies):
+        replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
+        models = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
+        resources = Resources(models, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
+        harvest = Harvest()
+        named = {stage: (judge.__name__, judge) for stage, judge in judges.items()}
+        rollout = SamplingRollout(question, method, resources, Recipe(named, **dict(recipe)), harvest, 3)
+        answer = await METHODS[method](question.question, rollout, **({"top_k": 3} | dict(options)))
+        return answer, harvest, rollout.trace, models
+
+    return run
+
+
+def spy(seen):
+    """A judge that keeps its cases and pairs the last candidate with the first."""
+
+    async def judge(case):
+        seen.append(case)
+        return Verdict(len(case.candidates) - 1, 0)
+
+    return judge
+
+
+FIRST_NOTE = {"options": {"adaptive_retrieval": False}}
+
+
+async def test_a_trained_stage_draws_nine_candidates_over_temperature_and_top_p_and_others_one(roll_out):
+    _, _, _, models = await roll_out({"deepnote/init_note": reference}, **FIRST_NOTE)
+    assert [(sampling.temperature, sampling.top_p) for _, sampling, _ in models["notes"].calls] == NINE
+    assert len({str(messages) for messages, _, _ in models["notes"].calls}) == 1
+    assert [sampling for _, sampling, _ in models["answer"].calls] == [Sampling(0.3, 0.7, 40)]
+
+
+async def test_candidates_are_as_long_as_the_stage_allows(roll_out):
+    limits = {"deepnote/init_note": Sampling(0.3, 0.7, 12)}
+    _, _, _, models = await roll_out({"deepnote/init_note": reference}, stage_sampling=limits, **FIRST_NOTE)
+    assert {sampling.max_tokens for _, sampling, _ in models["notes"].calls} == {12}
+
+
+async def test_a_sampling_that_is_listed_twice_is_drawn_twice(roll_out):
+    seen = []
+    await roll_out(
+        {"deepnote/init_note": spy(seen)},
+        notes=lambda prompt, sampling, sample: f"note {sample}",
+        recipe={"samplers": [(0.9, 0.9)] * 3},
+        **FIRST_NOTE,
+    )
+    assert seen[0].candidates == ["note 0", "note 1", "note 2"]
+
+
+async def test_the_better_candidate_of_a_stage_goes_into_the_prompts_of_the_next(roll_out):
+    better = f"{MOTHER} {BIRTH}"
+    answer, harvest, trace, models = await roll_out(
+        {"deepnote/init_note": reference, "deepnote/refine_query": retrieval},
+        notes=lambda prompt, sampling, sample: better if (sampling.temperature, sampling.top_p) == NINE[6] else MOTHER,
+        judge=always('{"status": "False"}'),
+        options=ONCE,
+    )
+    (row,) = harvest.rows
+    assert row["chosen"] == [{"role": "assistant", "content": better}]
+    assert row["rejected"] == [{"role": "assistant", "content": MOTHER}]
+    for role in ("query", "answer"):
+        assert better in models[role].calls[0][0][0]["content"]
+    assert (trace.note, answer) == (better, "Tolen")
+
+
+async def test_the_next_round_searches_with_the_better_query(roll_out):
+    async def likes_last(case):
+        return Verdict(len(case.candidates) - 1, 0)
+
+    _, harvest, trace, models = await roll_out(
+        {"deepnote/refine_query": likes_last},
+        query=by_sampler("Who is Osk?", "Who is Mira?", otherwise="Where is Tolen?"),
+        judge=always('{"status": "True"}'),
+        options=ONCE,
+    )
+    assert harvest.rows[0]["chosen"][0]["content"] == "Where is Tolen?"
+    searches = [step.query for step in trace.steps if step.kind == "retrieve"]
+    assert searches == [QUESTION.question, f"Where is Tolen? {QUESTION.question}"]
+    # Nine candidate queries, and one completion at the stages that are not trained.
+    calls = {role: len(model.calls) for role, model in models.items()}
+    assert calls == {"policy": 0, "notes": 2, "query": 9, "judge": 1, "answer": 1}
+
+
+async def test_the_prompt_of_a_pair_is_the_one_that_evaluation_sends(roll_out):
+    notes = by_sampler(MOTHER, BIRTH)
+    _, harvest, trained, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, **FIRST_NOTE)
+    _, _, plain, _ = await roll_out({}, notes=notes, **FIRST_NOTE)
+    assert harvest.rows[0]["prompt"] == plain.steps[1].messages == trained.steps[1].messages
+
+
+async def test_duplicates_are_merged_and_empty_candidates_left_out(roll_out):
+    seen = []
+    notes = by_sampler("b", " a\n", "a", "", "  \n", "b", otherwise="c")
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": spy(seen)}, notes=notes, **FIRST_NOTE)
+    assert seen[0].candidates == ["b", "a", "c"]
+    # What two samplings wrote belongs to the first of them.
+    assert harvest.rows[0]["rejected_source"] == {"kind": "model", "temperature": 0.1, "top_p": 0.1, "max_tokens": 40}
+
+
+@pytest.mark.parametrize(("note", "goes_on_with"), [("the same", "the same"), ("  ", "")])
+async def test_without_two_candidates_the_stage_is_dropped_with_the_reason_and_the_method_goes_on(
+    roll_out, note, goes_on_with
+):
+    seen = []
+    answer, harvest, trace, _ = await roll_out({"deepnote/init_note": spy(seen)}, notes=always(note), **FIRST_NOTE)
+    assert (seen, harvest.rows) == ([], [])
+    assert harvest.drops == [{"stage": "deepnote/init_note", "reason": "fewer than two distinct candidates"}]
+    assert (trace.note, answer) == (goes_on_with, "Tolen")
+
+
+async def test_a_verdict_without_a_pair_is_dropped_with_its_reason(roll_out):
+    answers = by_sampler("Fulda", otherwise="Osk")
+    _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
+    assert harvest.rows == []
+    assert harvest.drops == [{"stage": "deepnote/answer", "reason": "no candidate better than nothing"}]
+
+
+async def test_a_candidate_that_was_cut_at_its_token_limit_is_never_chosen(roll_out):
+    answers = by_sampler("Tolen...", "in Tolen I think", otherwise="Fulda...")
+    answer, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert answer == row["chosen"][0]["content"] == "in Tolen I think"
+    assert row["rejected"][0]["content"] == "Fulda"
+
+
+async def test_a_text_that_was_also_finished_counts_as_finished(roll_out):
+    answers = by_sampler("Tolen...", "Tolen", otherwise="Fulda")
+    _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
+    assert harvest.rows[0]["chosen"][0]["content"] == "Tolen"
+    assert harvest.rows[0]["chosen_source"]["top_p"] == 0.5
+
+
+async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_marked(roll_out):
+    seen = []
+    judges = {"deepnote/init_note": reference, "deepnote/answer": spy(seen)}
+    recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
+    answers = by_sampler("Fulda", otherwise="Osk")
+    _, harvest, trace, models = await roll_out(judges, answer=answers, recipe=recipe, **FIRST_NOTE)
+    note, answer = harvest.rows
+    gold = f"{MOTHER}\n{BIRTH}"
+    assert (note["chosen"][0]["content"], note["chosen_source"]) == (gold, {"kind": "gold"})
+    assert note["rejected_source"]["kind"] == "model"
+    # No server has counted it.
+    assert (note["prompt_tokens"], note["chosen_tokens"], note["rejected_tokens"]) == (50, None, len(MOTHER.split()))
+    assert seen[0].candidates == ["Fulda", "Osk"]
+    assert answer["chosen_source"]["kind"] == answer["rejected_source"]["kind"] == "model"
+    # The method goes on with it like with any other.
+    assert trace.note == gold and gold in models["answer"].calls[0][0][0]["content"]
+
+
+async def test_what_the_model_wrote_itself_is_not_gold(roll_out):
+    recipe = {"gold_stages": frozenset({"deepnote/answer"})}
+    answers = by_sampler("Tolen", otherwise="Fulda")
+    _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, recipe=recipe, **FIRST_NOTE)
+    assert harvest.rows[0]["chosen_source"]["kind"] == "model"
+
+
+async def test_a_row_tells_where_it_comes_from_and_fits_the_columns(roll_out):
+    notes = by_sampler(MOTHER, otherwise=f"{MOTHER} {BIRTH}")
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert row.keys() | {"dataset"} == set(COLUMNS.names)
+    told = {key: row[key] for key in ("stage", "method", "question_id", "top_k")}
+    assert told == {"stage": "deepnote/init_note", "method": "deepnote", "question_id": "q1", "top_k": 3}
+    assert (row["judge"], row["judge_replies"]) == ("reference", [])
+    assert row["chosen_score"] == 1 > row["rejected_score"] > 0
+    assert (row["chosen_tokens"], row["rejected_tokens"]) == (9, 4)
+    assert row["chosen_source"] == {"kind": "model", "temperature": 0.1, "top_p": 0.5, "max_tokens": 40}
+
+
+async def test_the_judge_model_is_asked_once_a_call_and_its_words_stay_with_the_pair(roll_out):
+    def judge(prompt, sampling, sample):
+        is_birth = prompt.partition("New note:")[2].strip().startswith(BIRTH)
+        return f'{{"status": "{is_birth}"}}'
+
+    _, harvest, _, models = await roll_out(
+        {"deepnote/accumulate_knowledge": decision},
+        notes=by_sampler(MOTHER, BIRTH, otherwise="No idea."),
+        judge=judge,
+        options=ONCE,
+    )
+    (row,) = harvest.rows
+    assert row["chosen"][0]["content"] == BIRTH and row["rejected"][0]["content"] in (MOTHER, "No idea.")
+    assert (row["chosen_score"], row["rejected_score"]) == (1, 0)
+    assert sorted(row["judge_replies"]) == ['{"status": "False"}', '{"status": "False"}', '{"status": "True"}']
+    # Three distinct candidates, and the method's own decision.
+    assert len(models["judge"].calls) == 3 + 1
+
+
+async def test_searches_of_a_judge_are_no_steps_of_the_method(roll_out):
+    _, _, trace, _ = await roll_out(
+        {"deepnote/refine_query": retrieval},
+        query=by_sampler("Mira?", otherwise="Osk?"),
+        judge=always('{"status": "True"}'),
+        options=ONCE,
+    )
+    assert sum(step.kind == "retrieve" for step in trace.steps) == 2
+
+
+async def test_chance_hangs_on_seed_question_and_stage_not_on_the_order_of_questions(roll_out):
+    async def draw(question, seed=0):
+        seen = []
+        notes = by_sampler(MOTHER, otherwise=BIRTH)
+        judges = {"deepnote/init_note": spy(seen)}
+        await roll_out(judges, question=question, notes=notes, recipe={"seed": seed}, **FIRST_NOTE)
+        return seen[0].random.random()
+
+    other = Question("q2", QUESTION.question, ("Tolen",))
+    first, second = await asyncio.gather(draw(QUESTION), draw(other))
+    assert (await draw(other), await draw(QUESTION)) == (second, first)
+    assert len({first, second, await draw(QUESTION, seed=1)}) == 3
