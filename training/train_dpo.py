@@ -27,6 +27,7 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import get_last_checkpoint
@@ -35,6 +36,7 @@ from trl import DPOConfig, DPOTrainer, ModelConfig, get_peft_config, get_quantiz
 from notewriter import config, jsonl, models
 from notewriter.errors import UserError, run
 from training import pairs
+from training.prefix_sharing import share_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,13 @@ class Arguments:
     drop_long_rows: bool = field(
         default=False,
         metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
+    )
+    prefix_sharing: bool = field(
+        default=False,
+        metadata={
+            "help": "Compute the prompt of a pair once, not once for chosen and once for rejected: the same loss, "
+            "faster where prompts are long. Tried on the CPU, full and LoRA, one process and DDP."
+        },
     )
 
 
@@ -185,6 +194,10 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
     )
+    if arguments.prefix_sharing:
+        for scored in filter(None, (trainer.model, trainer.ref_model)):
+            unwrapped = trainer.accelerator.unwrap_model(scored)
+            share_prefixes(unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
     if trainer.is_world_process_zero():
         jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
         jsonl.write_text(output / "pairs.sha256", [digest + "\n"])
