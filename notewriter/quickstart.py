@@ -55,7 +55,7 @@ def stages(output: str, model: str) -> list[tuple[str, list[str]]]:
             [
                 *(*launch, "--config_file", f"{configs}/accelerate/cpu.yaml", f"{ROOT}/training/train_dpo.py"),
                 *("--config", f"{configs}/dpo/quickstart_smollm2.yaml", "--model_name_or_path", model),
-                *("--pairs", f"{output}/pairs", "--output_dir", trained, "--bf16", str(has_fast_bf16()).lower()),
+                *("--pairs", f"{output}/pairs", "--output_dir", trained),
             ],
         ),
         ("evaluate before", [*evaluate, "--serve", model, *test, *cache, "--output_dir", runs[0]]),
