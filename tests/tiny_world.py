@@ -1,6 +1,9 @@
 """A fictional world of a few questions with its index, made by the commands that a user runs."""
 
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from data_construction import world
 from notewriter.retrieval import index
@@ -14,10 +17,7 @@ def tiny_world(folder: Path, questions: int = 6) -> dict[str, str]:
     return {"dataset": "jsonl", "path": str(train / "questions.jsonl"), "index": str(train / "index")}
 
 
-def command_line(options: dict[str, object]) -> list[str]:
-    """Options as a command takes them: `{"limit": 3}` as `--limit 3`; a list becomes several values."""
-    return [
-        part
-        for key, value in options.items()
-        for part in (f"--{key}", *map(str, value if isinstance(value, list) else [value]))
-    ]
+def write_config(path: Path, options: dict[str, Any]) -> list[str]:
+    """Write options into a YAML file; returns the arguments that have a command read it."""
+    path.write_text(yaml.safe_dump(options, sort_keys=False))
+    return ["--config", str(path)]

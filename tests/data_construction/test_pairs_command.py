@@ -1,0 +1,230 @@
+import json
+from collections import Counter
+
+import pyarrow.parquet
+import pytest
+from datasets import load_dataset
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from data_construction import pairs
+from data_construction.pairs_format import COLUMNS
+from notewriter import jsonl
+from notewriter.errors import UserError
+
+STAGES = {
+    "deepnote/init_note": "reference",
+    "deepnote/refine_query": "retrieval",
+    "deepnote/accumulate_knowledge": "decision",
+    "deepnote/decide": "status",
+    "vanilla/answer": "metric",
+}
+QUESTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    with fake_endpoint() as running:
+        yield running
+
+
+@pytest.fixture
+def build(world, endpoint, tmp_path):
+    """Build pairs in the folder `name` with changes to a small configuration; returns the folder."""
+
+    def run(name="pairs", **changes):
+        options = {
+            **world,
+            "output_dir": str(tmp_path / name),
+            "cache": str(tmp_path / f"{name}.sqlite"),
+            "stages": STAGES,
+            "gold_stages": ["deepnote/init_note", "deepnote/decide", "vanilla/answer"],
+            "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
+            "temperatures": [0.1, 0.9],
+            "top_ps": [0.5, 0.9],
+            "dev_share": 0.3,
+            "base_url": endpoint.base_url,
+            "model": endpoint.model,
+        }
+        pairs.main(write_config(tmp_path / "config.yaml", options | changes))
+        return tmp_path / name
+
+    return run
+
+
+def rows(folder, split="train"):
+    return pyarrow.parquet.read_table(folder / f"{split}.parquet").to_pylist()
+
+
+def stats(folder):
+    return json.loads((folder / "stats.json").read_text())
+
+
+def test_pairs_load_with_datasets_in_both_splits(build, tmp_path):
+    folder = build()
+    files = {split: str(folder / f"{split}.parquet") for split in ("train", "dev")}
+    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
+    for split in files:
+        assert loaded[split].column_names == COLUMNS.names
+        assert loaded[split].num_rows == stats(folder)["pairs"][split] > 0
+
+
+def test_a_pair_is_two_different_replies_to_one_prompt(build):
+    for row in rows(build()):
+        assert [message["role"] for message in row["prompt"]] == ["user"]
+        for side in ("chosen", "rejected"):
+            ((role, content),) = [(message["role"], message["content"]) for message in row[side]]
+            assert role == "assistant" and content
+        assert row["chosen"] != row["rejected"]
+        assert row["judge"] == STAGES[row["stage"]] and row["stage"].startswith(row["method"])
+        assert row["dataset"] == "jsonl"
+
+
+def test_no_question_is_on_both_sides_of_the_split(build, world):
+    folder = build()
+    train, dev = ({row["question_id"] for row in rows(folder, split)} for split in ("train", "dev"))
+    assert train and dev and not train & dev
+    assert train | dev <= {record["id"] for _, record in jsonl.read(world["path"])}
+    # Two of six questions are 0.3 of them, rounded.
+    assert len(dev) <= 2
+
+
+def test_without_dev_questions_there_is_no_dev_file_and_the_folder_loads_all_the_same(build, tmp_path):
+    folder = build(dev_share=0.0)
+    assert not (folder / "dev.parquet").exists()
+    files = str(folder / "*.parquet")
+    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
+    assert loaded["train"].num_rows == stats(folder)["pairs"]["train"]
+
+
+def test_every_stage_of_every_question_is_a_pair_or_dropped_for_a_reason(build, capsys):
+    folder = build()
+    told = stats(folder)
+    assert told["questions"] == QUESTIONS
+    for count in told["stages"].values():
+        # One step a question, so each stage is reached once.
+        assert count["pairs"] + sum(count["dropped"].values()) == QUESTIONS
+    # The fake judge writes no decision.
+    assert told["stages"]["deepnote/accumulate_knowledge"] == {
+        "pairs": 0,
+        "dropped": {"judge reply not readable": QUESTIONS},
+    }
+    by_stage = Counter(row["stage"] for split in ("train", "dev") for row in rows(folder, split))
+    assert by_stage == {stage: count["pairs"] for stage, count in told["stages"].items() if count["pairs"]}
+    assert sum(told["pairs"].values()) == by_stage.total()
+    assert f"{QUESTIONS} judge reply not readable" in capsys.readouterr().out
+
+
+def test_gold_stands_at_the_gold_stages_alone(build):
+    kinds = {stage: set() for stage in STAGES}
+    for row in rows(build()):
+        kinds[row["stage"]] |= {row["chosen_source"]["kind"], row["rejected_source"]["kind"]}
+    assert "gold" in kinds["deepnote/decide"] and "gold" in kinds["vanilla/answer"]
+    assert kinds["deepnote/refine_query"] <= {"model"}
+
+
+def test_top_k_varies_within_its_range_and_is_the_same_for_a_question_in_every_run(build):
+    def top_ks(folder):
+        return {
+            record["question_id"]: {
+                step["top_k"] for trace in record["traces"] for step in trace["steps"] if step["kind"] == "retrieve"
+            }
+            for _, record in jsonl.read(folder / "rollouts.jsonl")
+        }
+
+    first, second = top_ks(build("a", top_k_range=[2, 4])), top_ks(build("b", top_k_range=[2, 4], concurrency=1))
+    assert first == second
+    assert all(len(drawn) == 1 for drawn in first.values())
+    values = set.union(*first.values())
+    assert len(values) > 1 and values <= {2, 3, 4}
+    assert set.union(*top_ks(build("c", top_k_range=[5, 5])).values()) == {5}
+
+
+def test_two_runs_give_the_same_bytes_whatever_the_concurrency(build):
+    first, second = build("a", concurrency=1), build("b", concurrency=6)
+    for name in ("train.parquet", "dev.parquet", "stats.json"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert rows(build("c", seed=1)) != rows(first)
+
+
+def test_a_finished_run_asks_nothing_and_a_lost_file_is_written_again(build, endpoint):
+    folder = build()
+    before = (folder / "train.parquet").read_bytes()
+    (folder / "train.parquet").unlink()
+    asked = len(endpoint.requests)
+    build(concurrency=2)
+    assert len(endpoint.requests) == asked
+    assert (folder / "train.parquet").read_bytes() == before
+
+
+def test_a_run_that_lost_its_folder_finds_every_reply_in_the_cache(build, endpoint, tmp_path):
+    first = build("a")
+    asked = len(endpoint.requests)
+    second = build("b", cache=str(tmp_path / "a.sqlite"))
+    assert len(endpoint.requests) == asked
+    assert (second / "train.parquet").read_bytes() == (first / "train.parquet").read_bytes()
+
+
+def test_a_line_that_a_kill_has_cut_is_rolled_out_again(build):
+    folder = build()
+    before = (folder / "train.parquet").read_bytes()
+    journal = folder / "rollouts.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-100])
+    build()
+    assert (folder / "train.parquet").read_bytes() == before
+
+
+def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_go_on(build):
+    with fake_endpoint(faults=["400"]) as refusing:
+        folder = build(base_url=refusing.base_url, concurrency=1)
+    told = stats(folder)
+    assert told["stages"]["deepnote/*"] == {"pairs": 0, "dropped": {"the endpoint refused the request": 1}}
+    reached = told["stages"]["deepnote/init_note"]
+    assert reached["pairs"] + sum(reached["dropped"].values()) == QUESTIONS - 1
+    # Another method on the same question goes on, and the trace keeps the endpoint's words.
+    answers = told["stages"]["vanilla/answer"]
+    assert answers["pairs"] + sum(answers["dropped"].values()) == QUESTIONS
+    errors = [trace["error"] for _, record in jsonl.read(folder / "rollouts.jsonl") for trace in record["traces"]]
+    assert sorted(error[:33] for error in errors if error) == ["This model's maximum context leng"]
+
+
+def test_a_folder_with_other_settings_is_refused(build):
+    build()
+    with pytest.raises(UserError, match=r"holds a run with min_gap: 0\.0, not 0\.5; choose another output_dir"):
+        build(min_gap=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": {}}, "stages: names no stage"),
+        ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge for deepnote/init_note 'oracle'; choose one of"),
+        ({"stages": {"deepnote/first_note": "llm"}}, "llm cannot judge 'deepnote/first_note'; it judges: "),
+        ({"stages": {"deepnote/init_note": "decision"}}, "decision cannot judge 'deepnote/init_note'"),
+        ({"stages": {"vanilla/answer": "llm"}}, "llm cannot judge 'vanilla/answer'"),
+        ({"top_k_range": [4]}, "top_k_range"),
+        ({"top_k_range": [5, 4]}, "top_k_range"),
+        ({"top_k_range": [0, 4]}, "top_k_range"),
+        ({"dev_share": 1.0}, r"dev_share: 1.0 is not in \[0, 1\)"),
+        ({"temperatures": []}, r"0 sampling\(s\) leave deepnote/init_note without two candidates"),
+        ({"temperatures": [0.1], "top_ps": [0.9]}, r"1 sampling\(s\) leave deepnote/refine_query"),
+        ({"family": "bleu"}, "unknown metric family 'bleu'"),
+        ({"method_options": {"deepnote": {"steps": 1}}}, "method deepnote has no option 'steps'"),
+        ({"method_options": {"deepnote": {"max_step": 1}}}, "max_failure"),
+        ({"method_options": {"direct": {}}}, "'direct' is not the method of any stage"),
+        ({"gold_stages": ["deepnote/answer"]}, "gold_stages: 'deepnote/answer' is not among the stages"),
+        ({"limit": 0}, "limit"),
+        ({"stagess": {}}, "unknown key 'stagess'; did you mean 'stages'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(build, endpoint, tmp_path, changes, message):
+    asked = len(endpoint.requests)
+    with pytest.raises(UserError, match=message):
+        build(**changes)
+    assert len(endpoint.requests) == asked
+    assert not (tmp_path / "pairs").exists()

@@ -1,0 +1,188 @@
+import json
+from statistics import mean
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from eval import evaluate
+from eval.compare import COSTS, METRICS_KEYS, PREDICTION_KEYS, compare, read_metrics, read_predictions
+from eval.evaluate import prediction_of
+from eval.report import write_report
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.records import Question, Trace
+
+QUESTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def golds(world):
+    return {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+
+
+@pytest.fixture(scope="module")
+def endpoint(golds):
+    """Answers every other question rightly, and takes notes of a dozen words."""
+
+    def reply(request):
+        prompt = request["messages"][0]["content"]
+        if not prompt.startswith("Answer"):
+            return f"{len(prompt)} words about the river " * 2
+        question = prompt.rpartition("Question: ")[2]
+        return golds[question] if sorted(golds).index(question) % 2 else "nobody knows"
+
+    with fake_endpoint(reply) as running:
+        yield running
+
+
+@pytest.fixture
+def run(world, endpoint, tmp_path):
+    """Evaluate into a folder with changes to a small configuration; returns the folder's path."""
+
+    def evaluate_into(folder="run", **changes):
+        options = {
+            **world,
+            "output_dir": str(tmp_path / folder),
+            "cache": str(tmp_path / f"{folder}.sqlite"),
+            "method_options": {"max_step": 1, "max_failure": 1},
+            "base_url": endpoint.base_url,
+            "model": endpoint.model,
+        }
+        evaluate.main(write_config(tmp_path / "config.yaml", options | changes))
+        return tmp_path / folder
+
+    return evaluate_into
+
+
+def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world):
+    records = [record for _, record in jsonl.read(run() / "predictions.jsonl")]
+    questions = [record for _, record in jsonl.read(world["path"])]
+    assert [record["question_id"] for record in records] == [question["id"] for question in questions]
+    for record, question in zip(records, questions, strict=True):
+        assert record.keys() == {"schema", "metadata", *PREDICTION_KEYS}
+        assert all(type(record[key]) is expected for key, expected in PREDICTION_KEYS.items())
+        assert record["answers"] == question["answers"]
+        assert record["scores"].keys() == {"em", "f1", "note_fact_recall", "note_has_answer", "note_words"}
+        # init_note, refine_query, accumulate_knowledge, decide, answer; two searches.
+        assert (record["calls"], record["retrievals"]) == (5, 2)
+        assert record["prompt_tokens"] > record["completion_tokens"] > 0
+
+
+def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
+    folder = run(concurrency=3)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics.keys() == {"schema", *METRICS_KEYS}
+    predictions = list(read_predictions(folder).values())
+    assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 0)
+    for metric, interval in metrics["metrics"].items():
+        assert interval["mean"] == pytest.approx(mean(prediction["scores"][metric] for prediction in predictions))
+        assert interval["low"] <= interval["mean"] <= interval["high"]
+    for cost in COSTS:
+        assert metrics["per_question"][cost] == pytest.approx(mean(prediction[cost] for prediction in predictions))
+    assert metrics["metrics"]["em"]["mean"] == 0.5
+    told = {key: metrics[key] for key in ("name", "dataset", "method", "model", "family")}
+    assert told == {"name": "run", "dataset": "jsonl", "method": "deepnote", "model": "fake", "family": "hotpotqa"}
+
+
+@pytest.mark.parametrize(("method", "calls", "retrievals"), [("direct", 1, 0), ("vanilla", 1, 1)])
+def test_methods_without_a_note_are_scored_by_their_answers_alone(run, method, calls, retrievals):
+    changes = {"method": method, "method_options": {}} | ({"index": None} if method == "direct" else {})
+    for prediction in read_predictions(run(**changes)).values():
+        assert prediction["scores"].keys() == {"em", "f1"}
+        assert (prediction["calls"], prediction["retrievals"]) == (calls, retrievals)
+
+
+def test_a_run_can_be_compared_and_reported(run, tmp_path):
+    before, after = run("before", method="direct", method_options={}), run("after")
+    assert compare(before, after)["f1"]["questions"] == QUESTIONS
+    write_report([before, after], tmp_path / "report.html")
+    assert "before" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_that_goes_on_ends_with_the_files_of_one_that_was_not_stopped(run, endpoint):
+    whole = run("whole", name="run")
+    names = ("metrics.json", "predictions.jsonl")
+    stopped = run("stopped", name="run")
+    # As a kill leaves it: some lines, the last one cut.
+    journal = stopped / "traces.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3])[:-40])
+    for name in names:
+        (stopped / name).unlink()
+    asked = len(endpoint.requests)
+    run("stopped", name="run", concurrency=1)
+    for name in names:
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes()
+    # Every reply was in the cache.
+    assert len(endpoint.requests) == asked
+
+
+def test_a_finished_run_needs_no_endpoint(run):
+    with fake_endpoint() as gone:
+        folder = run(base_url=gone.base_url)
+    before = (folder / "metrics.json").read_bytes()
+    run(base_url=gone.base_url)
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_a_refused_question_counts_as_an_error_and_scores_nothing(run):
+    # The first question's first call passes, so that it has a note, and its second is refused.
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+    metrics = read_metrics(folder)
+    assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 1)
+    first = next(iter(read_predictions(folder).values()))
+    assert first["error"].startswith("This model's maximum context length is 4096 tokens.")
+    assert (first["prediction"], first["calls"]) == ("", 1)
+    assert first["note"] and set(first["scores"].values()) == {0}
+
+
+@pytest.mark.parametrize("error", ["", "the prompt is too long"])
+def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(error):
+    trace = Trace("q", "direct", error=error).to_dict()
+    scores = prediction_of(Question("q", "Which letter?", ("A",)), trace, "musique")["scores"]
+    assert scores == ({"em": 0, "f1": 0} if error else {"em": 1, "f1": 1})
+
+
+def test_the_family_decides_which_scores_there_are(run):
+    folder = run(family="deepnote", method="direct", method_options={})
+    assert read_metrics(folder)["metrics"].keys() == {"acc", "em", "f1"}
+
+
+def test_limit_draws_the_same_questions_for_a_seed(run):
+    drawn = [list(read_predictions(run(f"{seed}{again}", limit=3, seed=seed))) for seed in (1, 2) for again in "ab"]
+    assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and drawn[0] != drawn[2]
+    assert all(len(ids) == 3 for ids in drawn)
+
+
+def test_a_folder_with_other_settings_is_refused(run):
+    run()
+    with pytest.raises(UserError, match=r"holds a run with temperature: 0\.1, not 0\.7; choose another output_dir"):
+        run(temperature=0.7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"index": None}, "method deepnote retrieves; add --index PATH"),
+        ({"method": "react"}, "unknown method 'react'; choose one of: "),
+        ({"family": "bleu"}, "unknown metric family 'bleu'"),
+        ({"method_options": {"steps": 1}}, "has no option 'steps'"),
+        ({"method_options": {"top_k": "5"}}, "top_k must be int, not '5'"),
+        ({"dataset": "squad"}, "unknown dataset 'squad'"),
+        ({"path": "nowhere.jsonl"}, "nowhere.jsonl: cannot be read"),
+        ({"limit": 0}, "limit"),
+        ({"methd": "direct"}, "unknown key 'methd'; did you mean 'method'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(run, endpoint, tmp_path, changes, message):
+    asked = len(endpoint.requests)
+    with pytest.raises(UserError, match=message):
+        run(**changes)
+    assert len(endpoint.requests) == asked
+    assert not (tmp_path / "run").exists()
