@@ -243,8 +243,9 @@ async def test_a_faulty_endpoint_is_given_up_with_the_reason(connect, waits):
 @pytest.mark.parametrize("fault", ["cut", "reset", "429"])
 async def test_every_kind_of_fault_ends_in_one_line_when_it_does_not_pass(connect, waits, fault):
     with fake_endpoint(faults=itertools.repeat(fault)) as endpoint:
+        client = connect(endpoint.base_url, attempts=2)
         with pytest.raises(UserError, match="no reply after 2 attempts") as caught:
-            await connect(endpoint.base_url, attempts=2).complete(chat("hi"), SAMPLING)
+            await client.complete(chat("hi"), SAMPLING)
     assert "\n" not in str(caught.value)
 
 
@@ -311,8 +312,9 @@ async def test_an_endpoint_that_serves_the_model_passes_the_check(connect):
 
 async def test_the_check_tells_which_models_there_are(connect):
     with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, model="gpt-7")
         with pytest.raises(UserError, match="does not serve model 'gpt-7'; it serves fake"):
-            await connect(endpoint.base_url, model="gpt-7").check()
+            await client.check()
 
 
 async def test_the_check_refuses_a_wrong_key(connect):
@@ -333,5 +335,6 @@ async def test_the_check_says_that_nobody_listens(connect, waits, nobody):
 
 async def test_the_check_says_that_something_else_listens(connect, waits):
     with fake_endpoint(models_faults=itertools.repeat("cut")) as endpoint:
+        client = connect(endpoint.base_url)
         with pytest.raises(UserError, match="cannot be reached"):
-            await connect(endpoint.base_url).check()
+            await client.check()

@@ -9,27 +9,10 @@ from hypothesis import strategies as st
 from notewriter.parsing import parse_best_and_worst, parse_json_object, parse_status
 
 # Texts that look like what models write: braces, quotes, the keys that are looked for, numbers, and anything else.
-PIECES = st.sampled_from(
-    [
-        "{",
-        "}",
-        "[",
-        '"',
-        "'",
-        ":",
-        ",",
-        "status",
-        "best_id",
-        "worst_id",
-        "true",
-        "False",
-        "null",
-        "1",
-        "-2.5e3",
-        "9" * 5000,
-    ]
-    + ["```json\n", "\n```", "\\", "\\ud83d", "NaN", "\u0661", "\x00"]
-)
+KEYS = ["status", "best_id", "worst_id"]
+VALUES = ["true", "False", "null", "1", "-2.5e3", "9" * 5000, "NaN", "\u0661"]
+SIGNS = ["{", "}", "[", '"', "'", ":", ",", "```json\n", "\n```", "\\", "\\ud83d", "\x00"]
+PIECES = st.sampled_from(KEYS + VALUES + SIGNS)
 TEXTS = st.text() | st.lists(PIECES | st.text(max_size=3)).map("".join) | st.lists(PIECES).map(" ".join)
 
 
@@ -65,7 +48,7 @@ def test_an_object_is_found_in_prose(value, prose):
         ('{"a": 1', None),
         ("[1, 2]", None),
         ("", None),
-        ('{"a": ' * 100_000, None),
+        ('{"a": ' * 3000, None),
         ('{"a": ' + "9" * 5000 + "}", None),
     ],
 )

@@ -1,0 +1,108 @@
+"""A rollout: who is asked, with which sampling, and what is left in the trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from notewriter.prompts import Prompts
+from notewriter.records import Completion, Generation, Passage, Question, Retrieval, Sampling
+from notewriter.rollout import Resources, Rollout
+
+QUESTION = Question("q1", "Who built it?", ("Mira",))
+PASSAGES = [Passage("p1", "Bridge", "Mira built it."), Passage("p2", "River", "It flows.")]
+
+
+class Model:
+    """Says its name, with white space around it; remembers what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[tuple[str, Sampling, int]] = []
+
+    async def complete(self, messages, sampling, *, sample=0) -> Completion:
+        self.asked.append((messages[0]["content"], sampling, sample))
+        return Completion(f"\n {self.name} \n", "stop", 5, 2, 3, 0.25)
+
+
+class Index:
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return PASSAGES[:top_k]
+
+
+@pytest.fixture
+def resources(tmp_path: Path) -> Resources:
+    (tmp_path / "stage.jinja").write_text("Say {{ word }}")
+    return Resources(
+        {"policy": Model("policy"), "judge": Model("judge")},
+        Prompts(tmp_path),
+        Index(),
+        Sampling(0.1, 0.9, 100),
+        {"stage": Sampling(0.7, 0.8, 9)},
+    )
+
+
+async def test_a_role_is_played_by_its_model_and_by_the_policy_where_it_has_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate("stage", role="judge", word="yes") == "judge"
+    assert await rollout.generate("stage", role="notes", word="yes") == "policy"
+    assert await rollout.generate("stage", word="no") == "policy"
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes", "Say no"]
+
+
+async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.generate("stage", word="yes")
+    await rollout.complete("other", "policy", [{"role": "user", "content": "Say no"}])
+    assert [sampling for _, sampling, _ in resources.clients["policy"].asked] == [
+        Sampling(0.7, 0.8, 9),
+        Sampling(0.1, 0.9, 100),
+    ]
+
+
+async def test_retrieval_gives_whole_passages_and_records_which(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.retrieve("bridge", 1) == PASSAGES[:1]
+    (step,) = rollout.trace.steps
+    assert isinstance(step, Retrieval)
+    assert (step.query, step.top_k, step.passages) == ("bridge", 1, [{"id": "p1", "title": "Bridge"}])
+
+
+async def test_what_is_drawn_is_recorded_only_when_it_is_kept(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    messages = [{"role": "user", "content": "Say yes"}]
+    drawn = await rollout.draw("judge", messages, Sampling(), 4)
+    assert rollout.trace.steps == []
+    assert resources.clients["judge"].asked == [("Say yes", Sampling(), 4)]
+    rollout.record("stage", "judge", messages, Sampling(), drawn)
+    assert rollout.trace.steps == [Generation("stage", "judge", messages, Sampling(), drawn)]
+
+
+async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.retrieve("bridge", 2)
+    rollout.trace.answer = await rollout.generate("stage", word="yes")
+    rollout.keep_note("first")
+    rollout.keep_note("second")
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    assert trace["schema"] == "notewriter/trace/1"
+    assert (trace["question_id"], trace["method"], trace["answer"]) == ("q1", "m", "policy")
+    assert (trace["note"], trace["error"]) == ("second", "")
+    assert [step["kind"] for step in trace["steps"]] == ["retrieve", "generate"]
+    generation = trace["steps"][1]
+    assert generation["messages"] == [{"role": "user", "content": "Say yes"}]
+    assert generation["sampling"] == {"temperature": 0.7, "top_p": 0.8, "max_tokens": 9}
+    assert generation["completion"] == {
+        "text": "\n policy \n",
+        "finish_reason": "stop",
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "cached_tokens": 3,
+        "seconds": 0.25,
+    }
+
+
+async def test_a_method_that_retrieves_without_an_index_is_named(resources):
+    without = Resources(resources.clients, resources.prompts)
+    with pytest.raises(ValueError, match="method m retrieves, but no index was given"):
+        await Rollout(QUESTION, "m", without).retrieve("bridge", 1)
