@@ -29,6 +29,8 @@ def share_prefixes(model: PreTrainedModel) -> None:
     """
     configuration = model.config.get_text_config()
     kinds = set(getattr(configuration, "layer_types", None) or ["full_attention"])
+    if getattr(configuration, "sliding_window", None):
+        kinds.add("sliding_attention")
     if kinds != {"full_attention"}:
         raise UserError(
             f"{model.config.model_type}: attention is {', '.join(sorted(kinds))}; set prefix_sharing: false"

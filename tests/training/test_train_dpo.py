@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter.errors import UserError
@@ -251,3 +252,16 @@ def test_configurations_of_the_repository_have_no_unknown_keys(path: Path) -> No
     assert training.output_dir == values["output_dir"]
     assert training.beta == values["beta"]
     assert model.model_name_or_path == values["model_name_or_path"]
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_sharing_prompts_trains_the_same_weights(options: Options, tmp_path: Path, lora: bool) -> None:
+    changes = {"use_peft": True, "lora_target_modules": "all-linear"} if lora else {}
+    saved = []
+    for shared in (False, True):
+        folder = tmp_path / f"shared-{shared}"
+        train_dpo.main(options(output_dir=folder, prefix_sharing=shared, loss_type="sigmoid", **changes))
+        saved.append(load_file(folder / ("adapter_model.safetensors" if lora else "model.safetensors")))
+    for name, expected in saved[0].items():
+        # Adam's first steps divide by the gradient's own size, which magnifies the last digit.
+        torch.testing.assert_close(saved[1][name], expected, rtol=1e-3, atol=1e-5)
