@@ -78,6 +78,8 @@ def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
         config = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path after --config") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(config, dict):
