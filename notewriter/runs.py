@@ -152,6 +152,8 @@ async def open_resources(
     """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
     sampling, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
+    for stage in stage_sampling:
+        prompts.check(stage)
     retriever = open_index(index) if index else None
     cache = ResponseCache(arguments.cache)
     clients = {

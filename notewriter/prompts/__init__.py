@@ -1,5 +1,6 @@
 """Prompts: one Jinja file a stage, rendered here and nowhere else."""
 
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,18 @@ class Prompts:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+
+    def check(self, stage: str) -> None:
+        """Make sure that a stage has a prompt.
+
+        Raises:
+            UserError: it has none; tells the most similar stage that has.
+        """
+        stages = [name.removesuffix(".jinja") for name in self._environment.list_templates(extensions=["jinja"])]
+        if stage not in stages:
+            near = difflib.get_close_matches(stage, stages, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "a stage needs a file of that name in prompts_dir"
+            raise UserError(f"no prompt {stage!r}; {remedy}")
 
     def render(self, stage: str, **variables: Any) -> list[Message]:
         """A stage's prompt as a chat of one user message.

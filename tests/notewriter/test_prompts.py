@@ -135,6 +135,14 @@ def test_a_prompt_in_another_encoding_is_named(tmp_path):
         Prompts(tmp_path).render("a")
 
 
+def test_a_misspelt_stage_is_named_with_the_one_that_is_meant(tmp_path):
+    prompts = write(tmp_path, mine__dream="{{ x }}")
+    for stage in ("deepnote/answer", "mine/dream"):
+        prompts.check(stage)
+    with pytest.raises(UserError, match=r"no prompt 'deepnote/anwser'; did you mean 'deepnote/answer'\?"):
+        prompts.check("deepnote/anwser")
+
+
 def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match=r"no prompt 'deepnote/dream\.jinja'"):
         Prompts().render("deepnote/dream")
