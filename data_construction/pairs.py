@@ -7,7 +7,7 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ class Arguments:
             f"for weak teachers. Possible at: {', '.join(GOLD)}"
         },
     )
+    quotas: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "stage -> at most so many pairs are kept, those of the first questions"},
+    )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
@@ -114,6 +118,11 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
     if strangers := set(arguments.gold_stages) - set(arguments.stages):
         raise UserError(f"gold_stages: {sorted(strangers)[0]!r} is not among the stages")
+    if strangers := set(arguments.quotas) - set(arguments.stages):
+        raise UserError(f"quotas: {sorted(strangers)[0]!r} is not among the stages")
+    for stage, quota in arguments.quotas.items():
+        if not isinstance(quota, int) or quota < 1:
+            raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, GOLD)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
@@ -181,14 +190,14 @@ def _finish(
     counts = {}
     for name, members in (("train", {question.id for question in questions} - dev), ("dev", dev)):
         path = folder / f"{name}.parquet"
-        counts[name] = write_pairs(path, _rows(journal, questions, members, arguments.dataset))
+        counts[name] = write_pairs(path, _rows(arguments, journal, questions, members))
     if counts["dev"] == 0:
         # `datasets` refuses a split without rows, and training a dev set without pairs.
         (folder / "dev.parquet").unlink()
 
     by_stage: dict[str, Counter[str]] = {stage: Counter() for stage in arguments.stages}
     tokens: Counter[str] = Counter()
-    for record in finished(journal, questions):
+    for record in _within_quotas(arguments.quotas, finished(journal, questions)):
         for row in record["rows"]:
             by_stage[row["stage"]]["pairs"] += 1
         for drop in record["drops"]:
@@ -221,10 +230,27 @@ def dev_questions(questions: list[Question], share: float, seed: int) -> set[str
     return set(random.Random(f"{seed} dev").sample(ids, round(share * len(ids))))
 
 
-def _rows(journal: Path, questions: list[Question], members: set[str], dataset: str) -> Iterator[dict[str, Any]]:
-    for record in finished(journal, questions):
+def _rows(
+    arguments: Arguments, journal: Path, questions: list[Question], members: set[str]
+) -> Iterator[dict[str, Any]]:
+    for record in _within_quotas(arguments.quotas, finished(journal, questions)):
         if record["question_id"] in members:
-            yield from (row | {"dataset": dataset} for row in record["rows"])
+            yield from (row | {"dataset": arguments.dataset} for row in record["rows"])
+
+
+def _within_quotas(quotas: dict[str, int], records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The records with the pairs beyond a stage's quota moved to the drops."""
+    kept: Counter[str] = Counter()
+    for record in records:
+        rows = []
+        for row in record["rows"]:
+            stage = row["stage"]
+            if kept[stage] < quotas.get(stage, kept[stage] + 1):
+                kept[stage] += 1
+                rows.append(row)
+            else:
+                record["drops"].append({"stage": stage, "reason": "beyond the quota"})
+        yield record | {"rows": rows}
 
 
 def _summary(stats: dict[str, Any], folder: Path) -> str:

@@ -10,7 +10,7 @@ about are the distractors: they bear similar names and stand in the same relatio
 import json
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
@@ -384,6 +384,10 @@ STARTS = {"film": "the film {}", "novel": "the novel {}", "opera": "the opera {}
 """The kinds that a question can start from, and how it names them."""
 
 
+HOPS = (2, 2, 2, 3, 3)
+"""Three questions of two hops to two questions of three hops."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The passages of one split, in no particular order, and the questions about them."""
@@ -423,22 +427,26 @@ class Names:
             links += 1
 
 
-def generate(seed: int, sizes: dict[str, int]) -> dict[str, World]:
+def generate(seed: int, sizes: dict[str, int], hops: Sequence[int] = (2, 3)) -> dict[str, World]:
     """One world for each split, with `sizes[split]` questions in it and about six passages a question.
 
-    The splits share no entity and no invented word. The same seed and sizes give the same worlds.
+    The splits share no entity and no invented word. The same arguments give the same worlds.
 
     Raises:
-        UserError: a size below 1.
+        UserError: a size below 1, or hops that are neither 2 nor 3.
     """
+    if not hops or not set(hops) <= set(HOPS):
+        raise UserError(f"hops: questions of {list(hops)} hops cannot be made; choose from 2 and 3")
     for split, size in sizes.items():
         if size < 1:
             raise UserError(f"{split}: a world of {size} questions cannot be made; ask for at least 1")
     names = Names(random.Random(f"{seed}"))
-    return {split: _generate(random.Random(f"{seed}/{split}"), names, split, size) for split, size in sizes.items()}
+    return {
+        split: _generate(random.Random(f"{seed}/{split}"), names, split, size, hops) for split, size in sizes.items()
+    }
 
 
-def _generate(rng: random.Random, names: Names, split: str, size: int) -> World:
+def _generate(rng: random.Random, names: Names, split: str, size: int, hops: Sequence[int]) -> World:
     entities = _populate(rng, names, size)
     rng.shuffle(entities)
     by_kind = _by_kind(entities)
@@ -448,7 +456,7 @@ def _generate(rng: random.Random, names: Names, split: str, size: int) -> World:
         entity.name: Passage(f"{split}-p{number:05d}", entity.name, entity.text)
         for number, entity in enumerate(entities, start=1)
     }
-    return World(list(passages.values()), _ask(rng, entities, passages, split, size))
+    return World(list(passages.values()), _ask(rng, entities, passages, split, size, hops))
 
 
 def _populate(rng: random.Random, names: Names, size: int) -> list[Entity]:
@@ -563,7 +571,12 @@ def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> 
 
 
 def _ask(
-    rng: random.Random, entities: list[Entity], passages: dict[str, Passage], split: str, size: int
+    rng: random.Random,
+    entities: list[Entity],
+    passages: dict[str, Passage],
+    split: str,
+    size: int,
+    hops: Sequence[int],
 ) -> list[Question]:
     by_name = {entity.name: entity for entity in entities}
     by_kind = _by_kind(entities)
@@ -571,8 +584,7 @@ def _ask(
     asked = set()
     while len(questions) < size:
         start = by_name[rng.choice(by_kind[rng.choice(list(STARTS))])]
-        # Three questions of two hops to two questions of three hops.
-        chain = _walk(rng, start, by_name, hops=rng.choice((2, 2, 2, 3, 3)))
+        chain = _walk(rng, start, by_name, hops=rng.choice([number for number in HOPS if number in hops]))
         key = (start.name, *(relation for _, relation in chain))
         if key in asked or not _needs_every_hop(chain):
             continue
@@ -618,7 +630,7 @@ def _wording(rng: random.Random, chain: list[tuple[Entity, str]]) -> str:
     return rng.choice(RELATIONS[last.kind][relation].questions).format(s=subject)
 
 
-@dataclass(slots=True)
+@dataclass
 class Arguments:
     """What `notewriter world` can be told."""
 
@@ -631,6 +643,9 @@ class Arguments:
         default=300, metadata={"help": "number of training questions; about six passages come with each"}
     )
     test: int = field(default=150, metadata={"help": "number of test questions, about a world of their own"})
+    hops: list[int] = field(
+        default_factory=lambda: [2, 3], metadata={"help": "passages that a question needs: 2, 3, or both"}
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -644,7 +659,7 @@ def main(argv: list[str]) -> None:
     )
     directory = Path(arguments.output_dir)
     sizes = {"train": arguments.train, "test": arguments.test}
-    settings = {"schema": WORLD_SCHEMA, "seed": arguments.seed, **sizes}
+    settings = {"schema": WORLD_SCHEMA, "seed": arguments.seed, **sizes, "hops": arguments.hops}
     files = [directory / split / name for split in sizes for name in ("corpus.jsonl", "questions.jsonl")]
     settings_path = directory / "world.json"
     # The settings are written first and the rest is made from them alone, so a killed run is simply run again.
@@ -656,7 +671,7 @@ def main(argv: list[str]) -> None:
             return
     elif present := [path for path in files if path.exists()]:
         raise UserError(f"{present[0]}: is there already and is no part of a world; choose another --output_dir")
-    worlds = generate(arguments.seed, sizes)
+    worlds = generate(arguments.seed, sizes, arguments.hops)
     jsonl.write_text(settings_path, [json.dumps(settings, indent=2) + "\n"])
     for split, world in worlds.items():
         jsonl.write(directory / split / "corpus.jsonl", map(asdict, world.passages))

@@ -40,7 +40,11 @@ def stages(output: str, model: str) -> list[tuple[str, list[str]]]:
     runs = [f"{output}/before", f"{output}/after"]
     return [
         ("fetch SmolLM2-135M-Instruct", [*notewriter, "fetch-model", "--output_dir", model]),
-        ("generate a world", [*notewriter, "world", "--output_dir", f"{output}/world", "--seed", "7"]),
+        (
+            "generate a world",
+            # Two hops, since the quickstart refines the note once.
+            [*(*notewriter, "world", "--output_dir", f"{output}/world", "--seed", "7"), *("--hops", "2")],
+        ),
         ("index the training world", index(notewriter, f"{output}/world/train/corpus.jsonl", f"{output}/index/train")),
         ("index the held-out world", index(notewriter, f"{output}/world/test/corpus.jsonl", f"{output}/index/test")),
         (
