@@ -1,0 +1,212 @@
+"""Evaluation and pair building on a real vLLM server of a small model."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from tiny_world import tiny_world, write_config
+from transformers import AutoTokenizer
+
+from eval import evaluate
+from eval.compare import compare, read_metrics, read_predictions
+from eval.report import write_report
+from notewriter import jsonl
+from notewriter.llm import Client, Endpoint
+from notewriter.prompts import Prompts
+from notewriter.records import Passage, Sampling
+from notewriter.serving import serve
+
+pytestmark = pytest.mark.integration
+
+QUESTIONS = 3
+COMMAND = [sys.executable, "-c", "from notewriter.cli import main; main()"]
+METHODS = {
+    "deepnote": {"top_k": 2, "max_step": 1, "max_failure": 1},
+    "vanilla": {"top_k": 2},
+    "direct": {},
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2):
+    return AutoTokenizer.from_pretrained(smollm2)
+
+
+@pytest.fixture(scope="module")
+def runs(vllm_server, world, tmp_path_factory):
+    """The run folder of each method."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method, method_options in METHODS.items():
+        options = {
+            **world,
+            "output_dir": str(folder / method),
+            "cache": str(folder / "cache.sqlite"),
+            "method": method,
+            "method_options": method_options,
+            "max_tokens": 24,
+            "base_url": vllm_server.base_url,
+            "model": vllm_server.model,
+        }
+        evaluate.main(write_config(folder / f"{method}.yaml", options))
+    return {method: folder / method for method in METHODS}
+
+
+def ask(server, path, body=None):
+    """What the server says at a path beside its API, without any proxy."""
+    request = urllib.request.Request(
+        server.base_url.removesuffix("/v1") + path,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as reply:
+        return reply.read().decode()
+
+
+def counted(server, name, labels=""):
+    """The sum of one of vLLM's counters over the series whose labels match."""
+    values = re.findall(rf"^{name}{{.*{labels}.*}} (\S+)$", ask(server, "/metrics"), re.MULTILINE)
+    return sum(map(float, values))
+
+
+def cached(path):
+    """The response cache: key -> completion as JSON, with the seconds that it took."""
+    if not path.exists():
+        return {}
+    with sqlite3.connect(path, timeout=30) as database:
+        return dict(database.execute("SELECT key, completion FROM replies"))
+
+
+def token_ids(tokenizer, messages):
+    return tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
+
+
+def test_the_server_lists_the_model_by_its_name(vllm_server):
+    (model,) = json.loads(ask(vllm_server, "/v1/models"))["data"]
+    assert model["id"] == vllm_server.model
+    assert model["max_model_len"] == 2048
+
+
+def test_the_server_sees_the_tokens_that_training_sees(vllm_server, tokenizer):
+    prompts = Prompts()
+    passages = [
+        Passage("1", "Mira Tolen", "Mira Tolen, geboren in Öd — 東京; it cost 5 €.\n\n"),
+        Passage("2", "<|x|>", ""),
+    ]
+    for stage, variables in (
+        ("deepnote/init_note", {"passages": passages}),
+        ("deepnote/refine_query", {"note": "  Mira. ", "queries": ["Who?"]}),
+        ("deepnote/answer", {"note": "", "answer_style": "short"}),
+    ):
+        messages = prompts.render(stage, question="Who opened “the bridge”?", **variables)
+        body = {"model": vllm_server.model, "messages": messages, "add_generation_prompt": True}
+        assert json.loads(ask(vllm_server, "/tokenize", body))["tokens"] == token_ids(tokenizer, messages)
+
+
+def test_evaluation_finishes_and_counts_the_tokens_of_every_method(runs):
+    for method, folder in runs.items():
+        metrics = read_metrics(folder)
+        assert (metrics["method"], metrics["questions"], metrics["errors"]) == (method, QUESTIONS, 0)
+        assert metrics["per_question"]["prompt_tokens"] > metrics["per_question"]["completion_tokens"] > 0
+        assert len(read_predictions(folder)) == QUESTIONS
+
+
+def test_the_tokens_counted_are_those_of_the_chat_template(runs, tokenizer):
+    for _, trace in jsonl.read(runs["deepnote"] / "traces.jsonl"):
+        generations = [step for step in trace["steps"] if step["kind"] == "generate"]
+        assert len(generations) == 5
+        for step in generations:
+            assert step["completion"]["prompt_tokens"] == len(token_ids(tokenizer, step["messages"]))
+            assert 0 < step["completion"]["completion_tokens"] <= 24
+
+
+def test_runs_can_be_compared_and_reported(runs, tmp_path):
+    assert compare(runs["direct"], runs["deepnote"])["prompt_tokens"]["difference"].mean > 0
+    write_report(list(runs.values()), tmp_path / "report.html")
+    assert all(method in (tmp_path / "report.html").read_text() for method in METHODS)
+
+
+def test_pairs_killed_in_the_middle_keep_every_reply_and_ask_none_twice(vllm_server, world, tmp_path):
+    cache = tmp_path / "cache.sqlite"
+    options = {
+        **world,
+        "output_dir": str(tmp_path / "pairs"),
+        "cache": str(cache),
+        "stages": {"deepnote/init_note": "reference", "deepnote/answer": "metric"},
+        "gold_stages": ["deepnote/answer"],
+        "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
+        "top_k_range": [2, 3],
+        "max_tokens": 16,
+        "concurrency": 2,
+        "base_url": vllm_server.base_url,
+        "model": vllm_server.model,
+    }
+    command = [*COMMAND, "pairs", *write_config(tmp_path / "pairs.yaml", options)]
+
+    def answered() -> float:
+        """Requests that ended in a reply, once none is under way any more; those of a killed caller are aborted."""
+        while counted(vllm_server, "vllm:num_requests_running") + counted(vllm_server, "vllm:num_requests_waiting"):
+            time.sleep(0.2)
+        return counted(vllm_server, "vllm:request_success_total", 'finished_reason="(?:stop|length)"')
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        # Three questions make some sixty calls; the first notes are there by then.
+        while running.poll() is None and len(cached(cache)) < 12:
+            time.sleep(0.05)
+        running.kill()
+        _, errors = running.communicate()
+    assert running.returncode == -signal.SIGKILL, errors
+    before, asked_before = cached(cache), answered()
+
+    subprocess.run(command, check=True, capture_output=True)
+    after, asked_after = cached(cache), answered()
+    # A reply that had been asked again would have taken other seconds.
+    assert before and before.items() < after.items()
+    assert asked_after - asked_before == len(after) - len(before)
+    stats = json.loads((tmp_path / "pairs" / "stats.json").read_text())
+    for stage in options["stages"]:
+        count = stats["stages"][stage]
+        assert count["pairs"] + sum(count["dropped"].values()) == QUESTIONS
+
+
+def test_a_server_killed_in_the_middle_of_calls_is_started_again_and_they_are_answered(smollm2, tmp_path):
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+    options = {"dtype": "bfloat16", "max_model_len": 256, "enforce_eager": True}
+    messages = [[{"role": "user", "content": f"Count from {number} to a thousand."}] for number in range(6)]
+
+    async def complete_all(server):
+        client = Client(Endpoint(server.base_url, server.model), revive=server.ensure_alive)
+        calls = [asyncio.create_task(client.complete(each, Sampling(0.1, 0.9, 200))) for each in messages]
+        while not await asyncio.to_thread(counted, server, "vllm:num_requests_running"):
+            await asyncio.sleep(0.05)
+        assert not any(call.done() for call in calls)
+        os.kill(server._process.pid, signal.SIGKILL)
+        completions = await asyncio.gather(*calls)
+        await client.close()
+        return completions
+
+    with serve(str(smollm2), options, log=tmp_path / "server.log", ready_timeout=300) as server:
+        killed = server._process
+        completions = asyncio.run(complete_all(server))
+        assert [completion.completion_tokens > 0 for completion in completions] == [True] * len(messages)
+        assert killed.returncode == -signal.SIGKILL
+        # The new one outlives the event loop in which it was started.
+        time.sleep(3)
+        assert server._process.poll() is None
+        ask(server, "/health")
