@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ class Server:
         ]
         self._restarts = 0
         self._reviving = threading.Lock()
+        # Linux ends the server with the thread that has started it, so that must not be one of an event loop,
+        # whose threads end with the loop.
+        self._starter = ThreadPoolExecutor(max_workers=1)
         self._process = self._start()
 
     def ensure_alive(self) -> None:
@@ -83,8 +87,12 @@ class Server:
     def stop(self) -> None:
         """Stop the server and all its children."""
         _stop(self._process)
+        self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        return self._starter.submit(self._launch).result()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"} | os.environ
         with open(self._log, "ab") as log:
             return subprocess.Popen(
@@ -169,7 +177,7 @@ def _open_directly(url: str) -> Any:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel to end the server when the process that started it is gone, even by SIGKILL."""
+    """Ask the kernel to end the server when the thread that started it is gone, even by SIGKILL of its process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
