@@ -228,3 +228,17 @@ def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(build
         build(**changes)
     assert len(endpoint.requests) == asked
     assert not (tmp_path / "pairs").exists()
+
+
+def test_a_quota_keeps_the_pairs_of_the_first_questions(build):
+    everything = [row for row in rows(build("all", dev_share=0.0)) if row["stage"] == "deepnote/decide"]
+    folder = build("few", dev_share=0.0, quotas={"deepnote/decide": 2})
+
+    assert [row for row in rows(folder) if row["stage"] == "deepnote/decide"] == everything[:2]
+    assert stats(folder)["stages"]["deepnote/decide"]["dropped"]["beyond the quota"] == len(everything) - 2
+
+
+@pytest.mark.parametrize("quotas", [{"deepnote/nothing": 3}, {"deepnote/decide": 0}, {"deepnote/decide": "many"}])
+def test_a_quota_that_means_nothing_is_refused(build, quotas):
+    with pytest.raises(UserError, match="quotas"):
+        build("refused", quotas=quotas)

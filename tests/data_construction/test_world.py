@@ -181,3 +181,13 @@ def test_the_command_overwrites_neither_another_world_nor_other_files(tmp_path):
     with pytest.raises(UserError, match=r"corpus\.jsonl: is there already"):
         main(["--output_dir", str(tmp_path / "mine")])
     assert corpus.read_text() == "mine"
+
+
+def test_worlds_of_two_hops_alone_can_be_asked_for() -> None:
+    questions = generate(3, {"train": 20}, hops=[2])["train"].questions
+    assert {question.metadata["hops"] for question in questions} == {2}
+
+
+def test_other_numbers_of_hops_are_refused() -> None:
+    with pytest.raises(UserError, match="choose from 2 and 3"):
+        generate(3, {"train": 5}, hops=[4])
