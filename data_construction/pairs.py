@@ -27,6 +27,7 @@ from notewriter.records import Question
 from notewriter.rollout import Resources
 from notewriter.runs import (
     ModelArguments,
+    check_inputs,
     config_hash,
     finished,
     for_each_question,
@@ -86,6 +87,7 @@ def main(argv: list[str]) -> None:
     """Build pairs; what exists already in the output folder is not done again."""
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter pairs", description=__doc__)
     recipe, methods = _prepare(arguments)
+    check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
     folder = open_run(arguments.output_dir, config)

@@ -22,6 +22,7 @@ from notewriter.records import Question
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
     ModelArguments,
+    check_inputs,
     config_hash,
     finished,
     for_each_question,
@@ -61,6 +62,9 @@ def main(argv: list[str]) -> None:
     method = prepare(arguments.method, arguments.method_options)
     if arguments.index is None and arguments.method != "direct":
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
+    if arguments.method != "direct" and arguments.index is None:
+        raise UserError(f"method {arguments.method} retrieves; give --index (notewriter index builds one)")
+    check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
     folder = open_run(arguments.output_dir, config)

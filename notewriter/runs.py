@@ -145,15 +145,28 @@ def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
     return Endpoint(**specification)
 
 
+def check_inputs(arguments: ModelArguments, index: str | None) -> None:
+    """Find what is wrong with sampling, prompts and index before a server is started for minutes.
+
+    Raises:
+        UserError: a stage's sampling or a prompt that there is none of, or a folder that is no index.
+    """
+    _, stage_sampling = sampling_by_stage(arguments)
+    prompts = Prompts(arguments.prompts_dir)
+    for stage in stage_sampling:
+        prompts.check(stage)
+    if index:
+        open_index(index)
+
+
 @contextlib.asynccontextmanager
 async def open_resources(
     arguments: ModelArguments, roles: dict[str, tuple[Endpoint, Server | None]], index: str | None
 ) -> AsyncIterator[Resources]:
     """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
+    check_inputs(arguments, index)
     sampling, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
-    for stage in stage_sampling:
-        prompts.check(stage)
     retriever = open_index(index) if index else None
     cache = ResponseCache(arguments.cache)
     clients = {
