@@ -88,8 +88,13 @@ def main(argv: list[str]) -> None:
         start = time.monotonic()
         log = logs / f"{number:02}-{title.replace(' ', '-').lower()}.log"
         last = _run(title, command, log)
-        sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {last.splitlines()[0] if last else ''}\n")
+        sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {_headline(last)}\n")
     sys.stdout.write(f"\n{last}\nreport: {output / 'report.html'}    ({time.monotonic() - began:.0f} s in all)\n")
+
+
+def _headline(output: str) -> str:
+    """The first line of a stage's result that is neither a library's log nor a table."""
+    return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
 def _run(title: str, command: list[str], log: Path) -> str:
