@@ -23,6 +23,7 @@ from notewriter.records import Sampling
 pytestmark = pytest.mark.integration
 
 KILLS = 3
+CONCURRENCY = 3
 DELAY = 0.05
 """Seconds a reply takes, so that calls are in flight when the kill comes."""
 COMMAND = [sys.executable, "-c", "from notewriter.cli import main; main()"]
@@ -103,20 +104,23 @@ def cached(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "settings", "results"),
+    ("command", "settings", "calls_at_once", "results"),
     [
-        ("pairs", PAIRS, ["train.parquet", "dev.parquet", "stats.json"]),
-        ("evaluate", EVALUATE, ["metrics.json", "predictions.jsonl"]),
+        # A question draws its four candidates at once.
+        ("pairs", PAIRS, 4 * CONCURRENCY, ["train.parquet", "dev.parquet", "stats.json"]),
+        ("evaluate", EVALUATE, CONCURRENCY, ["metrics.json", "predictions.jsonl"]),
     ],
 )
-def test_a_command_killed_three_times_ends_like_one_that_was_not(command, settings, results, world, process, tmp_path):
+def test_a_command_killed_three_times_ends_like_one_that_was_not(
+    command, settings, calls_at_once, results, world, process, tmp_path
+):
     def start(name: str) -> subprocess.Popen[str]:
         options = {
             **world,
             **settings,
             "output_dir": str(tmp_path / name),
             "cache": str(tmp_path / f"{name}.sqlite"),
-            "concurrency": 3,
+            "concurrency": CONCURRENCY,
             "base_url": process.endpoint.base_url,
             "model": process.endpoint.model,
         }
@@ -160,6 +164,8 @@ def test_a_command_killed_three_times_ends_like_one_that_was_not(command, settin
         replies = check(cache, replies)
     finish("killed")
     assert check(cache, replies).keys() == calls
+    # Only what was in flight at a kill was asked again.
+    assert process.count() - 2 * total <= KILLS * calls_at_once
 
     for name in results:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
