@@ -74,7 +74,7 @@ class Arguments:
         default=False,
         metadata={
             "help": "Compute the prompt of a pair once, not once for chosen and once for rejected: the same loss, "
-            "faster where prompts are long. Tried on the CPU, full and LoRA, one process and DDP."
+            "faster where prompts are long. Tried on the CPU in one process, full and LoRA."
         },
     )
 
