@@ -263,10 +263,14 @@ def test_a_trace_shows_its_steps_and_how_the_note_grew(browser):
 
 
 def test_a_prompt_is_folded_away_until_it_is_opened(browser):
+    from selenium.webdriver.support.wait import WebDriverWait
+
     prompt = find(browser, '[data-column="trained"] .prompt')[0]
     assert prompt.find_elements("tag name", "pre") == []
     prompt.find_element("tag name", "summary").click()
-    contents = [element.text for element in prompt.find_elements("tag name", "pre")]
+    # The browser tells the page of an opened fold in a later task than the click's.
+    blocks = WebDriverWait(prompt, 10).until(lambda fold: fold.find_elements("tag name", "pre"))
+    contents = [block.text for block in blocks]
     assert contents[0] == "You keep notes."
     assert contents[1].startswith("Passages ...")
 
