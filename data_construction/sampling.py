@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from data_construction.gold import GOLD
@@ -33,12 +33,23 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text that could be the completion, and where it comes from: a sampling, or the gold evidence."""
+    """A text that could be the completion: drawn from the model, or (without these two) from the gold evidence."""
 
     text: str
-    source: dict[str, Any]
-    cut: bool
-    completion: Completion | None
+    sampling: Sampling | None = None
+    completion: Completion | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Whether the completion was cut at its token limit."""
+        return self.completion is not None and self.completion.finish_reason == "length"
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where the text comes from, as a pair tells it."""
+        if self.sampling is None:
+            return {"kind": "gold"}
+        return {"kind": "model"} | {key: getattr(self.sampling, key) for key in ("temperature", "top_p", "max_tokens")}
 
 
 @dataclass
@@ -60,16 +71,25 @@ class SamplingRollout(Rollout):
         self._harvest = harvest
         self._top_k = top_k
 
-    async def generate(self, stage: str, *, role: str = "policy", **variables: Any) -> str:
+    async def generate(
+        self,
+        stage: str,
+        *,
+        role: str = "policy",
+        stop: tuple[str, ...] = (),
+        json_schema: dict[str, Any] | None = None,
+        **variables: Any,
+    ) -> str:
         """One completion; at a stage being trained, the one of several that the judge prefers.
 
         Where there is no pair the method goes on with the judge's favourite if it has one, else with
         the first candidate, which is the one drawn most conservatively.
         """
         if stage not in self._recipe.judges:
-            return await super().generate(stage, role=role, **variables)
+            return await super().generate(stage, role=role, stop=stop, json_schema=json_schema, **variables)
         messages = self.resources.prompts.render(stage, **variables)
-        candidates = await self._candidates(stage, role, messages, variables)
+        sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
+        candidates = await self._candidates(stage, role, messages, sampling, variables)
         verdict, judge = await self._judge(stage, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
@@ -77,32 +97,32 @@ class SamplingRollout(Rollout):
         else:
             self._harvest.drops.append({"stage": stage, "reason": verdict.reason})
         taken = candidates[verdict.chosen or 0] if candidates else None
-        if taken and taken.completion:
-            sampling = Sampling(**{key: taken.source[key] for key in ("temperature", "top_p", "max_tokens")})
-            self.record(stage, role, messages, sampling, taken.completion)
+        if taken and taken.sampling and taken.completion:
+            self.record(stage, role, messages, taken.sampling, taken.completion)
         return taken.text if taken else ""
 
     async def _candidates(
-        self, stage: str, role: str, messages: list[Message], variables: dict[str, Any]
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, variables: dict[str, Any]
     ) -> list[Candidate]:
         """The distinct, non-empty completions in the samplers' order; the gold evidence comes last."""
-        limit = self.resources.stage_sampling.get(stage, self.resources.sampling).max_tokens
-        samplings = [Sampling(temperature, top_p, limit) for temperature, top_p in self._recipe.samplers]
+        samplings = [
+            replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
+        ]
         # A sampling that is listed twice is drawn twice; the cache tells draws apart by their number.
         repeats = [samplings[:position].count(sampling) for position, sampling in enumerate(samplings)]
         drawn = await asyncio.gather(
             *(self.draw(role, messages, *each) for each in zip(samplings, repeats, strict=True))
         )
-        candidates = {}
-        for sampling, completion in zip(samplings, drawn, strict=True):
-            text = completion.text.strip()
-            cut = completion.finish_reason == "length"
-            if text and (text not in candidates or (candidates[text].cut and not cut)):
-                candidates[text] = Candidate(text, {"kind": "model", **asdict(sampling)}, cut, completion)
+        candidates: dict[str, Candidate] = {}
+        for each, completion in zip(samplings, drawn, strict=True):
+            candidate = Candidate(completion.text.strip(), each, completion)
+            known = candidates.get(candidate.text)
+            if candidate.text and (known is None or (known.cut and not candidate.cut)):
+                candidates[candidate.text] = candidate
         if stage in self._recipe.gold_stages:
             gold = await GOLD[stage](self.question, variables, self._search)
             if gold is not None and gold not in candidates:
-                candidates[gold] = Candidate(gold, {"kind": "gold"}, False, None)
+                candidates[gold] = Candidate(gold)
         return list(candidates.values())
 
     async def _judge(self, stage: str, variables: dict[str, Any], candidates: list[Candidate]) -> tuple[Verdict, str]:

@@ -215,13 +215,19 @@ class Client:
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
+                stop=list(sampling.stop) or openai.omit,
+                logprobs=sampling.logprobs or openai.omit,
+                response_format=_response_format(sampling.json_schema),
                 extra_body=self.endpoint.extra_body or None,
             )
             choice, usage = reply.choices[0], reply.usage
+            scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
         except (ValueError, AttributeError, IndexError, TypeError) as error:
             raise _Garbled(f"unreadable reply: {error}") from error
         if usage is None or choice.finish_reason is None:
             raise _Garbled("a reply without finish reason or usage")
+        if sampling.logprobs and scored is None:
+            raise RequestRefused(f"{self.endpoint.base_url}: gives no log-probabilities; use one that does, as vLLM")
         details = usage.prompt_tokens_details
         return Completion(
             text=choice.message.content or "",
@@ -230,7 +236,15 @@ class Client:
             completion_tokens=usage.completion_tokens,
             cached_tokens=(details.cached_tokens or 0) if details else 0,
             seconds=round(time.perf_counter() - start, 3),
+            tokens=[(each.token, each.logprob) for each in scored] if scored is not None else None,
         )
+
+
+def _response_format(schema: dict[str, Any] | None) -> Any:
+    """A JSON schema in the form in which OpenAI's API and vLLM take it."""
+    if schema is None:
+        return openai.omit
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
 def _is_transient(error: BaseException) -> bool:

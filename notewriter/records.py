@@ -36,18 +36,27 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; `max_tokens` bounds its length in tokens."""
+    """How a completion is drawn.
+
+    `max_tokens` bounds its length in tokens. It ends before any of the texts in `stop`. `json_schema` binds
+    it to JSON of that schema where the server can, and is a hint elsewhere: what comes back is parsed
+    tolerantly all the same. `logprobs` asks for the log-probability of each token.
+    """
 
     temperature: float = 0.1
     top_p: float = 0.9
     max_tokens: int = 1280
+    stop: tuple[str, ...] = ()
+    json_schema: dict[str, Any] | None = None
+    logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A model's reply with its cost: tokens in and out, prompt tokens the server had cached, seconds.
 
-    `finish_reason` is the server's word: `"length"` means the reply was cut at `max_tokens`.
+    `finish_reason` is the server's word: `"length"` means the reply was cut at `max_tokens`. `tokens` are
+    the reply's tokens with their natural log-probabilities where the sampling asked for them.
     """
 
     text: str
@@ -56,6 +65,7 @@ class Completion:
     completion_tokens: int
     cached_tokens: int
     seconds: float
+    tokens: list[tuple[str, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

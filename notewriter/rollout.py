@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notewriter.llm import Client
@@ -53,20 +53,39 @@ class Rollout:
         self.trace.steps.append(Retrieval(query, top_k, found, round(time.perf_counter() - start, 4)))
         return passages
 
-    async def generate(self, stage: str, *, role: str = "policy", **variables: Any) -> str:
+    async def generate(
+        self,
+        stage: str,
+        *,
+        role: str = "policy",
+        stop: tuple[str, ...] = (),
+        json_schema: dict[str, Any] | None = None,
+        **variables: Any,
+    ) -> str:
         """One completion of a stage's prompt, without surrounding white space.
 
-        `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it.
+        `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it. `stop` and
+        `json_schema` are those of `Sampling`; everything else in `variables` fills the prompt.
         """
         messages = self.resources.prompts.render(stage, **variables)
-        return await self.complete(stage, role, messages)
+        sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
+        return (await self.complete(stage, role, messages, sampling)).text.strip()
 
-    async def complete(self, stage: str, role: str, messages: list[Message]) -> str:
-        """One completion of a chat, drawn with the stage's sampling and recorded."""
-        sampling = self.resources.stage_sampling.get(stage, self.resources.sampling)
+    async def generate_tokens(self, stage: str, *, role: str = "policy", **variables: Any) -> list[tuple[str, float]]:
+        """The tokens of one completion of a stage's prompt, each with its natural log-probability."""
+        messages = self.resources.prompts.render(stage, **variables)
+        completion = await self.complete(stage, role, messages, replace(self.sampling(stage), logprobs=True))
+        return completion.tokens or []
+
+    def sampling(self, stage: str) -> Sampling:
+        """How the completions of a stage are drawn."""
+        return self.resources.stage_sampling.get(stage, self.resources.sampling)
+
+    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+        """One completion of a chat, recorded."""
         completion = await self.draw(role, messages, sampling)
         self.record(stage, role, messages, sampling, completion)
-        return completion.text.strip()
+        return completion
 
     async def draw(self, role: str, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, not recorded."""

@@ -78,6 +78,13 @@ class FakeEndpoint:
     most_at_once: int = 0
 
 
+def scored(text: str) -> list[dict[str, Any]]:
+    """A word is a token; the longer it is, the less likely."""
+    return [
+        {"token": f" {word}", "logprob": -0.1 * len(word), "bytes": None, "top_logprobs": []} for word in text.split()
+    ]
+
+
 def completion(request: dict[str, Any], text: str, model: str) -> bytes:
     """A chat completion with its usage; a word is a token, and what exceeds `max_tokens` is cut."""
     words = text.split()
@@ -93,6 +100,7 @@ def completion(request: dict[str, Any], text: str, model: str) -> bytes:
                 "index": 0,
                 "message": {"role": "assistant", "content": text if len(words) <= limit else " ".join(words[:limit])},
                 "finish_reason": "stop" if len(words) <= limit else "length",
+                "logprobs": {"content": scored(text)} if request.get("logprobs") else None,
             }
         ],
         "usage": {

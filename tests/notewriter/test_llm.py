@@ -9,13 +9,14 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
+from fake_endpoint import FAULTS, Fault, completion, default_reply, error, fake_endpoint
 
 from notewriter.errors import UserError
 from notewriter.llm import Client, Endpoint, RequestRefused, ResponseCache, cache_key
 from notewriter.records import Sampling
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
+WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "in Paris", "fake"))
 
 
 def chat(text: str) -> list[dict[str, str]]:
@@ -338,3 +339,34 @@ async def test_the_check_says_that_something_else_listens(connect, waits):
         client = connect(endpoint.base_url)
         with pytest.raises(UserError, match="cannot be reached"):
             await client.check()
+
+
+async def test_where_it_stops_and_what_json_it_writes_is_asked_of_the_server(connect):
+    schema = {"type": "object", "properties": {"best_id": {"type": "integer"}}}
+    with fake_endpoint() as endpoint:
+        await connect(endpoint.base_url).complete(chat("Judge"), replace(SAMPLING, stop=("###",), json_schema=schema))
+        await connect(endpoint.base_url).complete(chat("Judge"), SAMPLING)
+    bound, free = endpoint.requests
+    assert bound["stop"] == ["###"]
+    assert bound["response_format"]["type"] == "json_schema"
+    assert bound["response_format"]["json_schema"]["schema"] == schema
+    assert free.keys().isdisjoint({"stop", "response_format", "logprobs"})
+
+
+async def test_log_probabilities_come_with_their_tokens_also_from_the_cache(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+        for _ in range(2):
+            completion = await connect(endpoint.base_url, cache).complete(
+                chat("Where"), replace(SAMPLING, logprobs=True)
+            )
+            assert [tuple(each) for each in completion.tokens] == [(" in", -0.2), (" Paris", -0.5)]
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_endpoint_without_log_probabilities_is_told_of(connect):
+    with (
+        fake_endpoint(faults=[WITHOUT_LOGPROBS]) as endpoint,
+        pytest.raises(RequestRefused, match="gives no log-probabilities"),
+    ):
+        await connect(endpoint.base_url).complete(chat("Where"), replace(SAMPLING, logprobs=True))
