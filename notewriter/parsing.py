@@ -2,7 +2,13 @@
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+def without_surrogates(text: str) -> str:
+    """The text without halves of surrogate pairs: JSON can hold them, but no endpoint takes and no file keeps them."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:
@@ -46,3 +52,65 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
             return None
         ids.append(value - 1)
     return ids[0], ids[1]
+
+
+class Action(NamedTuple):
+    """What a model that reasons and acts does next: its thought, the function that it calls, and the argument."""
+
+    thought: str
+    name: str
+    argument: str
+
+
+_LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
+_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
+_ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
+_OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
+_THINK = re.compile(r"\A.*?^[ \t]*</think>", re.DOTALL | re.MULTILINE)
+_BRACE = re.compile(r"\{")
+_FENCE = re.compile(r"```\w*\s*$")
+# The text of the argument ends at the first quote with a brace after it, so that other quotes may stand in it.
+_LOOSE_CALL = re.compile(
+    r"""\{\s*["']?(?:function|name)["']?\s*:\s*["']?(\w+)["']?\s*,\s*["']?(?:parameters|arguments)["']?\s*:\s*"""
+    r"""\{\s*["']?(\w+)["']?\s*:\s*(["'])(.*?)\3[\s,]*\}""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"""\\(["'\\])""")
+
+
+def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
+    """The first thought and action of a reply such as `Thought: ... Action: {"function": ..., "parameters": {...}}`.
+
+    `actions` maps the name of each function to that of its one parameter. Read are also replies without labels
+    or with numbered ones, without a thought, in code fences, with single quotes, with a brace missing at the end,
+    with text after it. What a reasoning model told itself first (`<think>`) is passed over, and so is everything
+    from an observation on, which a model makes up when it is not stopped. None where there is no such action.
+    """
+    text = _OBSERVATION.split(_THINK.sub("", without_surrogates(text), count=1), maxsplit=1)[0]
+    label = _ACTION.search(text)
+    for match in _BRACE.finditer(text, label.end() if label else 0):
+        call = _call(text, match.start(), actions)
+        if call:
+            thought = text[: label.start() if label else match.start()].strip()
+            return Action(_FENCE.sub("", _THOUGHT.sub("", thought)).strip(), *call)
+    return None
+
+
+def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:
+    """The function call that begins at `start`, as the function's name and its argument."""
+    try:
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+        name = value.get("function", value.get("name")).lower()
+        argument = value.get("parameters", value.get("arguments", value))[actions[name]]
+    except (ValueError, RecursionError):  # it is no JSON, or nested too deeply
+        match = _LOOSE_CALL.match(text, start)
+        if not match or actions.get(match[1].lower()) != match[2]:
+            return None
+        name, argument = match[1].lower(), _ESCAPED.sub(r"\1", match[4])
+    except (AttributeError, KeyError, TypeError):  # it is another object
+        return None
+    if isinstance(argument, int | float) and not isinstance(argument, bool):
+        argument = str(argument)
+    if not isinstance(argument, str) or not argument.strip():
+        return None
+    return name, without_surrogates(argument).strip()

@@ -95,8 +95,9 @@ class Generation:
 class Trace:
     """What one question's rollout did, step by step.
 
-    `note` is the note the answer was written from (empty for methods without one). `error` says why
-    a question has no answer, for example that its prompt was longer than the model's context.
+    `note` is the note the answer was written from (empty for methods without one). `counts` are the events
+    that the method counted. `error` says why a question has no answer, for example that its prompt was longer
+    than the model's context.
     """
 
     question_id: str
@@ -104,6 +105,7 @@ class Trace:
     steps: list[Retrieval | Generation] = field(default_factory=list)
     note: str = ""
     answer: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class Rollout:
         """Tell which note is the best so far; the last one kept is what the answer is written from."""
         self.trace.note = note
 
+    def count(self, event: str) -> None:
+        """Count an event that an analysis asks for, for example an action that could not be read."""
+        self.trace.counts[event] = self.trace.counts.get(event, 0) + 1
+
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """The `top_k` passages that fit the query best, best first."""
         if self.resources.retriever is None:
@@ -65,7 +69,8 @@ class Rollout:
         """One completion of a stage's prompt, without surrounding white space.
 
         `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it. `stop` and
-        `json_schema` are those of `Sampling`; everything else in `variables` fills the prompt.
+        `json_schema` are those of `Sampling`; `variables` fill the prompt. One of them may be `turns`: the
+        messages of a chat that began with the prompt and that the completion goes on with.
         """
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)

@@ -1,6 +1,7 @@
 """Prompts: one Jinja file a stage, rendered here and nowhere else."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
 from notewriter.errors import UserError
+from notewriter.parsing import without_surrogates
 from notewriter.records import Message
 
 
@@ -43,8 +45,8 @@ class Prompts:
             remedy = f"did you mean {near[0]!r}?" if near else "a stage needs a file of that name in prompts_dir"
             raise UserError(f"no prompt {stage!r}; {remedy}")
 
-    def render(self, stage: str, **variables: Any) -> list[Message]:
-        """A stage's prompt as a chat of one user message.
+    def render(self, stage: str, *, turns: Sequence[Message] = (), **variables: Any) -> list[Message]:
+        """A stage's prompt as a chat: one user message, and after it the turns that a method has had so far.
 
         Raises:
             UserError: there is no such prompt, or it names a variable that is not given.
@@ -61,6 +63,5 @@ class Prompts:
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:
             given = ", ".join(sorted(variables))
             raise UserError(f"prompt {name}: {error}; the stage gives: {given}") from error
-        # JSON can hold half a surrogate pair, which is no text and which no endpoint can be sent.
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        return [{"role": "user", "content": text.strip()}]
+        messages = [{"role": "user", "content": text.strip()}, *turns]
+        return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]

@@ -6,13 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notewriter.parsing import parse_best_and_worst, parse_json_object, parse_status
+from notewriter.parsing import (
+    Action,
+    parse_action,
+    parse_best_and_worst,
+    parse_json_object,
+    parse_status,
+    without_surrogates,
+)
 
 # Texts that look like what models write: braces, quotes, the keys that are looked for, numbers, and anything else.
-KEYS = ["status", "best_id", "worst_id"]
+KEYS = ["status", "best_id", "worst_id", "function", "parameters", "query", "answer", "search", "finish"]
+LABELS = ["Thought 1: ", "\nAction 1: ", "\nObservation: ", "\n</think>"]
+CALLS = ['{"function": "search", "parameters": {"query": "', "{'name': 'finish', 'arguments': {'answer': '"]
 VALUES = ["true", "False", "null", "1", "-2.5e3", "9" * 5000, "NaN", "\u0661"]
 SIGNS = ["{", "}", "[", '"', "'", ":", ",", "```json\n", "\n```", "\\", "\\ud83d", "\x00"]
-PIECES = st.sampled_from(KEYS + VALUES + SIGNS)
+PIECES = st.sampled_from(KEYS + VALUES + SIGNS + LABELS + CALLS)
 TEXTS = st.text() | st.lists(PIECES | st.text(max_size=3)).map("".join) | st.lists(PIECES).map(" ".join)
 
 
@@ -99,3 +108,86 @@ def test_a_status_is_read_however_it_is_quoted(text, status):
 )
 def test_only_ids_of_candidates_are_accepted(text, named):
     assert parse_best_and_worst(text, 3) == named
+
+
+ACTIONS = {"search": "query", "finish": "answer"}
+SEARCH = Action("I need her town.", "search", "Where was Mira born?")
+
+
+@given(TEXTS)
+def test_any_text_is_a_whole_action_or_none(text):
+    action = parse_action(text, ACTIONS)
+    if action is not None:
+        assert action.name in ACTIONS
+        assert action.argument == action.argument.strip() != ""
+        assert without_surrogates(action.thought + action.argument) == action.thought + action.argument
+
+
+@given(st.text(), st.sampled_from(sorted(ACTIONS)))
+def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument, name):
+    meant = without_surrogates(argument).strip()
+    call = json.dumps({"function": name, "parameters": {ACTIONS[name]: argument}}, ensure_ascii=False)
+    found = parse_action(f"Thought: Next.\nAction: {call}", ACTIONS)
+    assert found == (Action("Next.", name, meant) if meant else None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Thought: I need her town.\nAction: {"function": "search", "parameters": {"query": "Where was Mira born?"}}',
+        "Thought 2: I need her town.\nAction 2: {'function': 'search', "
+        "'parameters': {'query': 'Where was Mira born?'}}",
+        '**Thought:** I need her town.\n\n**Action:**\n```json\n{"function": "search", "parameters": '
+        '{"query": "Where was Mira born?"}}\n```\nI will wait for the observation.',
+        'I need her town.\n```json\n{"name": "Search", "arguments": {"query": "Where was Mira born?"}}\n```',
+        'I need her town. {"function": "search", "query": " Where was Mira born? "}',
+        'I need her town. {"function": "search", "parameters": {"query": "Where was Mira born?"}',
+        # What a reasoning model told itself, and what a model goes on to make up, do not count.
+        '<think>Or {"function": "finish", "parameters": {"answer": "Tolen"}}?\n</think>\nThought: I need her town.\n'
+        'Action: {"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation: In Osk.\n'
+        'Thought: So it is Osk.\nAction: {"function": "finish", "parameters": {"answer": "Osk"}}',
+    ],
+)
+def test_an_action_is_read_however_it_is_written(text):
+    assert parse_action(text, ACTIONS) == SEARCH
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        # Quotes within quotes, as in the paper's case studies.
+        ("{'function': 'finish', 'parameters': {'answer': 'Marie de' Medici'}}", "Marie de' Medici"),
+        ("{'function': 'finish', 'parameters': {'answer': 'Marie de\\' Medici'}}", "Marie de' Medici"),
+        ("{'function': 'finish', 'parameters': {'answer': 'He sang \"Osk\"'}}", 'He sang "Osk"'),
+        ('{"function": "finish", "parameters": {"answer": "two\nlines"}}', "two\nlines"),
+        ('{"function": "finish", "parameters": {"answer": 1905}}', "1905"),
+        ('{"function": "finish", "parameters": {"answer": "1905", "sure": true}}', "1905"),
+        ('{"a": 1} {"function": "finish", "parameters": {"answer": "the second object"}}', "the second object"),
+    ],
+)
+def test_the_argument_is_taken_whole(call, argument):
+    assert parse_action(f"Action: {call}", ACTIONS) == Action("", "finish", argument)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I think that Mira was born in Osk.",
+        "Action: search for Mira",
+        'Action: {"function": "search", "parameters": {"query": "Where was Mi',
+        'Action: {"function": "search", "parameters": {"query": "  "}}',
+        'Action: {"function": "search", "parameters": {"answer": "Osk"}}',
+        "Action: {'function': 'search', 'parameters': {'answer': 'Osk'}}",
+        'Action: {"function": "lookup", "parameters": {"query": "Mira"}}',
+        'Action: {"function": ["search"], "parameters": {"query": "Mira"}}',
+        'Action: {"function": "search", "parameters": {"query": ["Mira"]}}',
+        'Action: {"function": "search", "parameters": "Mira"}',
+        'Action: {"function": "finish", "parameters": {"answer": true}}',
+        '<think>{"function": "finish", "parameters": {"answer": "Osk"}}\n</think>',
+        'Observation: {"function": "finish", "parameters": {"answer": "Osk"}}',
+        '{"function": ' * 3000,
+    ],
+)
+def test_what_is_no_action_is_none(text):
+    assert parse_action(text, ACTIONS) is None

@@ -100,9 +100,19 @@ def test_a_users_list_of_passages_is_used_by_our_prompts(tmp_path):
     assert "<1><2>" in prompts.render("vanilla/answer", **STAGES["vanilla/answer"])[0]["content"]
 
 
+def test_a_chat_goes_on_after_the_prompt(tmp_path):
+    turns = [{"role": "assistant", "content": "Thought: {{ x }}"}, {"role": "user", "content": "Observation"}]
+    first, *rest = write(tmp_path, a="Say {{ x }}").render("a", x="yes", turns=turns)
+    assert first == {"role": "user", "content": "Say yes"}
+    # Turns are what was said: nothing in them is rendered or stripped.
+    assert rest == turns
+
+
 def test_half_a_surrogate_pair_does_not_reach_an_endpoint(tmp_path):
-    (message,) = write(tmp_path, a="{{ x }}").render("a", x="cut \ud83d here")
-    assert message["content"].encode("utf-8") == b"cut ? here"
+    cut = "cut \ud83d here"
+    turn = {"role": "assistant", "content": cut}
+    for message in write(tmp_path, a="{{ x }}").render("a", x=cut, turns=[turn]):
+        assert message["content"].encode("utf-8") == b"cut ? here"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class Model:
         self.asked: list[tuple[str, Sampling, int]] = []
 
     async def complete(self, messages, sampling, *, sample=0) -> Completion:
-        self.asked.append((messages[0]["content"], sampling, sample))
+        self.asked.append((" / ".join(message["content"] for message in messages), sampling, sample))
         return Completion(f"\n {self.name} \n", "stop", 5, 2, 3, 0.25)
 
 
@@ -60,6 +60,23 @@ async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
         Sampling(0.7, 0.8, 9),
         Sampling(0.1, 0.9, 100),
     ]
+
+
+async def test_a_chat_goes_on_with_the_turns_so_far(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
+    await rollout.generate("stage", word="yes", turns=turns)
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes / yes / Again."]
+    # The trace keeps what was sent, whatever becomes of the list.
+    turns.clear()
+    assert [message["role"] for message in rollout.trace.steps[0].messages] == ["user", "assistant", "user"]
+
+
+async def test_events_are_counted_in_the_trace(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    for event in ("steps", "steps", "invalid_actions"):
+        rollout.count(event)
+    assert rollout.trace.to_dict()["counts"] == {"steps": 2, "invalid_actions": 1}
 
 
 async def test_retrieval_gives_whole_passages_and_records_which(resources):
