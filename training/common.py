@@ -1,0 +1,248 @@
+"""What DPO and SFT training share: batches, the base model, the output folder, going on after a stop, the record."""
+
+import dataclasses
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+from trl import ModelConfig
+
+from notewriter import jsonl, models
+from notewriter.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+# What may differ between a run and its continuation: where it logs and what it keeps, not what it computes.
+INCIDENTAL = {
+    "output_dir",
+    "pairs",
+    "report_to",
+    "run_name",
+    "project",
+    "disable_tqdm",
+    "log_level",
+    "logging_steps",
+    "save_steps",
+    "save_total_limit",
+    "dataset_num_proc",
+    "dataloader_num_workers",
+    "resume_from_checkpoint",
+    "ddp_timeout",
+}
+
+
+@dataclass
+class BatchConfiguration:
+    """For a TRL configuration: a batch size that does not depend on the number of processes, fp32 on the CPU."""
+
+    total_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
+            "that one configuration means the same training on one GPU and on eight."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.trust_remote_code:
+            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
+        if self.bf16 is None and not self.fp16:
+            self.bf16 = torch.cuda.is_available()
+        if not torch.accelerator.is_available():
+            # Told neither, accelerate starts several processes on the CPU that know nothing of each other.
+            if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+                self.ddp_backend = "gloo"
+            else:
+                self.use_cpu = True
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if self.total_batch_size is not None:
+            forward = processes * self.per_device_train_batch_size
+            if self.total_batch_size % forward:
+                raise UserError(
+                    f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
+                    f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
+                )
+            self.gradient_accumulation_steps = self.total_batch_size // forward
+        super().__post_init__()
+        if self.world_size != processes:
+            raise UserError(
+                f"{processes} processes were started but do not train together; start them with accelerate launch "
+                "and a file of configs/accelerate"
+            )
+
+
+def check_base(training: TrainingArguments, model: ModelConfig) -> str:
+    """The name or folder of the model to train, which is there and is not what the run would write over.
+
+    Raises:
+        UserError: no model is named, it is not a whole model, or `output_dir` is its folder.
+    """
+    if training.process_index != 0:
+        logging.getLogger().setLevel(logging.WARNING)
+    if model.model_name_or_path is None:
+        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
+    base = models.check_model(model.model_name_or_path)
+    if Path(training.output_dir).resolve() == Path(base).resolve():
+        raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
+    return base
+
+
+def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.dtype | None]:
+    """The tokenizer of a model, which has to have a chat template, and the type that its weights are stored in.
+
+    Raises:
+        UserError: there is no model of this name, or it has no chat template.
+    """
+    try:
+        dtype = AutoConfig.from_pretrained(name, revision=revision).dtype
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name}: cannot be loaded as a model: {' '.join(str(error).split())}") from error
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
+        )
+    return tokenizer, dtype
+
+
+def model_options(training: Any, model: ModelConfig) -> dict[str, Any]:
+    """What the base model is loaded with: `model_init_kwargs`, and before them what ModelConfig says."""
+    return {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(training.model_init_kwargs or {}),
+    }
+
+
+def run_to_end(
+    trainer: Trainer, resolved: dict[str, Any], data: dict[str, str], dtype: torch.dtype | None
+) -> dict[str, float]:
+    """Train, from the last checkpoint where there is one, and save the whole model; returns the metrics.
+
+    `data` is the name of the option that names the data, and the data's hash; `dtype` is what the base model's
+    weights are stored in, and those of a fully trained model will be.
+    """
+    arguments = trainer.args
+    output = Path(arguments.output_dir)
+    if trainer.is_world_process_zero():
+        jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
+        for name, digest in data.items():
+            jsonl.write_text(output / f"{name}.sha256", [digest + "\n"])
+    checkpoint = get_last_checkpoint(str(output))
+    if checkpoint:
+        logger.info("%s: going on from this checkpoint", checkpoint)
+    metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
+    if arguments.eval_strategy != "no":
+        trainer.evaluate()
+    trainer.save_model(str(output))
+    if trainer.is_world_process_zero():
+        # A pickle of every option, tokens included, that nothing needs.
+        (output / "training_args.bin").unlink(missing_ok=True)
+        if not resolved["use_peft"]:
+            cast_weights(output, dtype)
+    return last_values(trainer.state.log_history) | metrics
+
+
+def finish(trainer: Trainer, record: dict[str, Any]) -> None:
+    """Write `training.json`, which marks a run as finished; `record` is what the method says of itself."""
+    output = Path(trainer.args.output_dir)
+    if trainer.is_world_process_zero():
+        record = {
+            "schema": "notewriter/training/1",
+            **record,
+            "steps": trainer.state.global_step,
+            "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
+        }
+        jsonl.write_text(output / "training.json", [json.dumps(record, indent=2, ensure_ascii=False) + "\n"])
+        logger.info("%s: trained in %d steps; the model is here", output, trainer.state.global_step)
+
+
+def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:
+    """Store a saved model's weights in `dtype`, that of its base model; None leaves them as they are.
+
+    Training keeps float32 weights, which a server would load at twice the size, or as float16, which overflows in
+    models that were trained in bfloat16.
+    """
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if dtype is None or settings["dtype"] == str(dtype).removeprefix("torch."):
+        return
+    for file in folder.glob("model*.safetensors"):
+        weights = load_file(file)
+        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights.items()}
+        # The tensors are views of the file that they were read from.
+        partial = file.with_name(file.name + ".partial")
+        save_file(cast, partial, metadata={"format": "pt"})
+        os.replace(partial, file)
+    settings["dtype"] = str(dtype).removeprefix("torch.")
+    jsonl.write_text(folder / "config.json", [json.dumps(settings, indent=2) + "\n"])
+
+
+def resolve(*arguments: Any) -> dict[str, Any]:
+    """Every option with its value, ready to be a `--config` file again; tokens and passwords are left out."""
+    options: dict[str, Any] = {}
+    for part in arguments:
+        options |= part.to_dict() if isinstance(part, TrainingArguments) else dataclasses.asdict(part)
+    return {key: value for key, value in options.items() if value is not None and not key.endswith("_token")}
+
+
+def check_output(output: Path, resolved: dict[str, Any], data: dict[str, str]) -> None:
+    """Raise a `UserError` where `output` holds a run of another configuration or of other data."""
+    if not (output / "config.yaml").exists():
+        return
+    earlier = yaml.safe_load((output / "config.yaml").read_text(encoding="utf-8"))
+    incidental = INCIDENTAL
+    if "total_batch_size" in resolved:
+        # The same batch, on another number of processes.
+        incidental = incidental | {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    differing = sorted(
+        key for key in (earlier.keys() | resolved.keys()) - incidental if earlier.get(key) != resolved.get(key)
+    )
+    for name, digest in data.items():
+        hashed = output / f"{name}.sha256"
+        if not hashed.exists() or hashed.read_text(encoding="utf-8").strip() != digest:
+            differing.append(f"the content of {name}")
+    if differing:
+        raise UserError(
+            f"{output}: holds a run that differs in {', '.join(differing)}; "
+            "give another --output_dir, or remove this folder"
+        )
+
+
+def is_finished(output: Path) -> bool:
+    """Whether `output` holds a finished run, which is left as it is."""
+    finished = (output / "training.json").exists()
+    if finished:
+        logger.info("%s: this run is finished; remove the folder to train again", output)
+    return finished
+
+
+def hyperparameters(training: Any, model: ModelConfig) -> dict[str, Any]:
+    """What a paper's table of hyper-parameters would list."""
+    names = ["loss_type", "loss_weights", "beta", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"]
+    names += ["weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"]
+    values = {name: value for name, value in training.to_dict().items() if name in names}
+    values["batch_size"] = (
+        training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
+    )
+    values["processes"] = training.world_size
+    if model.use_peft:
+        values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+    return values
+
+
+def last_values(history: list[dict[str, float]]) -> dict[str, float]:
+    """The last logged value of each metric."""
+    values: dict[str, float] = {}
+    for entry in history:
+        values |= entry
+    return values
