@@ -66,7 +66,7 @@ _LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
 _THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
-_THINK = re.compile(r"\A.*?^[ \t]*</think>", re.DOTALL | re.MULTILINE)
+_THINK = re.compile(r"\A.*^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 _BRACE = re.compile(r"\{")
 _FENCE = re.compile(r"```\w*\s*$")
 # The text of the argument ends at the first quote with a brace after it, so that other quotes may stand in it.

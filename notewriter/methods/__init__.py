@@ -8,11 +8,12 @@ from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.methods.deepnote import check_options, deepnote
 from notewriter.methods.direct import direct
+from notewriter.methods.rearag import rearag
 from notewriter.methods.vanilla import vanilla
 
 Method = Callable[..., Awaitable[str]]
 
-METHODS: dict[str, Method] = {"direct": direct, "vanilla": vanilla, "deepnote": deepnote}
+METHODS: dict[str, Method] = {"direct": direct, "vanilla": vanilla, "deepnote": deepnote, "rearag": rearag}
 
 
 def prepare(name: str, options: dict[str, Any]) -> Method:

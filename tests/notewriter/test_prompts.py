@@ -21,6 +21,11 @@ STAGES = {
     "deepnote/accumulate_knowledge": {"question": "Who?", "note": "Best {note}.", "passages": PASSAGES},
     "deepnote/decide": {"question": "Who?", "best_note": "Best {note}.", "new_note": "New {{ note }}."},
     "deepnote/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "long"},
+    "rearag/step": {"question": "Who?"},
+    "rearag/teach": {"question": "Who?"},
+    "rearag/observe": {"query": "Who {built} it?", "passages": PASSAGES},
+    "rearag/shorten": {"question": "Who?", "reference": "It was {Mira}.", "answer_style": "short"},
+    "rearag/conclude": {"question": "Who?", "searches": {"Where?": "In {Osk}."}, "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
@@ -55,7 +60,8 @@ def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
     assert text == text.strip()
     told = [value for key, value in variables.items() if key not in ("answer_style", "kind", "passages")]
     for value in told:
-        for part in value if isinstance(value, list) else [value]:
+        parts = value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else [value]
+        for part in parts:
             assert part in text
     for number, passage in enumerate(variables.get("passages", []), start=1):
         assert f"[{number}] {passage.title}: {passage.text}" in text
