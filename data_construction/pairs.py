@@ -22,7 +22,7 @@ from notewriter.config import choose, parse
 from notewriter.datasets import load_questions, select
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import Method, prepare
+from notewriter.methods import Method, prepare, retrieves
 from notewriter.records import Question
 from notewriter.rollout import Resources
 from notewriter.runs import (
@@ -172,7 +172,7 @@ async def roll_out(
     # DNAlign varies top-k so that prompts differ in length (the authors' code: uniform in 3..9).
     top_k = random.Random(f"{recipe.seed} {question.id} top_k").randint(*top_k_range)
     for name, (method, options) in methods.items():
-        options = options if name == "direct" else {"top_k": top_k} | options
+        options = {"top_k": top_k} | options if retrieves(method) else options
         rollout = SamplingRollout(question, name, resources, recipe, harvest, options.get("top_k"))
         try:
             rollout.trace.answer = await method(question.question, rollout, **options)

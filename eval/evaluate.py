@@ -17,7 +17,7 @@ from notewriter.config import choose, parse
 from notewriter.datasets import load_questions, select
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, prepare
+from notewriter.methods import METHODS, Method, prepare, retrieves
 from notewriter.records import Question
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
@@ -60,10 +60,8 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter evaluate", description=__doc__)
     choose("metric family", arguments.family, FAMILIES)
     method = prepare(arguments.method, arguments.method_options)
-    if arguments.index is None and arguments.method != "direct":
+    if arguments.index is None and retrieves(method):
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
-    if arguments.method != "direct" and arguments.index is None:
-        raise UserError(f"method {arguments.method} retrieves; give --index (notewriter index builds one)")
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
@@ -114,7 +112,7 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
     Where the trace ended in an error every score is 0, also that of the note that had been written so far.
     """
     scores = score(family, trace["answer"], list(question.answers))
-    if trace["method"] == "deepnote":
+    if trace["note"] is not None:
         scores |= note_quality(trace["note"], question)
     if trace["error"]:
         scores = dict.fromkeys(scores, 0.0)
@@ -125,7 +123,7 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
         "question": question.question,
         "answers": list(question.answers),
         "prediction": trace["answer"],
-        "note": trace["note"],
+        "note": trace["note"] or "",
         "error": trace["error"],
         "scores": scores,
         "calls": len(generations),

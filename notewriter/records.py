@@ -95,7 +95,7 @@ class Generation:
 class Trace:
     """What one question's rollout did, step by step.
 
-    `note` is the note the answer was written from (empty for methods without one). `counts` are the events
+    `note` is the note the answer was written from (None for methods without one). `counts` are the events
     that the method counted. `error` says why a question has no answer, for example that its prompt was longer
     than the model's context.
     """
@@ -103,7 +103,7 @@ class Trace:
     question_id: str
     method: str
     steps: list[Retrieval | Generation] = field(default_factory=list)
-    note: str = ""
+    note: str | None = None
     answer: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     error: str = ""

@@ -40,7 +40,10 @@ class Rollout:
         self.trace = Trace(question.id, method)
 
     def keep_note(self, note: str) -> None:
-        """Tell which note is the best so far; the last one kept is what the answer is written from."""
+        """Tell which note is the best so far; the last one kept is what the answer is written from.
+
+        A method that writes notes keeps an empty one first, so that it is measured also where it got no further.
+        """
         self.trace.note = note
 
     def count(self, event: str) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from notewriter.config import choose
 from notewriter.errors import UserError
-from notewriter.methods.deepnote import check_options, deepnote
+from notewriter.methods.deepnote import check_options as check_deepnote
+from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.rearag import rearag
 from notewriter.methods.vanilla import vanilla
@@ -14,6 +15,20 @@ from notewriter.methods.vanilla import vanilla
 Method = Callable[..., Awaitable[str]]
 
 METHODS: dict[str, Method] = {"direct": direct, "vanilla": vanilla, "deepnote": deepnote, "rearag": rearag}
+
+CHECKS: dict[str, Callable[..., None]] = {"deepnote": check_deepnote}
+"""Method -> a function of some of its options that raises UserError where they cannot hold together."""
+
+
+def options_of(method: Method) -> dict[str, Any]:
+    """A method's options with their defaults: its parameters behind the star."""
+    parameters = inspect.signature(method).parameters.values()
+    return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def retrieves(method: Method) -> bool:
+    """Whether a method retrieves, and so needs an index: it can be told how many passages."""
+    return "top_k" in options_of(method)
 
 
 def prepare(name: str, options: dict[str, Any]) -> Method:
@@ -24,20 +39,17 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
             contradict each other.
     """
     method: Method = choose("method", name, METHODS)
-    known = {
-        parameter.name: parameter
-        for parameter in inspect.signature(method).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    defaults = options_of(method)
     for key, value in options.items():
-        if key not in known:
-            raise UserError(f"method {name} has no option {key!r}; it has: {', '.join(known)}")
-        expected = type(known[key].default)
-        if type(value) is not expected:
+        if key not in defaults:
+            raise UserError(f"method {name} has no option {key!r}; it has: {', '.join(defaults)}")
+        expected = type(defaults[key])
+        # YAML writes a float of a whole number as an int.
+        if type(value) is not expected and (expected, type(value)) != (float, int):
             raise UserError(f"method {name}: option {key} must be {expected.__name__}, not {value!r}")
         if expected is int and value < 1:
             raise UserError(f"method {name}: option {key} must be at least 1, not {value}")
-    if name == "deepnote":
-        checked = ("max_step", "max_failure", "adaptive_retrieval", "initial_note")
-        check_options(*(options.get(key, known[key].default) for key in checked))
+    if check := CHECKS.get(name):
+        chosen = defaults | options
+        check(**{key: chosen[key] for key in inspect.signature(check).parameters})
     return method

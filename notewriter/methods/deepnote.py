@@ -39,6 +39,7 @@ async def deepnote(
     if not initial_note:
         return await vanilla(question, rollout, top_k=top_k, answer_style=answer_style)
 
+    rollout.keep_note("")
     seen: set[str] = set()
     passages = _within_budget(await rollout.retrieve(question, top_k), seen, max_passages)
     best_note = await rollout.generate("deepnote/init_note", role="notes", question=question, passages=passages)

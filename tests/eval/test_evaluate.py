@@ -142,6 +142,20 @@ def test_a_refused_question_counts_as_an_error_and_scores_nothing(run):
     assert first["note"] and set(first["scores"].values()) == {0}
 
 
+def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):
+    # The very first call is refused: the question has an empty note, which counts as such.
+    with fake_endpoint(faults=["400"]) as refusing:
+        first = next(iter(read_predictions(run("refused", base_url=refusing.base_url, concurrency=1)).values()))
+    assert first["error"] and first["note"] == ""
+    assert first["scores"].keys() >= {"note_words", "note_has_answer"} and set(first["scores"].values()) == {0}
+    without = read_metrics(run("without", method="vanilla", method_options={}))
+    assert without["metrics"].keys() == {"em", "f1"}
+    for note, measured in ((None, False), ("", True), ("Tolen", True)):
+        trace = {**Trace("q", "any").to_dict(), "note": note}
+        scores = prediction_of(Question("q", "Where?", ("Tolen",)), trace, "hotpotqa")["scores"]
+        assert ("note_words" in scores) is measured
+
+
 @pytest.mark.parametrize("error", ["", "the prompt is too long"])
 def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(error):
     trace = Trace("q", "direct", error=error).to_dict()
@@ -170,7 +184,7 @@ def test_a_folder_with_other_settings_is_refused(run):
     ("changes", "message"),
     [
         ({"index": None}, "method deepnote retrieves; add --index PATH"),
-        ({"method": "react"}, "unknown method 'react'; choose one of: "),
+        ({"method": "dreamnote"}, "unknown method 'dreamnote'; choose one of: "),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"steps": 1}}, "has no option 'steps'"),
         ({"method_options": {"top_k": "5"}}, "top_k must be int, not '5'"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notewriter.errors import UserError
-from notewriter.methods import METHODS, prepare
+from notewriter.methods import CHECKS, METHODS, prepare, retrieves
 from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.vanilla import vanilla
@@ -163,7 +163,7 @@ def test_without_the_initial_note_too_it_is_vanilla_rag(prompts):
     answer = ablation.run(adaptive_retrieval=False, initial_note=False, top_k=3, answer_style="long")
     assert answer == baseline.run(vanilla, top_k=3, answer_style="long")
     assert ablation.steps == baseline.steps
-    assert ablation.rollout.trace.note == ""
+    assert ablation.rollout.trace.note is None
 
 
 def test_every_stage_is_asked_of_its_role(prompts):
@@ -321,6 +321,32 @@ def test_direct_answers_from_the_question_alone(prompts):
 def test_every_method_is_there_by_its_name_and_takes_no_options_too(name):
     assert prepare(name, {}) is METHODS[name]
     assert METHODS[name].__name__ == name
+
+
+def test_a_method_retrieves_if_it_can_be_told_how_many_passages():
+    assert retrieves(vanilla) and retrieves(deepnote)
+    assert not retrieves(direct)
+
+
+def test_an_option_that_is_a_float_takes_a_whole_number_too_and_a_check_sees_defaults_and_options(monkeypatch):
+    async def daring(question, rollout, *, theta: float = 0.5, steps: int = 2) -> str:
+        return ""
+
+    def check(theta: float) -> None:
+        if not 0 <= theta <= 1:
+            raise UserError(f"theta {theta} is no probability")
+
+    monkeypatch.setitem(METHODS, "daring", daring)
+    monkeypatch.setitem(CHECKS, "daring", check)
+    for options in ({}, {"theta": 1}, {"theta": 0.0, "steps": 3}):
+        assert prepare("daring", options) is daring
+    for options, problem in (
+        ({"theta": 2}, "theta 2 is no"),
+        ({"theta": True}, "must be float"),
+        ({"steps": 1.0}, "int"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            prepare("daring", options)
 
 
 def test_options_of_the_right_type_are_taken():
