@@ -1,0 +1,301 @@
+"""Hygiene: questions that must not be trained on, and pairs that teach nothing or the wrong thing.
+
+Questions are looked at before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`)
+and once more when all are there (`length_fault`). Whatever goes, goes for a reason that is counted.
+"""
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rensa import RMinHash, RMinHashLSH
+
+from eval.metrics import normalise
+from notewriter.config import choose
+from notewriter.datasets import DATASETS, load_questions
+from notewriter.errors import UserError
+from notewriter.records import Question
+
+NEAR = 0.7
+"""Smallest weighted Jaccard similarity of two questions with a gold answer in common that are nearly the same."""
+
+HASHES, BANDS = 240, 40
+"""MinHash values a question, and the bands they are looked up by: two of similarity 0.7 meet with probability 0.99."""
+
+NGRAM = 8
+"""Words in a row that two questions do not share by chance, if one of the words is rare."""
+
+FEWEST = 20
+"""Lengths that it takes to tell what is usual."""
+
+SAME = "the same question is there already"
+ALIKE = "nearly the same question is there already"
+SAME_EVALUATION = "the question is in an evaluation file"
+ALIKE_EVALUATION = "nearly the same question is in an evaluation file"
+SHARED_WORDS = f"{NGRAM} words in a row, one of them rare, are in an evaluation question"
+SHARED_PASSAGES = "its supporting passages hold all those of an evaluation question"
+UNUSUAL_QUESTION = "the question's length is far from the others'"
+
+EMPTY = "a side is empty"
+IDENTICAL = "chosen and rejected are identical"
+CUT = "the chosen side was cut at its token limit"
+LOOP = "the chosen side repeats itself"
+UNUSUAL_SIDE = "the {}'s length is far from the others' of its stage"
+
+
+class Drop(NamedTuple):
+    """A question that is left out, why, and on whose account (empty and None for its length)."""
+
+    question: Question
+    reason: str
+    other_id: str = ""
+    evaluation_file: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The drop as a JSON-ready dictionary."""
+        return {
+            "question_id": self.question.id,
+            "question": self.question.question,
+            "reason": self.reason,
+            "other_id": self.other_id,
+            "evaluation_file": self.evaluation_file,
+        }
+
+
+class Seen(NamedTuple):
+    """A question that another may not repeat: one to evaluate with, or (without a file) one to train on."""
+
+    question: Question
+    evaluation_file: str | None
+
+
+# Questions
+
+
+def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
+    """The questions of evaluation files, given as path -> dataset (a key of `DATASETS`).
+
+    Raises:
+        UserError: an unknown dataset, or the errors of `load_questions`.
+    """
+    for path, dataset in eval_files.items():
+        if not isinstance(dataset, str):
+            raise UserError(f"eval_files: {path}: {dataset!r} is no dataset; write PATH: one of {', '.join(DATASETS)}")
+        choose(f"dataset of {path} in eval_files", dataset, DATASETS)
+    return [Seen(question, path) for path, dataset in eval_files.items() for question in load_questions(dataset, path)]
+
+
+def clean_questions(
+    questions: Sequence[Question], evaluation: Sequence[Seen] = ()
+) -> tuple[list[Question], list[Drop]]:
+    """Tell the questions to train on from those to leave out; both keep the order, and of two alike the first stays.
+
+    A question is left out where, in this order of reasons,
+
+    - the same words were asked already, in these questions or in an evaluation file, whatever case and punctuation;
+    - nearly the same words were asked already and a gold answer is the same. Words weigh by their rarity, so that two
+      questions of one template about two people are not alike (see `_weighted`);
+    - it shares eight words in a row with an evaluation question and one of them is rare, in no more than one
+      question in a hundred: the wording of a template that thousands of questions share is no overlap;
+    - the supporting passages of an evaluation question are all among its own, by their ids (which for the benchmarks'
+      own formats are title and digest of the text): it would train on the evidence of that very answer;
+    - its number of words is far from the others' (`usual_lengths`).
+    """
+    texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
+    frequency = Counter(word for text in texts for word in set(_words(text)))
+    rare = max(5, len(texts) / 100)
+    usual = usual_lengths([len(_words(question.question)) for question in questions])
+    known = list(evaluation)
+    exact: dict[tuple[str, ...], Seen] = {}
+    alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
+    for number, seen in enumerate(evaluation):
+        exact.setdefault(_words(seen.question.question), seen)
+        alike.insert(number, _minhash(_weighted(seen.question, frequency, len(texts))))
+    ngrams = {ngram: seen for seen in evaluation for ngram in _ngrams(seen.question, frequency, rare)}
+    by_passage: dict[str, list[Seen]] = {}
+    for seen in evaluation:
+        for passage in seen.question.supporting_ids[:1]:
+            by_passage.setdefault(passage, []).append(seen)
+
+    kept, drops = [], []
+    for question in questions:
+        weighted = _weighted(question, frequency, len(texts))
+        minhash = _minhash(weighted)
+        if other := exact.get(_words(question.question)):
+            drop = Drop(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
+        elif other := _most_alike(
+            question, weighted, [known[key] for key in alike.query(minhash)], frequency, len(texts)
+        ):
+            drop = Drop(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
+        elif other := next((ngrams[ngram] for ngram in _ngrams(question, frequency, rare) if ngram in ngrams), None):
+            drop = Drop(question, SHARED_WORDS, *_name(other))
+        elif other := _same_evidence(question, by_passage):
+            drop = Drop(question, SHARED_PASSAGES, *_name(other))
+        elif not usual[0] <= len(_words(question.question)) <= usual[1]:
+            drop = Drop(question, UNUSUAL_QUESTION)
+        else:
+            exact[_words(question.question)] = Seen(question, None)
+            alike.insert(len(known), minhash)
+            known.append(Seen(question, None))
+            kept.append(question)
+            continue
+        drops.append(drop)
+    return kept, drops
+
+
+def question_stats(drops: Iterable[Drop], evaluation: Sequence[Seen]) -> dict[str, Any]:
+    """What stats.json says of the questions: how many were left out for each reason, and overlap by file."""
+    drops = list(drops)
+    files: dict[str, Any] = {}
+    for path, count in Counter(seen.evaluation_file for seen in evaluation).items():
+        ours = [drop for drop in drops if drop.evaluation_file == path]
+        files[str(path)] = {
+            "questions": count,
+            "training_questions_dropped": len(ours),
+            "evaluation_questions_met": len({drop.other_id for drop in ours}),
+        }
+    return {
+        "questions_dropped": dict(sorted(Counter(drop.reason for drop in drops).items())),
+        "evaluation_files": files,
+    }
+
+
+def _name(other: Seen) -> tuple[str, str | None]:
+    return other.question.id, other.evaluation_file
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))
+
+
+def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:
+    """The words of a question, each as often as its inverse document frequency says (rounded, at least once).
+
+    The Jaccard similarity of two such sets is the weighted one of the words, and MinHash estimates it: names count,
+    the wording of the template hardly does.
+    """
+    words = set(_words(question.question))
+    return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
+
+
+def _minhash(items: set[str]) -> Any:
+    minhash = RMinHash(num_perm=HASHES, seed=0)
+    # Sorted, since the order of a set differs from one process to the next.
+    minhash.update(sorted(items))
+    return minhash
+
+
+def _most_alike(
+    question: Question, weighted: set[str], candidates: Iterable[Seen], frequency: Mapping[str, int], total: int
+) -> Seen | None:
+    """The candidate that is nearly the same question, evaluation first; hash collisions are sorted out here."""
+    answers = {normalise(answer) for answer in question.answers}
+    found = []
+    for candidate in candidates:
+        other = _weighted(candidate.question, frequency, total)
+        similarity = len(weighted & other) / len(weighted | other) if weighted | other else 0.0
+        if similarity >= NEAR and answers & {normalise(answer) for answer in candidate.question.answers}:
+            found.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
+    return min(found, key=lambda each: each[:3])[3] if found else None
+
+
+def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
+    words = _words(question.question)
+    for start in range(len(words) - NGRAM + 1):
+        ngram = words[start : start + NGRAM]
+        if min(frequency[word] for word in ngram) <= rare:
+            yield ngram
+
+
+def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]]) -> Seen | None:
+    passages = set(question.supporting_ids)
+    for passage in question.supporting_ids:
+        for seen in by_passage.get(passage, ()):
+            if passages.issuperset(seen.question.supporting_ids):
+                return seen
+    return None
+
+
+# Pairs
+
+
+def pair_fault(row: Mapping[str, Any]) -> str | None:
+    """Why a pair is not worth training on, if it is not.
+
+    Empty (no letter and no digit) neither side may be; cut at its token limit or in a loop only the rejected one,
+    since to teach against that is what it is there for.
+    """
+    chosen, rejected = (row[side][-1]["content"] for side in ("chosen", "rejected"))
+    if not (_words(chosen) and _words(rejected)):
+        return EMPTY
+    if chosen.split() == rejected.split():
+        return IDENTICAL
+    limit = row["chosen_source"].get("max_tokens")
+    if limit and row["chosen_tokens"] is not None and row["chosen_tokens"] >= limit:
+        return CUT
+    if repeats_itself(chosen):
+        return LOOP
+    return None
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether a completion is caught in a loop.
+
+    Either up to 50 words come at least four times without a break (and 16 words in all), or, as in a list that
+    counts on and says the same at each number, more than half of at least 32 runs of three words were there before.
+    """
+    words = _words(text)
+    for period in range(1, min(50, len(words) // 4) + 1):
+        run = 0
+        for earlier, later in zip(words, words[period:], strict=False):
+            run = run + 1 if earlier == later else 0
+            if run >= max(3 * period, 16 - period):
+                return True
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    return len(trigrams) >= 32 and len(set(trigrams)) < len(trigrams) / 2
+
+
+def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
+    """The shortest and the longest length that are not far from the others.
+
+    Tukey's outer fences, three quartile distances beyond the quartiles, on the logarithms of the lengths. Quartiles
+    that lie closer together than a factor of 1.5 are taken to be that far apart. Fewer than 20 lengths have no bounds.
+    """
+    if len(lengths) < FEWEST:
+        return 0.0, math.inf
+    logarithms = [math.log(max(length, 1)) for length in lengths]
+    lower, _, upper = statistics.quantiles(logarithms, n=4, method="inclusive")
+    reach = 3 * max(upper - lower, math.log(1.5))
+    return math.exp(lower - reach), math.exp(upper + reach)
+
+
+PairLengths = dict[str, int]
+
+
+def pair_lengths(row: Mapping[str, Any]) -> PairLengths:
+    """Characters of a pair's prompt and of its chosen side."""
+    return {part: sum(len(message["content"]) for message in row[part]) for part in ("prompt", "chosen")}
+
+
+def usual_pair_lengths(lengths: Iterable[tuple[str, PairLengths]]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Bounds for every (stage, part) from the (stage, `pair_lengths`) of all pairs.
+
+    The rejected side has none: a model that does not come to an end is what it may well show.
+    """
+    by_part: dict[tuple[str, str], list[int]] = {}
+    for stage, parts in lengths:
+        for part, length in parts.items():
+            by_part.setdefault((stage, part), []).append(length)
+    return {key: usual_lengths(values) for key, values in by_part.items()}
+
+
+def length_fault(row: Mapping[str, Any], usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
+    """Why a pair's lengths keep it out, if they do."""
+    for part, length in pair_lengths(row).items():
+        shortest, longest = usual[row["stage"], part]
+        if not shortest <= length <= longest:
+            return UNUSUAL_SIDE.format("prompt" if part == "prompt" else "chosen side")
+    return None
