@@ -14,8 +14,9 @@ from typing import Any
 
 from data_construction.gold import GOLD
 from data_construction.judges import JUDGED_STAGES, JUDGES
-from data_construction.pairs_format import write_pairs
+from data_construction.pairs_format import COLUMNS
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
+from data_construction.splits import dev_questions, write_splits
 from eval.metrics import FAMILIES
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
@@ -189,13 +190,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Write train.parquet, dev.parquet (if it has pairs) and stats.json from the journal, in the questions' order."""
     dev = dev_questions(questions, arguments.dev_share, arguments.seed)
-    counts = {}
-    for name, members in (("train", {question.id for question in questions} - dev), ("dev", dev)):
-        path = folder / f"{name}.parquet"
-        counts[name] = write_pairs(path, _rows(arguments, journal, questions, members))
-    if counts["dev"] == 0:
-        # `datasets` refuses a split without rows, and training a dev set without pairs.
-        (folder / "dev.parquet").unlink()
+    counts = write_splits(folder, COLUMNS, lambda: _rows(arguments, journal, questions), dev)
 
     by_stage: dict[str, Counter[str]] = {stage: Counter() for stage in arguments.stages}
     tokens: Counter[str] = Counter()
@@ -226,18 +221,9 @@ def _finish(
     return stats
 
 
-def dev_questions(questions: list[Question], share: float, seed: int) -> set[str]:
-    """The ids of the questions that are kept for dev, so that no question stands on both sides."""
-    ids = sorted(question.id for question in questions)
-    return set(random.Random(f"{seed} dev").sample(ids, round(share * len(ids))))
-
-
-def _rows(
-    arguments: Arguments, journal: Path, questions: list[Question], members: set[str]
-) -> Iterator[dict[str, Any]]:
+def _rows(arguments: Arguments, journal: Path, questions: list[Question]) -> Iterator[dict[str, Any]]:
     for record in _within_quotas(arguments.quotas, finished(journal, questions)):
-        if record["question_id"] in members:
-            yield from (row | {"dataset": arguments.dataset} for row in record["rows"])
+        yield from (row | {"dataset": arguments.dataset} for row in record["rows"])
 
 
 def _within_quotas(quotas: dict[str, int], records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
