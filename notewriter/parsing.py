@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -114,3 +114,33 @@ def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] 
     if not isinstance(argument, str) or not argument.strip():
         return None
     return name, without_surrogates(argument).strip()
+
+
+_ANSWER = re.compile(
+    r"(?:^[\s*_#]*(?:final\s+)?answer[\s*_]*:|\banswer is[\s*_]*:)[\s*_]*", re.IGNORECASE | re.MULTILINE
+)
+
+
+def parse_answer(text: str) -> str:
+    """What follows the last "Answer:" at the beginning of a line, or "answer is:"; all of it where nothing does."""
+    matches = list(_ANSWER.finditer(text))
+    return (text[matches[-1].end() :].strip().rstrip("*_") if matches else "") or text.strip()
+
+
+def parse_word(text: str, words: Sequence[str]) -> str | None:
+    """The first of the words (in lower case) that stands in the text as a word of its own; None where none does."""
+    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", text, re.IGNORECASE)
+    return match.group().lower() if match else None
+
+
+_LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
+
+
+def parse_lines(text: str) -> list[str]:
+    """The lines of a list without the marks before them: none empty, and none that differs in case alone."""
+    items: dict[str, str] = {}
+    for line in text.splitlines():
+        item = _LIST_MARK.sub("", line.strip()).strip()
+        if item:
+            items.setdefault(item.casefold(), item)
+    return list(items.values())

@@ -6,15 +6,32 @@ from typing import Any
 
 from notewriter.config import choose
 from notewriter.errors import UserError
+from notewriter.methods.chain_of_note import chain_of_note
 from notewriter.methods.deepnote import check_options as check_deepnote
 from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
+from notewriter.methods.in_context import in_context
+from notewriter.methods.iter_retgen import iter_retgen
+from notewriter.methods.rat import rat
 from notewriter.methods.rearag import rearag
+from notewriter.methods.search_o1 import search_o1
+from notewriter.methods.sure import sure
 from notewriter.methods.vanilla import vanilla
 
 Method = Callable[..., Awaitable[str]]
 
-METHODS: dict[str, Method] = {"direct": direct, "vanilla": vanilla, "deepnote": deepnote, "rearag": rearag}
+METHODS: dict[str, Method] = {
+    "direct": direct,
+    "in_context": in_context,
+    "vanilla": vanilla,
+    "chain_of_note": chain_of_note,
+    "sure": sure,
+    "iter_retgen": iter_retgen,
+    "rat": rat,
+    "search_o1": search_o1,
+    "rearag": rearag,
+    "deepnote": deepnote,
+}
 
 CHECKS: dict[str, Callable[..., None]] = {"deepnote": check_deepnote}
 """Method -> a function of some of its options that raises UserError where they cannot hold together."""

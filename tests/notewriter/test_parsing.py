@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from notewriter.parsing import (
     Action,
     parse_action,
+    parse_answer,
     parse_best_and_worst,
     parse_json_object,
+    parse_lines,
     parse_status,
+    parse_word,
     without_surrogates,
 )
 
@@ -191,3 +194,59 @@ def test_the_argument_is_taken_whole(call, argument):
 )
 def test_what_is_no_action_is_none(text):
     assert parse_action(text, ACTIONS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Osk is the town.\nAnswer: Mira", "Mira"),
+        ("**Final Answer:** Mira", "Mira"),
+        ("So the answer is: Mira.", "Mira."),
+        ("Answer: Osk\nNo, wait.\nAnswer: Mira", "Mira"),
+        ("Answer:\nMira was first.\nOsk came later.", "Mira was first.\nOsk came later."),
+        ("Answer: -5 $", "-5 $"),
+        (
+            "The answer: nobody knows whether the answer is known.",
+            "The answer: nobody knows whether the answer is known.",
+        ),
+        ("Mira", "Mira"),
+        ("It is Mira.\nAnswer:", "It is Mira.\nAnswer:"),
+        ("", ""),
+    ],
+)
+def test_an_answer_is_what_follows_the_last_mark_of_one(text, answer):
+    assert parse_answer(text) == answer
+
+
+@given(TEXTS)
+def test_any_text_holds_its_answer(text):
+    assert parse_answer(text) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("True", "true"),
+        ("FALSE. It is not true.", "false"),
+        ("**True**", "true"),
+        ("untrue", None),
+        ("falsehood", None),
+        ("", None),
+    ],
+)
+def test_the_first_of_the_words_is_found(text, word):
+    assert parse_word(text, ("true", "false")) == word
+
+
+def test_a_number_is_no_word_within_another():
+    assert parse_word("12 or 2.", ("1", "2")) == "2"
+
+
+def test_lines_lose_their_marks_and_come_once():
+    text = "1. Mira\n- Osk\n\n(a) mira\n b) Tolen \n* \n3) J. Doe\n1871\nU. N. Owen"
+    assert parse_lines(text) == ["Mira", "Osk", "Tolen", "*", "J. Doe", "1871", "U. N. Owen"]
+
+
+@given(TEXTS)
+def test_any_text_is_a_list_of_lines_without_an_empty_one(text):
+    assert all(line and line in text for line in parse_lines(text))

@@ -1,0 +1,47 @@
+"""Iter-RetGen: each response helps to find what the next one is written from."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import TEXTS, ScriptedRollout
+
+from notewriter.methods.iter_retgen import iter_retgen
+
+
+def test_the_last_response_goes_into_the_next_query_and_nowhere_else():
+    rollout = ScriptedRollout("iter_retgen", ["The bridge is Osk's.\nAnswer: Osk", "Mira owns it.\nAnswer: Mira"])
+    assert asyncio.run(iter_retgen("Who?", rollout, top_k=1)) == "Mira"
+    queries = ["Who?", "The bridge is Osk's.\nAnswer: Osk Who?"]
+    assert rollout.searches == [(query, 1) for query in queries]
+    assert rollout.told("reason") == [
+        {"question": "Who?", "passages": [f"{query}.0"], "answer_style": "short"} for query in queries
+    ]
+    assert rollout.roles == {"reason": "answer"}
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 7])
+def test_it_takes_as_many_rounds_as_it_is_told(iterations):
+    rollout = ScriptedRollout("iter_retgen", lambda stage, told: f"Answer: {len(rollout.calls)}")
+    assert asyncio.run(iter_retgen("Who?", rollout, iterations=iterations)) == str(iterations)
+    assert [top_k for _, top_k in rollout.searches] == [5] * iterations
+
+
+def test_a_response_without_an_answer_line_is_the_answer():
+    rollout = ScriptedRollout("iter_retgen", ["Osk", "Mira."])
+    assert asyncio.run(iter_retgen("Who?", rollout)) == "Mira."
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 5))
+def test_whatever_the_model_says_rounds_are_bounded_and_the_answer_is_from_the_last_response(data, iterations):
+    said = []
+
+    def reply(stage, told):
+        said.append(data.draw(TEXTS))
+        return said[-1]
+
+    rollout = ScriptedRollout("iter_retgen", reply)
+    assert asyncio.run(iter_retgen("Who?", rollout, iterations=iterations)) in said[-1]
+    assert len(rollout.searches) == len(rollout.calls) == iterations

@@ -1,0 +1,86 @@
+"""Search-o1: reasoning that halts at a query and goes on with what was found."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import TEXTS, ScriptedRollout
+
+from notewriter.methods.search_o1 import search_o1
+
+
+def query(text):
+    return f"I need {text}. <|begin_search_query|> {text} <|end_search_query|> and more"
+
+
+def searched(text, result):
+    return (
+        f"I need {text}. <|begin_search_query|> {text}<|end_search_query|>\n\n"
+        f"<|begin_search_result|>{result}<|end_search_result|>\n\n"
+    )
+
+
+def test_the_reasoning_goes_on_with_what_reason_in_documents_made_of_the_passages():
+    rollout = ScriptedRollout(
+        "search_o1", [query("the town"), "It is Tolen.", query("its mayor"), "She is Mira.", "So:\nAnswer: Mira"]
+    )
+    assert asyncio.run(search_o1("Who?", rollout, top_k=1)) == "Mira"
+    assert rollout.stages == ["reason", "reason_in_documents"] * 2 + ["reason"]
+    assert rollout.searches == [("the town", 1), ("its mayor", 1)]
+    first = searched("the town", "It is Tolen.")
+    both = first + searched("its mayor", "She is Mira.")
+    assert [told["reasoning"] for told in rollout.told("reason")] == ["", first, both]
+    assert rollout.told("reason_in_documents")[1] == {
+        "question": "Who?",
+        "reasoning": f"{first}I need its mayor. <|begin_search_query|> its mayor",
+        "query": "its mayor",
+        "passages": ["its mayor.0"],
+    }
+    assert rollout.roles == {"reason": "policy", "reason_in_documents": "notes"}
+    assert rollout.trace.note == "It is Tolen.\nShe is Mira."
+
+
+def test_what_was_searched_before_is_not_searched_again():
+    rollout = ScriptedRollout("search_o1", [query("x"), "found", query("x"), "Answer: Mira"])
+    assert asyncio.run(search_o1("Who?", rollout)) == "Mira"
+    assert rollout.searches == [("x", 10)]
+    assert rollout.told("reason")[-1]["reasoning"].endswith("its result stands above.<|end_search_result|>\n\n")
+    assert rollout.trace.counts == {"repeated_queries": 1}
+
+
+def test_after_the_last_search_that_is_allowed_the_reasoning_is_told_so():
+    rollout = ScriptedRollout("search_o1", [query("a"), "found", query("b"), query("c"), "Answer: Mira"])
+    assert asyncio.run(search_o1("Who?", rollout, max_search=1)) == "Mira"
+    assert [text for text, _ in rollout.searches] == ["a"]
+    assert rollout.told("reason")[-1]["reasoning"].count("No further search is possible") == 2
+
+
+def test_reasoning_that_never_ends_is_ended():
+    rollout = ScriptedRollout("search_o1", lambda stage, told: query(str(len(rollout.calls))))
+    asyncio.run(search_o1("Who?", rollout))
+    assert (rollout.stages.count("reason"), len(rollout.searches)) == (15, 10)
+    assert rollout.trace.counts == {"unfinished": 1}
+
+
+def test_a_mark_without_a_query_ends_the_reasoning():
+    rollout = ScriptedRollout("search_o1", ["Answer: Osk\n<|begin_search_query|> \n <|end_search_query|>"])
+    assert asyncio.run(search_o1("Who?", rollout)).startswith("Osk")
+    assert rollout.searches == []
+
+
+def test_garbled_marks_do_not_search():
+    """What ReaRAG's Table 2 counts: the reasoning stays without retrieval."""
+    rollout = ScriptedRollout("search_o1", ["begin_search_query| the town |end_search_query|\nAnswer: Tolen"])
+    assert asyncio.run(search_o1("Who?", rollout)) == "Tolen"
+    assert rollout.searches == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 4), st.integers(1, 6))
+def test_whatever_the_model_says_searches_and_turns_are_bounded(data, max_search, max_turn):
+    searching = st.text(max_size=3).map(query)
+    rollout = ScriptedRollout("search_o1", lambda stage, told: data.draw(TEXTS | searching))
+    asyncio.run(search_o1("Who?", rollout, max_search=max_search, max_turn=max_turn))
+    assert rollout.stages.count("reason") <= max_turn
+    assert len(rollout.searches) == rollout.stages.count("reason_in_documents") <= max_search
+    assert len({text for text, _ in rollout.searches}) == len(rollout.searches)
