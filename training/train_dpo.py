@@ -124,7 +124,8 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     if arguments.prefix_sharing:
         for scored in filter(None, (trainer.model, trainer.ref_model)):
             unwrapped = trainer.accelerator.unwrap_model(scored)
-            share_prefixes(unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
+            unwrapped = unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+            share_prefixes(unwrapped, training.max_length)
     metrics = common.run_to_end(trainer, resolved, data, base_dtype)
     common.finish(
         trainer,
