@@ -12,7 +12,14 @@ from typing import Any
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.trainer_utils import get_last_checkpoint
 from trl import ModelConfig
 
@@ -25,6 +32,7 @@ logger = logging.getLogger(__name__)
 INCIDENTAL = {
     "output_dir",
     "pairs",
+    "data",
     "report_to",
     "run_name",
     "project",
@@ -112,6 +120,16 @@ def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
         )
     return tokenizer, dtype
+
+
+def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
+    try:
+        configured = GenerationConfig.from_pretrained(name, revision=revision).eos_token_id
+    except OSError:
+        configured = None
+    stops = configured if isinstance(configured, list) else [configured]
+    return frozenset(stop for stop in (tokenizer.eos_token_id, *stops) if stop is not None)
 
 
 def model_options(training: Any, model: ModelConfig) -> dict[str, Any]:
@@ -228,7 +246,16 @@ def is_finished(output: Path) -> bool:
 
 def hyperparameters(training: Any, model: ModelConfig) -> dict[str, Any]:
     """What a paper's table of hyper-parameters would list."""
-    names = ["loss_type", "loss_weights", "beta", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"]
+    names = [
+        "loss_type",
+        "loss_weights",
+        "beta",
+        "packing",
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "optim",
+    ]
     names += ["weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"]
     values = {name: value for name, value in training.to_dict().items() if name in names}
     values["batch_size"] = (

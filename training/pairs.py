@@ -18,8 +18,10 @@ from notewriter.errors import UserError
 COLUMNS = ["prompt", "chosen", "rejected", "stage", "question_id"]
 
 
-def find(path: str | Path) -> dict[str, Path]:
+def find(path: str | Path, option: str = "--pairs") -> dict[str, Path]:
     """The Parquet file of each split: a folder's `train.parquet` and `dev.parquet` (optional), or one file as `train`.
+
+    `option` is what an error tells the user to change.
 
     Raises:
         UserError: there is no such folder or file, or the folder has no `train.parquet`.
@@ -28,10 +30,10 @@ def find(path: str | Path) -> dict[str, Path]:
     if path.is_file():
         return {"train": path}
     if not path.is_dir():
-        raise UserError(f"{path}: no such file or folder; give --pairs a Parquet file or a folder with train.parquet")
+        raise UserError(f"{path}: no such file or folder; give {option} a Parquet file or a folder with train.parquet")
     files = {split: path / f"{split}.parquet" for split in ("train", "dev")}
     if not files["train"].is_file():
-        raise UserError(f"{path}: holds no train.parquet; give --pairs the folder that the pairs were written to")
+        raise UserError(f"{path}: holds no train.parquet; give {option} the folder that the data was written to")
     return {split: file for split, file in files.items() if file.is_file()}
 
 
@@ -43,16 +45,10 @@ def read(path: Path) -> Dataset:
     Raises:
         UserError: not a Parquet file, a column is missing, no rows, or a row that is no pair; names file and row.
     """
-    try:
-        metadata = pyarrow.parquet.read_metadata(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path}: is not a readable Parquet file ({_line(error)}); write the pairs again") from error
-    names = metadata.schema.to_arrow_schema().names
+    names = columns(path)
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
-    if metadata.num_rows == 0:
-        raise UserError(f"{path}: holds no pairs; see stats.json beside it for why each one was dropped")
     dataset = Dataset.from_parquet(str(path), columns=COLUMNS)
     for row, pair in enumerate(dataset):
         fault = _fault(pair)
@@ -61,17 +57,36 @@ def read(path: Path) -> Dataset:
     return dataset
 
 
+def columns(path: Path) -> list[str]:
+    """The names of a Parquet file's columns.
+
+    Raises:
+        UserError: not a Parquet file, or one without rows.
+    """
+    try:
+        metadata = pyarrow.parquet.read_metadata(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path}: is not a readable Parquet file ({one_line(error)}); write it again") from error
+    if metadata.num_rows == 0:
+        raise UserError(f"{path}: holds no rows; see stats.json beside it for why each one was dropped")
+    return list(metadata.schema.to_arrow_schema().names)
+
+
+def messages_fault(column: str, messages: Any) -> str | None:
+    """What keeps a value from being a list of messages with a role and a content each, if anything does."""
+    if not isinstance(messages, list) or not messages:
+        return f"{column} is not a list of messages"
+    for message in messages:
+        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+            return f"{column} has a message without a role and a content"
+    return None
+
+
 def _fault(pair: Mapping[str, Any]) -> str | None:
     """What keeps a row from being a pair, if anything does."""
     for column in ("prompt", "chosen", "rejected"):
-        messages = pair[column]
-        if not isinstance(messages, list) or not messages:
-            return f"{column} is not a list of messages"
-        for message in messages:
-            if not isinstance(message, dict) or not all(
-                isinstance(message.get(key), str) for key in ("role", "content")
-            ):
-                return f"{column} has a message without a role and a content"
+        if fault := messages_fault(column, pair[column]):
+            return fault
     if pair["prompt"][-1]["role"] != "user":
         return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
     for column in ("chosen", "rejected"):
@@ -96,7 +111,7 @@ def measure(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, path: Path, pr
                 )
             }
         except jinja2.TemplateError as error:
-            raise UserError(f"{path}: row {row}: the model's chat template refuses it ({_line(error)})") from error
+            raise UserError(f"{path}: row {row}: the model's chat template refuses it ({one_line(error)})") from error
 
     return dataset.map(tokens, with_indices=True, num_proc=processes, desc=f"Measuring {path.name}")
 
@@ -147,5 +162,6 @@ def sha256(paths: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """An error's text without its line breaks."""
     return " ".join(str(error).split())

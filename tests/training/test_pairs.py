@@ -50,7 +50,7 @@ def test_missing_column_is_named(write_pairs: Callable[..., Path], make_pair: Pa
 def test_file_without_rows_is_refused(tmp_path: Path, make_pair: Pair) -> None:
     Dataset.from_list([make_pair(0)]).select([]).to_parquet(str(tmp_path / "train.parquet"))
 
-    with pytest.raises(UserError, match="holds no pairs"):
+    with pytest.raises(UserError, match="holds no rows"):
         pairs.read(tmp_path / "train.parquet")
 
 

@@ -1,0 +1,203 @@
+"""Conversations for SFT: from disk to token ids and labels, with the loss on the assistant's turns alone.
+
+What is trained is found by rendering the conversation up to each turn, as a server renders it when the model is to
+write that turn. So it holds for any chat template, and what a template changes behind the model's back is an error.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from datasets import Dataset, concatenate_datasets
+from transformers import PreTrainedTokenizerBase
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+from training import pairs
+
+IGNORED = -100
+"""The label of a token that is not trained."""
+
+Message = Mapping[str, str]
+
+
+def read(path: Path, split_turns: bool = False) -> Dataset:
+    """Conversations of a Parquet or JSON Lines file: `messages`, `trained_from`, `stage`, `question_id`.
+
+    A row has either `messages` (chains; every turn of the assistant is trained), or `prompt` and `completion`, or
+    `prompt` and `chosen` (pairs); of the last two only what follows the prompt is trained. A prompt or completion
+    that is a text stands for one message of the user or the assistant. `trained_from` is the index of the first
+    message that may be trained. With `split_turns`, each trained turn becomes a row of its own, with what came
+    before it as context.
+
+    Raises:
+        UserError: the file cannot be read, or a row is no conversation; names file and row.
+    """
+    rows = [part for row in _rows(path) for part in (_turns(row) if split_turns else [row])]
+    return Dataset.from_list(rows)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix in {".jsonl", ".json"}:
+        raw: Any = (row for _, row in jsonl.read(path))
+    else:
+        names = pairs.columns(path)
+        raw = Dataset.from_parquet(str(path), columns=[name for name in names if name in _COLUMNS] or names)
+    count = 0
+    for row in raw:
+        fault = _fault(row)
+        if fault:
+            raise UserError(f"{path}: row {count} (question {row.get('question_id')}): {fault}; mend or remove the row")
+        yield _conversation(row, path.stem)
+        count += 1
+    if count == 0:
+        raise UserError(f"{path}: holds no rows")
+
+
+_COLUMNS = {"messages", "prompt", "completion", "chosen", "stage", "dataset", "question_id"}
+
+
+def _fault(row: Mapping[str, Any]) -> str | None:
+    """What keeps a row from being a conversation that can be trained on, if anything does."""
+    ending = next((name for name in ("completion", "chosen") if row.get(name) is not None), None)
+    if row.get("messages") is None and (row.get("prompt") is None or ending is None):
+        return "has neither messages, nor prompt and completion, nor prompt and chosen"
+    names = ["messages"] if row.get("messages") is not None else ["prompt", ending]
+    for name in names:
+        if isinstance(row[name], str) and name in {"prompt", "completion"}:
+            continue
+        if fault := pairs.messages_fault(name, row[name]):
+            return fault
+    conversation = _conversation(row, "")
+    roles = [message["role"] for message in conversation["messages"]]
+    if roles[0] == "assistant":
+        return "begins with a message of the assistant, which has nothing to answer"
+    if "assistant" not in roles[conversation["trained_from"] :]:
+        return f"{names[-1]} has no message of the assistant, so there is nothing to train"
+    return None
+
+
+def _conversation(row: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    if row.get("messages") is not None:
+        messages, trained_from = row["messages"], 0
+    else:
+        prompt = _messages(row["prompt"], "user")
+        ending = row["completion"] if row.get("completion") is not None else row["chosen"]
+        messages, trained_from = prompt + _messages(ending, "assistant"), len(prompt)
+    return {
+        "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
+        "trained_from": trained_from,
+        "stage": str(row.get("stage") or row.get("dataset") or stage),
+        "question_id": str(row.get("question_id") or ""),
+    }
+
+
+def _messages(value: str | list[Message], role: str) -> list[Message]:
+    return [{"role": role, "content": value}] if isinstance(value, str) else list(value)
+
+
+def _turns(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for number, message in enumerate(row["messages"]):
+        if message["role"] == "assistant" and number >= row["trained_from"]:
+            yield row | {"messages": row["messages"][: number + 1], "trained_from": number}
+
+
+def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
+    """Add rows of other data sets, `ratios` of them for each row of `dataset`, drawn without replacement.
+
+    Raises:
+        UserError: a ratio is not above 0, or asks for more rows than there are.
+    """
+    parts = [dataset]
+    for path, ratio in ratios.items():
+        if not ratio > 0:
+            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows for each row of data")
+        wanted, there = round(ratio * len(dataset)), len(others[path])
+        if wanted > there:
+            raise UserError(
+                f"mix: {path}: has {there} rows, and a ratio of {ratio} asks for {wanted}; "
+                f"give at most {int(there / len(dataset) * 1000) / 1000}"
+            )
+        parts.append(others[path].shuffle(seed=seed).select(range(wanted)))
+    return concatenate_datasets(parts)
+
+
+def tokenize(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], path: Path, processes: int | None
+) -> Dataset:
+    """Replace `messages` by `input_ids`, `labels` and `length`, their number.
+
+    Raises:
+        UserError: the chat template refuses a row or is not prefix-stable on it; names file and row.
+    """
+
+    def ids(conversation: dict[str, Any], row: int) -> dict[str, Any]:
+        try:
+            labelled = label(conversation["messages"], conversation["trained_from"], tokenizer, stops)
+        except (jinja2.TemplateError, UserError) as error:
+            reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
+            raise UserError(f"{path}: row {row}: {reason}{pairs.one_line(error)}") from error
+        return labelled | {"length": len(labelled["input_ids"])}
+
+    return dataset.map(
+        ids,
+        with_indices=True,
+        num_proc=processes,
+        remove_columns=["messages", "trained_from"],
+        desc=f"Tokenising {path.name}",
+    )
+
+
+def label(
+    messages: list[Message], trained_from: int, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]
+) -> dict[str, list[int]]:
+    """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
+
+    A turn is trained up to the token that ends it: the last of `stops` in it. Where the template has none there
+    (GLM-4), it is the marker of the next turn if that is one of `stops`, and after the last turn the tokenizer's
+    end-of-sequence token, which is added.
+
+    Raises:
+        UserError: the tokens of a conversation do not begin with those of its beginning, as a server renders it.
+        jinja2.TemplateError: the template refuses the messages.
+    """
+    ids: list[int] = _render(messages, tokenizer)
+    labels = [IGNORED] * len(ids)
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant" or number < trained_from:
+            continue
+        start = len(_prefix(ids, messages[:number], tokenizer, True))
+        end = len(_prefix(ids, messages[: number + 1], tokenizer, False)) if number + 1 < len(messages) else len(ids)
+        stop = max((place for place in range(start, end) if ids[place] in stops), default=None)
+        if stop is not None:
+            end = stop + 1
+        elif end < len(ids) and ids[end] in stops:
+            end += 1
+        elif end == len(ids) and tokenizer.eos_token_id in stops:
+            ids.append(tokenizer.eos_token_id)
+            labels.append(IGNORED)
+            end += 1
+        labels[start:end] = ids[start:end]
+    return {"input_ids": ids, "labels": labels}
+
+
+def _render(messages: list[Message], tokenizer: PreTrainedTokenizerBase, generate: bool = False) -> list[int]:
+    return list(
+        tokenizer.apply_chat_template(list(messages), add_generation_prompt=generate, return_dict=True)["input_ids"]
+    )
+
+
+def _prefix(ids: list[int], messages: list[Message], tokenizer: PreTrainedTokenizerBase, generate: bool) -> list[int]:
+    """The tokens of a conversation's beginning, which `ids` begin with."""
+    prefix = _render(messages, tokenizer, generate)
+    if ids[: len(prefix)] != prefix:
+        place = next(i for i, (a, b) in enumerate(zip([*ids, -1], [*prefix, -2], strict=False)) if a != b)
+        served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
+        raise UserError(
+            f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server shows "
+            f"{served!r} where the whole conversation has {trained!r} (templates that strip earlier thoughts do "
+            "this); give --split_turns true, which trains each turn on what came before it as a server shows it, or "
+            "use a template that leaves the assistant's words as they are"
+        )
+    return prefix
