@@ -8,8 +8,11 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from notewriter.config import choose
+from notewriter.errors import UserError
+from notewriter.records import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -86,11 +89,76 @@ def _deepnote(prediction: str, golds: list[str]) -> dict[str, float]:
     }
 
 
+def _drop(prediction: str, golds: list[str]) -> dict[str, float]:
+    best = (0.0, 0.0)
+    for gold in golds:
+        # A blank gold is passed over, as by the scorer of IRCoT's IIRC.
+        if gold.strip():
+            em = float(" ".join(_drop_tokens(prediction)) == " ".join(_drop_tokens(gold)))
+            best = max(best, (em, round(_drop_f1(prediction, gold), 2)))
+    return dict(zip(("em", "f1"), best, strict=True))
+
+
+def _drop_f1(prediction: str, gold: str) -> float:
+    """F1 of the two sets of tokens, 0 where the gold holds numbers and the prediction none of them."""
+    predicted, expected = set(_drop_tokens(prediction)), set(_drop_tokens(gold))
+    numbers = {token for token in expected if _is_number(token)}
+    if numbers and not numbers & predicted:
+        return 0.0
+    shared = len(predicted & expected)
+    precision = shared / len(predicted) if predicted else 1.0
+    recall = shared / len(expected) if expected else 1.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _drop_tokens(text: str) -> list[str]:
+    """Tokens between spaces and hyphens, normalised one by one; a number keeps its sign and its point."""
+    tokens = []
+    for token in re.split("[ -]", text.lower()):
+        bare = str(float(token)) if _is_number(token) else _number(token.translate(_PUNCTUATION))
+        tokens += [" ".join(_ARTICLES.sub(" ", bare).split())]
+    return [token for token in tokens if token]
+
+
+def _number(text: str) -> str:
+    return str(float(text)) if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _nq(prediction: str, golds: list[str]) -> dict[str, float]:
+    return {
+        "em": max(exact_match(prediction, gold) for gold in golds),
+        "f1": max(token_f1(prediction, gold) for gold in golds),
+    }
+
+
+def _strategyqa(prediction: str, golds: list[str]) -> dict[str, float]:
+    found = any(re.search(rf"\b{re.escape(gold.lower())}\b", prediction.lower()) for gold in golds)
+    return {"acc": float(found)}
+
+
+def _multihoprag(prediction: str, golds: list[str]) -> dict[str, float]:
+    # The official formula counts a prediction that shares a single word with the gold, be it "the".
+    shared = any(set(prediction.lower().split()) & set(gold.lower().split()) for gold in golds)
+    return {"acc": float(shared), **_nq(prediction, golds)}
+
+
 FAMILIES: dict[str, Callable[[str, list[str]], dict[str, float]]] = {
     "hotpotqa": _hotpotqa,
     "2wikimultihopqa": _2wikimultihopqa,
     "musique": _musique,
     "deepnote": _deepnote,
+    "drop": _drop,
+    "nq": _nq,
+    "strategyqa": _strategyqa,
+    "multihoprag": _multihoprag,
 }
 """Family -> its scorer, `(prediction, golds) -> {metric: value in [0, 1]}`."""
 
@@ -101,7 +169,12 @@ def score(family: str, prediction: str, golds: list[str]) -> dict[str, float]:
     `hotpotqa` (Yang et al., 2018): em, f1 against the first gold. `2wikimultihopqa` (Ho et al., 2020):
     the same, maximum over the golds. `musique` (Trivedi et al., 2022): em, f1, maximum over the golds,
     with no rule for yes and no. `deepnote` (Wang et al., 2024, section 4): acc, f1, em, maximum over
-    the golds. The scorers' rounding for print is left to whoever prints.
+    the golds. `drop` (Dua et al., 2019, as IRCoT scores IIRC): em, f1 over sets of tokens, in which
+    numbers must agree, rounded to two places. `nq` (Lee et al., 2019): em, and f1 beside it.
+    `strategyqa` (DeepNote's scorer): acc, whether the gold yes or no stands in the prediction as a word.
+    `multihoprag` (Tang & Yang, 2024): acc by the official formula, which takes one shared word for a right
+    answer (a prediction "the" is right about "the sun"), so em and f1 stand beside it. The scorers'
+    rounding for print is left to whoever prints, except where a scorer rounds a single item (`drop`).
 
     Raises:
         UserError: there is no such family.
@@ -111,3 +184,68 @@ def score(family: str, prediction: str, golds: list[str]) -> dict[str, float]:
     if not golds:
         raise ValueError("golds is empty: a prediction cannot be scored without a gold answer")
     return scorer(prediction, golds)
+
+
+def _asqa(prediction: str, question: Question) -> dict[str, float]:
+    """Short answers found in the normalised prediction, over the readings of the question (ALCE's str-em, str-hit)."""
+    text = normalise(prediction)
+    found = [any(normalise(answer) in text for answer in answers) for answers in question.metadata["short_answers"]]
+    return {"str_em": sum(found) / len(found), "str_hit": float(all(found))}
+
+
+def _fanoutqa(prediction: str, question: Question) -> dict[str, float]:
+    """Loose and strict accuracy with the normalisation of the `fanoutqa` package, which lemmatises with spaCy."""
+    try:
+        from fanoutqa.norm import normalize
+
+        normalize("")
+    except (ImportError, OSError) as error:
+        raise UserError(
+            f"metric family fanoutqa: needs the benchmark's package and spaCy's English model ({error}); "
+            "run: pip install 'notewriter[fanoutqa]' && python -m spacy download en_core_web_sm"
+        ) from error
+    return fanout_accuracy(prediction, question.metadata["answer"], normalize)
+
+
+def fanout_accuracy(prediction: str, answer: Any, normalize: Callable[[str], str]) -> dict[str, float]:
+    """How much of a structured answer stands in the prediction (FanOutQA, Zhu et al., 2024, section 4).
+
+    Every key and every value of the answer (a value, or a list or a mapping of values) is looked for as
+    whole words. `loose` is the share that is found, `strict` 1.0 where all are.
+    """
+    text = normalize(prediction)
+    texts = [
+        normalize({True: "yes", False: "no"}[part] if isinstance(part, bool) else str(part)) for part in _parts(answer)
+    ]
+    found = [re.search(rf"\b{re.escape(part)}\b", text) is not None for part in texts]
+    return {"loose": sum(found) / len(found), "strict": float(all(found))}
+
+
+def _parts(answer: Any) -> list[Any]:
+    if isinstance(answer, dict):
+        return [part for key, value in answer.items() for part in (key, *_parts(value))]
+    if isinstance(answer, list):
+        return [part for value in answer for part in _parts(value)]
+    return [answer]
+
+
+QUESTION_FAMILIES: dict[str, Callable[[str, Question], dict[str, float]]] = {"asqa": _asqa, "fanoutqa": _fanoutqa}
+"""Families whose gold is more than a list of answers; it is in the question's metadata."""
+
+ALL_FAMILIES = (*FAMILIES, *QUESTION_FAMILIES)
+
+
+def score_question(family: str, prediction: str, question: Question) -> dict[str, float]:
+    """Score a prediction for a question: `score`, or `asqa` or `fanoutqa` from what its benchmark's loader kept.
+
+    Raises:
+        UserError: no such family, or a question that lacks the gold of this one.
+    """
+    if family not in QUESTION_FAMILIES:
+        return score(family, prediction, list(question.answers))
+    try:
+        return QUESTION_FAMILIES[family](prediction, question)
+    except KeyError as error:
+        raise UserError(
+            f"question {question.id}: has no {error} for metric family {family}; load it with dataset: {family}"
+        ) from error
