@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from notewriter import datasets
-from notewriter.datasets import DATASETS, load_corpus, load_questions, select
+from notewriter.datasets import DATASETS, load_corpus, load_questions, reading, select
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
 
@@ -14,6 +13,14 @@ REAL = {
     "2wikimultihopqa": (SHARED / "2wikimultihopqa/train.json", 500),
     "musique": (SHARED / "musique/train.jsonl", 100),
 }
+REAL_WITHOUT_PASSAGES = {
+    "strategyqa": (SHARED / "strategyqa/dev.json", 229),
+    "nq": (SHARED / "nq_open/dev.jsonl", 500),
+    "frames": (SHARED / "frames/train.jsonl", 100),
+    "fanoutqa": (SHARED / "fanoutqa/dev.json", 100),
+}
+
+WITHOUT_PASSAGES = ["fanoutqa", "frames"]
 
 HOTPOT = {
     "_id": "h1",
@@ -135,7 +142,7 @@ def test_a_corpus_holds_each_paragraph_once_and_its_ids_do_not_hang_on_the_file(
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_a_json_list_is_read_record_by_record_however_it_is_cut(tmp_path, monkeypatch, size, indent):
-    monkeypatch.setattr(datasets, "CHUNK", size)
+    monkeypatch.setattr(reading, "CHUNK", size)
     records = [{**HOTPOT, "_id": f"h{i}", "question": "Où ] , [ est-ce?"} for i in range(5)]
     path = tmp_path / "h.json"
     path.write_text(json.dumps(records, indent=indent, ensure_ascii=False), encoding="utf-8")
@@ -155,6 +162,25 @@ def test_real_slices_of_the_benchmarks(dataset):
         assert len(q.supporting_ids) >= 1 <= len(q.supporting_facts)
         supporting = [corpus[passage_id] for passage_id in q.supporting_ids]
         assert all(any(fact in text for text in supporting) for fact in q.supporting_facts)
+
+
+@pytest.mark.parametrize("dataset", REAL_WITHOUT_PASSAGES)
+def test_real_slices_of_benchmarks_whose_passages_are_elsewhere(dataset):
+    path, count = REAL_WITHOUT_PASSAGES[dataset]
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    questions = load_questions(dataset, path)
+    assert len(questions) == count
+    assert all(question.question.strip() and all(question.answers) for question in questions)
+
+
+def test_the_evidence_of_real_strategyqa_questions_stands_in_the_passages():
+    path = SHARED / "strategyqa/passages.jsonl"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    ids = {passage.id for passage in load_corpus("jsonl", path)}
+    questions = load_questions("strategyqa", path.with_name("dev.json"))
+    assert sum(ids >= set(question.supporting_ids) for question in questions) > 200
 
 
 ERRORS = {
@@ -201,8 +227,17 @@ def test_files_that_cannot_be_read_are_named(tmp_path, dataset):
         load_questions(dataset, tmp_path / "absent")
     latin = tmp_path / "latin"
     latin.write_bytes("[é".encode("latin-1"))
-    with pytest.raises(UserError, match="latin: is not UTF-8"):
-        list(load_corpus(dataset, latin))
+    with pytest.raises(UserError, match=r"latin:? ?.*is not UTF-8"):
+        load_questions(dataset, latin)
+    if dataset not in WITHOUT_PASSAGES:
+        with pytest.raises(UserError, match=r"latin:? ?.*is not UTF-8"):
+            list(load_corpus(dataset, latin))
+
+
+@pytest.mark.parametrize("dataset", WITHOUT_PASSAGES)
+def test_benchmarks_without_passages_say_where_to_get_them(tmp_path, dataset):
+    with pytest.raises(UserError, match="holds no pages"):
+        list(load_corpus(dataset, tmp_path / "dev.json"))
 
 
 def test_two_passages_of_one_id_and_an_empty_corpus_are_refused(tmp_path):
@@ -230,3 +265,129 @@ def test_select_takes_the_first_or_a_seeded_sample_in_the_order_of_the_file():
     assert sample == sorted(sample, key=questions.index) != questions[:10]
     with pytest.raises(UserError, match="ask for at least 1"):
         select(questions, limit=0)
+
+
+def test_strategyqa_takes_the_evidence_of_the_first_annotator_who_names_paragraphs(tmp_path):
+    record = {
+        "qid": "s1",
+        "question": "Would it fit?",
+        "answer": False,
+        "facts": ["It is large."],
+        "evidence": [
+            [["operation"], ["no_evidence"]],
+            [[["Elk-1", "Elk-2"]], [["Car-9"]], ["operation"]],
+            [[["Elk-7"]]],
+        ],
+    }
+    (read,) = load_questions("strategyqa", write_list(tmp_path / "s.json", record))
+    assert read == Question(
+        "s1", "Would it fit?", ("no",), ("Elk-1", "Elk-2", "Car-9"), (), {"facts": ["It is large."]}
+    )
+
+
+def test_strategyqa_paragraphs_keep_their_ids(tmp_path):
+    path = tmp_path / "paragraphs.json"
+    path.write_text(json.dumps({"Elk-1": {"title": "Elk", "section": "", "content": "An elk is large."}}))
+    assert list(load_corpus("strategyqa", path)) == [Passage("Elk-1", "Elk", "An elk is large.")]
+
+
+ASQA = {"qa_pairs": [{"question": "In 1990?", "short_answers": ["Ana"]}, {"short_answers": ["Bo", "Ana"]}]}
+
+
+def test_asqa_reads_the_dev_split_of_its_own_file_and_alces_list(tmp_path):
+    own = tmp_path / "ASQA.json"
+    own.write_text(json.dumps({"train": {}, "dev": {"a1": ASQA | {"ambiguous_question": "Who won?"}}}))
+    alce = write_list(tmp_path / "asqa_eval.json", ASQA | {"sample_id": "a1", "question": "Who won?"})
+    expected = Question("a1", "Who won?", ("Ana", "Bo"), metadata={"short_answers": [["Ana"], ["Bo", "Ana"]]})
+    assert load_questions("asqa", own) == load_questions("asqa", alce) == [expected]
+
+
+def test_nq_makes_ids_of_its_questions_that_stay(tmp_path):
+    records = [{"question": "who won", "answer": ["Ana", "Bo", "Ana"]}, {"question": "who lost", "answer": ["Bo"]}]
+    first, second = load_questions("nq", write_lines(tmp_path / "a.jsonl", *records))
+    assert first.answers == ("Ana", "Bo")
+    assert load_questions("nq", write_lines(tmp_path / "b.jsonl", records[1])) == [second]
+
+
+def test_wikipedia_passages_are_read_from_dprs_table(tmp_path):
+    path = tmp_path / "psgs.tsv"
+    path.write_text('id\ttext\ttitle\n1\t"He said ""no""."\tAna\n2\tBo ran.\tBo\n')
+    assert list(load_corpus("nq", path)) == [Passage("1", "Ana", 'He said "no".'), Passage("2", "Bo", "Bo ran.")]
+    path.write_text("id\ttext\ttitle\n1\tno title\n")
+    with pytest.raises(UserError, match=r"psgs\.tsv:2: has 2 columns"):
+        list(load_corpus("nq", path))
+
+
+def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_path):
+    def ask(qid: str, answer: dict) -> dict:
+        return {
+            "qid": qid,
+            "question": "How old?",
+            "answer": answer,
+            "context": [{"text": " Ana is. ", "passage": "a"}],
+        }
+
+    article = {
+        "title": "Ana",
+        "questions": [
+            ask("i1", {"type": "span", "answer_spans": [{"text": "Ana"}, {"text": "Bo"}]}),
+            ask("i2", {"type": "value", "answer_value": "7", "answer_unit": "years"}),
+            ask("i3", {"type": "none"}),
+            ask("i4", {"type": "binary", "answer_value": "yes"}),
+        ],
+    }
+    questions = load_questions("iirc", write_list(tmp_path / "dev.json", article))
+    assert [(question.id, question.answers) for question in questions] == [
+        ("i1", ("Ana, Bo",)),
+        ("i2", ("7 years",)),
+        ("i4", ("yes",)),
+    ]
+    assert questions[0].supporting_facts == ("Ana is.",)
+    articles = tmp_path / "articles.json"
+    articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.'}))
+    assert [passage.text for passage in load_corpus("iirc", articles)] == ["Ana & Bo ran.", "They won."]
+
+
+def test_fanoutqa_keeps_the_structure_of_its_answer_and_the_pages_of_all_parts(tmp_path):
+    leaf = {"decomposition": [], "evidence": {"title": "Ana"}}
+    record = {
+        "id": "f1",
+        "question": "Who runs?",
+        "answer": {"Ana": True, "Bo": ["left", 3]},
+        "decomposition": [{"evidence": None, "decomposition": [leaf, leaf | {"evidence": {"title": "Bo"}}]}],
+    }
+    (read,) = load_questions("fanoutqa", write_list(tmp_path / "f.json", record))
+    assert read.answers == ("Ana: yes; Bo: left, 3",)
+    assert read.metadata == {"answer": record["answer"], "pages": ["Ana", "Bo"]}
+
+
+def test_frames_reads_its_table_and_json_lines_alike(tmp_path):
+    table = tmp_path / "test.tsv"
+    table.write_text("\tPrompt\tAnswer\twikipedia_link_1\treasoning_types\n0\tHow old?\t7\thttps://w/Ana\tNumerical\n")
+    (read,) = load_questions("frames", table)
+    assert (read.question, read.answers) == ("How old?", ("7",))
+    assert read.metadata == {"pages": ["https://w/Ana"], "type": "Numerical"}
+    lines = write_lines(tmp_path / "t.jsonl", {"question": "How old?", "answer": "7"})
+    assert load_questions("frames", lines)[0].id == read.id
+
+
+def test_multihoprag_has_facts_and_paragraphs(tmp_path):
+    record = {
+        "query": "Who was faster?",
+        "answer": "Ana",
+        "question_type": "comparison_query",
+        "evidence_list": [{"title": "Race", "fact": "Ana won."}, {"title": "Race", "fact": "Bo lost."}],
+    }
+    (read,) = load_questions("multihoprag", write_list(tmp_path / "m.json", record))
+    assert read.supporting_facts == ("Ana won.", "Bo lost.")
+    assert read.metadata == {"type": "comparison_query", "hops": 2}
+    corpus = write_list(tmp_path / "corpus.json", {"title": "Race", "body": "Ana won.\n\nBo lost."})
+    assert [passage.text for passage in load_corpus("multihoprag", corpus)] == ["Ana won.", "Bo lost."]
+
+
+def test_every_benchmark_tells_its_source_its_licence_and_a_metric_family_that_exists():
+    from eval.metrics import ALL_FAMILIES
+
+    for name, dataset in DATASETS.items():
+        assert dataset.family in ALL_FAMILIES
+        assert name == "jsonl" or (dataset.source and dataset.licence)

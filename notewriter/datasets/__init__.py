@@ -1,0 +1,143 @@
+"""Questions and corpora, in our own JSON Lines and in the benchmarks' own file formats, one module a format.
+
+The corpus of a benchmark is the union of the paragraphs that come with its questions, each of them once.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from notewriter.config import choose
+from notewriter.datasets import asqa, fanoutqa, frames, hotpotqa, iirc, multihoprag, musique, nq, own, strategyqa
+from notewriter.errors import UserError
+from notewriter.records import Passage, Question
+
+
+class Dataset(NamedTuple):
+    """A benchmark: how its files are read, whose rules score it, how it is answered, where it is, its licence."""
+
+    load_questions: Callable[[Path], list[Question]]
+    load_corpus: Callable[[Path], Iterator[Passage]]
+    family: str
+    answer_style: str = "short"
+    source: str = ""
+    licence: str = ""
+
+
+def load_questions(dataset: str, path: str | Path) -> list[Question]:
+    """All questions of a file, in its order. `dataset` is a key of `DATASETS`.
+
+    Raises:
+        UserError: an unknown dataset; a file that cannot be read or holds no question; a malformed
+            record, a field that is missing or of the wrong type, an id that occurs twice.
+    """
+    questions: list[Question] = choose("dataset", dataset, DATASETS).load_questions(Path(path))
+    return questions
+
+
+def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
+    """The passages of a file, one by one; only their ids stay in memory. `dataset` is a key of `DATASETS`.
+
+    Raises:
+        UserError: an unknown dataset; while passages are drawn, the errors of `load_questions`.
+    """
+    passages: Iterator[Passage] = choose("dataset", dataset, DATASETS).load_corpus(Path(path))
+    return passages
+
+
+def select(questions: list[Question], limit: int | None = None, seed: int | None = None) -> list[Question]:
+    """The first `limit` questions, or with a `seed` a random sample of as many, in the order of the file.
+
+    All of them where `limit` is None or there are no more than that.
+
+    Raises:
+        UserError: a limit below 1.
+    """
+    if limit is None or limit >= len(questions):
+        return list(questions)
+    if limit < 1:
+        raise UserError(f"limit: {limit} questions cannot be evaluated; ask for at least 1, or leave it out for all")
+    if seed is None:
+        return questions[:limit]
+    return [questions[index] for index in sorted(random.Random(seed).sample(range(len(questions)), limit))]
+
+
+DATASETS = {
+    "jsonl": Dataset(own.load_questions, own.load_corpus, "hotpotqa"),
+    "hotpotqa": Dataset(
+        hotpotqa.load_questions,
+        hotpotqa.load_corpus,
+        "hotpotqa",
+        source="hotpotqa.github.io: hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
+        licence="CC BY-SA 4.0",
+    ),
+    "2wikimultihopqa": Dataset(
+        hotpotqa.load_questions,
+        hotpotqa.load_corpus,
+        "2wikimultihopqa",
+        source="github.com/Alab-NII/2wikimultihop: dev.json, train.json",
+        licence="Apache-2.0",
+    ),
+    "musique": Dataset(
+        musique.load_questions,
+        musique.load_corpus,
+        "musique",
+        source="github.com/StonyBrookNLP/musique: musique_ans_v1.0_dev.jsonl, musique_ans_v1.0_train.jsonl",
+        licence="CC BY 4.0",
+    ),
+    "strategyqa": Dataset(
+        strategyqa.load_questions,
+        strategyqa.load_corpus,
+        "strategyqa",
+        "yes_no",
+        source="allenai.org/data/strategyqa: strategyqa_train.json, strategyqa_train_paragraphs.json",
+        licence="MIT",
+    ),
+    "asqa": Dataset(
+        asqa.load_questions,
+        asqa.load_corpus,
+        "asqa",
+        "long",
+        source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",
+        licence="Apache-2.0",
+    ),
+    "nq": Dataset(
+        nq.load_questions,
+        nq.load_corpus,
+        "nq",
+        source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
+        "corpus: DPR's psgs_w100.tsv",
+        licence="CC BY-SA 3.0",
+    ),
+    "iirc": Dataset(
+        iirc.load_questions,
+        iirc.load_corpus,
+        "drop",
+        source="allenai.org/data/iirc: dev.json; corpus: context_articles.json",
+        licence="CC BY 4.0",
+    ),
+    "fanoutqa": Dataset(
+        fanoutqa.load_questions,
+        fanoutqa.load_corpus,
+        "fanoutqa",
+        "long",
+        source="the PyPI package fanoutqa: fanout-final-dev.json",
+        licence="CC BY-SA 4.0",
+    ),
+    "frames": Dataset(
+        frames.load_questions,
+        frames.load_corpus,
+        "nq",
+        source="huggingface.co/datasets/google/frames-benchmark: test.tsv",
+        licence="Apache-2.0",
+    ),
+    "multihoprag": Dataset(
+        multihoprag.load_questions,
+        multihoprag.load_corpus,
+        "multihoprag",
+        source="huggingface.co/datasets/yixuantt/MultiHopRAG: MultiHopRAG.json; corpus: corpus.json",
+        licence="ODC-BY 1.0",
+    ),
+}
+"""File formats by name: `jsonl` is our own, the others are the benchmarks' original files."""

@@ -1,0 +1,67 @@
+"""MuSiQue: JSON Lines; each question has `paragraphs` and, hop by hop, its `question_decomposition`."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.records import Passage, Question
+
+SENTENCE_END = re.compile(r"(?<=[.!?])(?<![ (][A-Z]\.)\s+")
+"""White space after a sentence, not after an initial."""
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Supporting passages come in the order of the hops.
+
+    MuSiQue marks paragraphs, not sentences. The facts of a hop are the sentences of its paragraph in
+    which the hop's answer occurs, whatever the case of the letters, or else the whole paragraph.
+    """
+    paragraphs = {}
+    supporting = []
+    for index, (passage, is_supporting) in enumerate(_paragraphs(record, place)):
+        paragraphs[index] = passage
+        if is_supporting:
+            supporting.append(passage.id)
+    ids, facts, decomposition = [], [], []
+    for hop in reading.objects(record, "question_decomposition", place):
+        answer = reading.get(hop, "answer", str, place)
+        decomposition.append({"question": reading.get(hop, "question", str, place), "answer": answer})
+        # None where the question was made unanswerable by taking the paragraph away.
+        paragraph = paragraphs.get(hop.get("paragraph_support_idx", -1))
+        if paragraph:
+            sentences = SENTENCE_END.split(paragraph.text)
+            ids.append(paragraph.id)
+            facts += [s for s in sentences if answer.lower() in s.lower()] or [paragraph.text]
+    return Question(
+        id=reading.get(record, "id", str, place),
+        question=reading.get(record, "question", str, place),
+        answers=reading.distinct(
+            [reading.get(record, "answer", str, place), *reading.strings(record, "answer_aliases", place)]
+        ),
+        supporting_ids=reading.distinct(ids + supporting),
+        supporting_facts=reading.distinct(facts),
+        metadata={
+            "hops": len(decomposition),
+            "decomposition": decomposition,
+            **({"answerable": record["answerable"]} if "answerable" in record else {}),
+        },
+    )
+
+
+def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    return [passage for passage, _ in _paragraphs(record, place)]
+
+
+def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, bool]]:
+    for paragraph in reading.objects(record, "paragraphs", place):
+        title, text = (
+            reading.get(paragraph, "title", str, place),
+            reading.get(paragraph, "paragraph_text", str, place).strip(),
+        )
+        yield Passage(reading.passage_id(title, text), title, text), bool(paragraph.get("is_supporting"))
+
+
+load_questions = partial(reading.questions, reading.lines, _question)
+load_corpus = partial(reading.union, reading.lines, _passages)
