@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.metrics import FAMILIES, score
+from eval.metrics import ALL_FAMILIES, score_question
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
-from notewriter.datasets import load_questions, select
+from notewriter.datasets import DATASETS, load_questions, select
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, prepare, retrieves
+from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
 from notewriter.records import Question
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
@@ -41,7 +41,7 @@ COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
 class Arguments:
     """What is evaluated, on what, and how it is scored."""
 
-    dataset: str = field(metadata={"help": "jsonl, hotpotqa, 2wikimultihopqa or musique: the format of --path"})
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
     path: str = field(metadata={"help": "the question file"})
     output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
     index: str | None = field(default=None, metadata={"help": "the index to retrieve from (notewriter index)"})
@@ -49,7 +49,12 @@ class Arguments:
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
     )
-    family: str = field(default="hotpotqa", metadata={"help": f"whose rules score an answer: {', '.join(FAMILIES)}"})
+    family: str | None = field(
+        default=None,
+        metadata={
+            "help": f"whose rules score an answer; default: the dataset's own. One of: {', '.join(ALL_FAMILIES)}"
+        },
+    )
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions"})
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's"})
@@ -58,8 +63,12 @@ class Arguments:
 def main(argv: list[str]) -> None:
     """Evaluate; questions that are finished already are not asked again."""
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter evaluate", description=__doc__)
-    choose("metric family", arguments.family, FAMILIES)
+    benchmark = choose("dataset", arguments.dataset, DATASETS)
+    arguments.family = arguments.family or benchmark.family
+    choose("metric family", arguments.family, dict.fromkeys(ALL_FAMILIES))
     method = prepare(arguments.method, arguments.method_options)
+    if "answer_style" in options_of(method):
+        arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
     if arguments.index is None and retrieves(method):
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
     check_inputs(models, arguments.index)
@@ -111,7 +120,7 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
 
     Where the trace ended in an error every score is 0, also that of the note that had been written so far.
     """
-    scores = score(family, trace["answer"], list(question.answers))
+    scores = score_question(family, trace["answer"], question)
     if trace["note"] is not None:
         scores |= note_quality(trace["note"], question)
     if trace["error"]:
@@ -159,16 +168,17 @@ def _finish(
 ) -> dict[str, Any]:
     """Write predictions.jsonl and metrics.json from the traces, in the order of the questions."""
     by_id = {question.id: question for question in questions}
+    family = arguments.family or DATASETS[arguments.dataset].family
     path = folder / "predictions.jsonl"
     traces = finished(folder / "traces.jsonl", questions)
-    jsonl.write(path, (prediction_of(by_id[trace["question_id"]], trace, arguments.family) for trace in traces))
+    jsonl.write(path, (prediction_of(by_id[trace["question_id"]], trace, family) for trace in traces))
     metrics = {
         "schema": "notewriter/metrics/1",
         "name": arguments.name or folder.name,
         "dataset": arguments.dataset,
         "method": arguments.method,
         "model": Path(models.serve).name if models.serve else models.model,
-        "family": arguments.family,
+        "family": family,
         **summarise(prediction for _, prediction in jsonl.read(path)),
         "config_hash": config_hash(config),
         "version": __version__,

@@ -35,7 +35,7 @@ def endpoint(golds):
         if not prompt.startswith("Answer"):
             return f"{len(prompt)} words about the river " * 2
         question = prompt.rpartition("Question: ")[2]
-        return golds[question] if sorted(golds).index(question) % 2 else "nobody knows"
+        return golds[question] if question in golds and sorted(golds).index(question) % 2 else "nobody knows"
 
     with fake_endpoint(reply) as running:
         yield running
@@ -166,6 +166,15 @@ def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(err
 def test_the_family_decides_which_scores_there_are(run):
     folder = run(family="deepnote", method="direct", method_options={})
     assert read_metrics(folder)["metrics"].keys() == {"acc", "em", "f1"}
+
+
+def test_a_benchmark_brings_its_metrics_and_its_style_of_answer(run, endpoint, tmp_path):
+    path = tmp_path / "strategyqa.json"
+    path.write_text(json.dumps([{"qid": "s1", "question": "Would it fit?", "answer": False, "evidence": []}]))
+    folder = run(dataset="strategyqa", path=str(path), method="direct", method_options={})
+    metrics = read_metrics(folder)
+    assert (metrics["family"], list(metrics["metrics"])) == ("strategyqa", ["acc"])
+    assert "yes or no" in endpoint.requests[-1]["messages"][0]["content"]
 
 
 def test_limit_draws_the_same_questions_for_a_seed(run):
