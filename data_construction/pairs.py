@@ -91,12 +91,12 @@ def main(argv: list[str]) -> None:
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
-    folder = open_run(arguments.output_dir, config)
-    journal = folder / "rollouts.jsonl"
-    if remaining(journal, questions):
-        with served_models(models, folder) as roles:
-            asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, journal))
-    stats = _finish(arguments, folder, journal, questions, config)
+    with open_run(arguments.output_dir, config, questions) as folder:
+        journal = folder / "rollouts.jsonl"
+        if remaining(journal, questions):
+            with served_models(models, folder) as roles:
+                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, journal))
+        stats = _finish(arguments, folder, journal, questions, config)
     sys.stdout.write(_summary(stats, folder))
 
 

@@ -74,12 +74,12 @@ def main(argv: list[str]) -> None:
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
-    folder = open_run(arguments.output_dir, config)
-    journal = folder / "traces.jsonl"
-    if remaining(journal, questions):
-        with served_models(models, folder) as roles:
-            asyncio.run(_run(arguments, models, roles, method, questions, journal))
-    metrics = _finish(arguments, models, folder, questions, config)
+    with open_run(arguments.output_dir, config, questions) as folder:
+        journal = folder / "traces.jsonl"
+        if remaining(journal, questions):
+            with served_models(models, folder) as roles:
+                asyncio.run(_run(arguments, models, roles, method, questions, journal))
+        metrics = _finish(arguments, models, folder, questions, config)
     sys.stdout.write(_summary(metrics, folder))
 
 

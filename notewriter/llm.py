@@ -22,6 +22,12 @@ from notewriter.records import Completion, Message, Sampling
 
 logger = logging.getLogger(__name__)
 
+REST = 10.0
+"""Seconds in which a replica that failed is passed over where another one is up."""
+
+_UNREADABLE = (ValueError, AttributeError, IndexError, TypeError)
+"""What the library raises over a reply that is cut, empty or of another shape."""
+
 
 class RequestRefused(Exception):
     """The endpoint understood the request and will never serve it, for example a prompt beyond its context."""
@@ -35,9 +41,12 @@ class _Garbled(Exception):
 class Endpoint:
     """Where a model is reached and how hard it may be asked.
 
-    `identity` says whose replies these are in the response cache; it is the address unless a local
-    checkpoint is served, where it is the hash of the weights. `api_key_env` names the environment
-    variable that holds the key, so that no key stands in a configuration.
+    `base_url` may name several servers of the same model (replicas), with commas between. `identity` says
+    whose replies these are in the response cache; it is the (first) address unless a local checkpoint is
+    served, where it is the hash of the weights. `api_key_env` names the environment variable that holds
+    the key, so that no key stands in a configuration. `concurrency` is the number of requests in flight a
+    server, `timeout` the seconds after which a reply no longer comes, `attempts` the number of tries for
+    a request; a server that cannot be connected to is waited for `patience` seconds all the same.
     """
 
     base_url: str
@@ -47,7 +56,13 @@ class Endpoint:
     concurrency: int = 64
     timeout: float = 600.0
     attempts: int = 8
+    patience: float = 300.0
     extra_body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each replica."""
+        return [address.strip() for address in self.base_url.split(",")]
 
 
 class ResponseCache:
@@ -87,10 +102,11 @@ class ResponseCache:
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
     """A hash of everything that can change the reply, and of the sample's index.
 
-    What cannot change it (concurrency, timeouts, retries) stays out, so that tuning them loses nothing.
+    What cannot change it (concurrency, timeouts, retries, further replicas) stays out, so that tuning them
+    loses nothing.
     """
     parts = [
-        endpoint.identity or endpoint.base_url,
+        endpoint.identity or endpoint.addresses[0],
         endpoint.model,
         messages,
         asdict(sampling),
@@ -100,36 +116,40 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass
+class _Replica:
+    """One server of an endpoint; it is not asked before `rests_until` (monotonic clock) if another one is up."""
+
+    base_url: str
+    api: openai.AsyncOpenAI
+    rests_until: float = 0.0
+
+
 class Client:
     """One endpoint. Safe to use from many tasks of one event loop.
 
     `revive` is called before a call is tried again; a server that this process started and that
-    died is started again there.
+    died is started again there. `received` counts the completion tokens of the replies that were not cached.
     """
 
     def __init__(
         self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
     ) -> None:
         self.endpoint = endpoint
+        self.received = 0
         self._cache = cache
         self._revive = revive
-        self._places = asyncio.Semaphore(endpoint.concurrency)
+        self._replicas = [_Replica(address, _connect(address, endpoint)) for address in endpoint.addresses]
+        self._places = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        local = urlsplit(endpoint.base_url).hostname in {"localhost", "127.0.0.1", "::1"}
-        self._api = openai.AsyncOpenAI(
-            base_url=endpoint.base_url,
-            # Local servers want no key, but the library insists on one.
-            api_key=os.environ.get(endpoint.api_key_env) or "none",
-            max_retries=0,
-            timeout=endpoint.timeout,
-            # A proxy in the environment, usual on clusters, must not catch requests to this machine.
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=not local),
-        )
 
-    async def complete(self, messages: list[Message], sampling: Sampling, *, sample: int = 0) -> Completion:
+    async def complete(
+        self, messages: list[Message], sampling: Sampling, *, sample: int = 0, affinity: str = ""
+    ) -> Completion:
         """The model's reply to a chat, from the cache where it was asked before.
 
-        `sample` numbers the draws that share prompt and sampling.
+        `sample` numbers the draws that share prompt and sampling. Requests of one `affinity` go to one
+        replica, whose prefix cache holds what their prompts share, and to another only where that one is down.
 
         Raises:
             RequestRefused: this one request cannot be served (HTTP 400, 413, 422).
@@ -142,49 +162,75 @@ class Client:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
             async with self._places:
-                completion = await self._ask_until_answered(messages, sampling)
+                completion = await self._ask_until_answered(messages, sampling, affinity)
+            self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
         return completion
 
     async def check(self) -> None:
-        """Ask the endpoint for its models, so that a wrong address fails before any work.
+        """Ask every replica for its models, so that a wrong address fails before any work.
 
         Raises:
-            UserError: it cannot be reached, refuses the key, or does not serve the model.
+            UserError: none can be reached, or one refuses the key or does not serve the model.
         """
-        endpoint = self.endpoint
+        outcomes = await asyncio.gather(*map(self._models_at, self._replicas), return_exceptions=True)
+        for replica, outcome in zip(self._replicas, outcomes, strict=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | _Garbled):
+                raise outcome
+            if isinstance(outcome, list) and outcome and self.endpoint.model not in outcome:
+                served = ", ".join(outcome[:5])
+                raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
+        failed = [
+            (replica, outcome)
+            for replica, outcome in zip(self._replicas, outcomes, strict=True)
+            if isinstance(outcome, Exception)
+        ]
+        for replica, error in failed:
+            problem = f"{replica.base_url}: cannot be reached ({_reason(error)})"
+            if len(failed) == len(self._replicas):
+                raise UserError(f"{problem}; start the server, or correct base_url") from error
+            logger.warning("%s; the other replicas do its work", problem)
+
+    async def _models_at(self, replica: _Replica) -> list[str]:
+        """The models that a replica says it serves; empty where it does not tell."""
+
+        async def ask() -> list[str]:
+            try:
+                return [model.id async for model in replica.api.with_options(timeout=20).models.list()]
+            except _UNREADABLE as error:
+                raise _Garbled(f"unreadable reply: {error}") from error
+
         try:
-            served = [model.id async for model in self._api.with_options(max_retries=2, timeout=20).models.list()]
+            return await tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception(_is_transient),
+                wait=_wait,
+                stop=tenacity.stop_after_attempt(3),
+                reraise=True,
+            )(ask)
         except openai.AuthenticationError as error:
-            raise UserError(_refused_key(endpoint)) from error
+            raise UserError(_refused_key(self.endpoint)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
-            return  # Some endpoints do not list their models; the first call will tell.
-        except (openai.APIError, ValueError) as error:
-            raise UserError(
-                f"{endpoint.base_url}: cannot be reached ({_reason(error)}); start the server, or correct base_url"
-            ) from error
-        if served and endpoint.model not in served:
-            raise UserError(
-                f"{endpoint.base_url}: does not serve model {endpoint.model!r}; it serves {', '.join(served[:5])}"
-            )
+            return []  # Some endpoints do not list their models; the first call will tell.
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await asyncio.gather(*(replica.api.close() for replica in self._replicas))
 
-    async def _ask_until_answered(self, messages: list[Message], sampling: Sampling) -> Completion:
+    async def _ask_until_answered(self, messages: list[Message], sampling: Sampling, affinity: str) -> Completion:
         endpoint = self.endpoint
+        attempts = 0
         try:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception(_is_transient),
                 wait=_wait,
-                stop=tenacity.stop_after_attempt(endpoint.attempts),
+                stop=self._gives_up,
                 before_sleep=self._before_retry,
                 reraise=True,
             ):
+                attempts += 1
                 with attempt:
-                    return await self._ask(messages, sampling)
+                    return await self._ask_a_replica(messages, sampling, affinity)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise UserError(_refused_key(endpoint)) from error
         except openai.NotFoundError as error:
@@ -192,24 +238,46 @@ class Client:
                 f"{endpoint.base_url}: knows no model {endpoint.model!r} or no chat completions; "
                 "correct model or base_url (it usually ends in /v1)"
             ) from error
-        except openai.APIStatusError as error:
-            if error.status_code < 500 and not _is_transient(error):
+        except openai.APIError as error:
+            if isinstance(error, openai.APIStatusError) and not _is_transient(error):
                 raise RequestRefused(_reason(error)) from error
-            raise _gave_up(endpoint, error) from error
-        except (openai.APIError, _Garbled) as error:
-            raise _gave_up(endpoint, error) from error
+            raise _gave_up(endpoint, attempts, error) from error
+        except _Garbled as error:
+            raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("tenacity ends in a reply or an exception")
+
+    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str) -> Completion:
+        """Ask the affinity's own replica, or its next one while that one rests after a fault."""
+        now = time.monotonic()
+        # Rendezvous hashing: where a replica is added or lost, no other's questions move.
+        replica = min(
+            self._replicas,
+            key=lambda each: (each.rests_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
+        )
+        try:
+            return await self._ask(replica.api, messages, sampling)
+        except Exception as error:
+            if _is_transient(error) and not isinstance(error, openai.RateLimitError):
+                replica.rests_until = time.monotonic() + REST
+            raise
+
+    def _gives_up(self, state: tenacity.RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        enough = state.attempt_number >= self.endpoint.attempts
+        return enough and not (_is_gone(error) and state.idle_for < self.endpoint.patience)
 
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
+        if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
+            logger.warning("%s: %s; waiting for it", self.endpoint.base_url, _reason(error))
         if self._revive:
             await asyncio.to_thread(self._revive)
 
-    async def _ask(self, messages: list[Message], sampling: Sampling) -> Completion:
+    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
         start = time.perf_counter()
         try:
-            reply = await self._api.chat.completions.create(
+            reply = await api.chat.completions.create(
                 model=self.endpoint.model,
                 messages=messages,  # type: ignore[arg-type]
                 temperature=sampling.temperature,
@@ -222,7 +290,7 @@ class Client:
             )
             choice, usage = reply.choices[0], reply.usage
             scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
-        except (ValueError, AttributeError, IndexError, TypeError) as error:
+        except _UNREADABLE as error:
             raise _Garbled(f"unreadable reply: {error}") from error
         if usage is None or choice.finish_reason is None:
             raise _Garbled("a reply without finish reason or usage")
@@ -247,6 +315,26 @@ def _response_format(schema: dict[str, Any] | None) -> Any:
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
+def _connect(address: str, endpoint: Endpoint) -> openai.AsyncOpenAI:
+    local = urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
+    return openai.AsyncOpenAI(
+        base_url=address,
+        # Local servers want no key, but the library insists on one.
+        api_key=os.environ.get(endpoint.api_key_env) or "none",
+        max_retries=0,
+        timeout=endpoint.timeout,
+        # A proxy in the environment, usual on clusters, must not catch requests to this machine.
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=not local),
+    )
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    """Whether nobody answers at the address, as when a server is started again."""
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in {502, 503, 504}
+    return isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError)
+
+
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, openai.APIStatusError):
         return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
@@ -267,18 +355,25 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def _reason(error: Exception) -> str:
-    """The error on one line, without the body's braces where the server gave a message."""
+    """The error on one line, without the body's braces where the server gave a message, with the cause of no reply."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else None
-    return " ".join(str(message or error).split())[:300]
+    words = [str(message or error)]
+    if isinstance(error, openai.APIConnectionError):
+        # The library says "Connection error."; the system's own words are the last ones in the chain.
+        cause = error.__cause__
+        while cause is not None:
+            words[1:] = [str(cause)] if str(cause) else words[1:]
+            cause = cause.__cause__ or cause.__context__
+    return " ".join(" ".join(words).split())[:300]
 
 
 def _refused_key(endpoint: Endpoint) -> str:
     return f"{endpoint.base_url}: refuses the key; put a valid one into the environment variable {endpoint.api_key_env}"
 
 
-def _gave_up(endpoint: Endpoint, error: Exception) -> UserError:
+def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:
     return UserError(
-        f"{endpoint.base_url}: no reply after {endpoint.attempts} attempts ({_reason(error)}); "
+        f"{endpoint.base_url}: no reply after {attempts} attempts ({_reason(error)}); "
         "finished calls are kept, run the same command again when it is up"
     )

@@ -98,7 +98,8 @@ class Rollout:
     async def draw(self, role: str, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, not recorded."""
         clients = self.resources.clients
-        return await clients.get(role, clients["policy"]).complete(messages, sampling, sample=sample)
+        client = clients.get(role, clients["policy"])
+        return await client.complete(messages, sampling, sample=sample, affinity=self.question.id)
 
     def record(
         self, stage: str, role: str, messages: list[Message], sampling: Sampling, completion: Completion

@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import json
+import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -22,6 +26,8 @@ from notewriter.records import Question, Sampling
 from notewriter.retrieval import open_index
 from notewriter.rollout import Resources
 from notewriter.serving import Server, serve
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -67,8 +73,14 @@ class ModelArguments:
 ROLES = ("policy", "notes", "query", "answer", "judge")
 """The parts that models play in methods and judges; a name that is none of them would go unheard."""
 
-WITHOUT_EFFECT = {"concurrency", "port", "cache", "output_dir"}
-"""Settings that cannot change a result: they may differ when a run goes on."""
+WITHOUT_EFFECT = {
+    *("concurrency", "port", "cache", "output_dir"),
+    *("base_url", "api_key_env", "timeout", "attempts", "patience"),
+}
+"""Settings that cannot change a result: they may differ when a run goes on.
+
+A model is known by its name: its server may be another one than before, as after a cluster's queue.
+"""
 
 
 def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sampling]]:
@@ -183,33 +195,94 @@ async def open_resources(
 
 def config_hash(config: dict[str, Any]) -> str:
     """A short hash of the settings that can change a result."""
-    told = {key: value for key, value in config.items() if key not in WITHOUT_EFFECT}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(_with_effect(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def open_run(output_dir: str | Path, config: dict[str, Any]) -> Path:
-    """Make a run folder with its resolved `config.yaml`, or go on with one that has the same settings.
+def _with_effect(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that can change a result, those of each role's endpoint among them."""
+    kept = {key: value for key, value in config.items() if key not in WITHOUT_EFFECT}
+    models = kept.get("models")
+    if isinstance(models, dict):
+        kept["models"] = {
+            role: {key: value for key, value in endpoint.items() if key not in WITHOUT_EFFECT}
+            for role, endpoint in models.items()
+            if isinstance(endpoint, dict)
+        }
+    return kept
+
+
+@contextlib.contextmanager
+def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence[Question] = ()) -> Iterator[Path]:
+    """A run folder with its resolved `config.yaml`: a new one, or one of the same settings and questions to go on with.
+
+    It is locked while the block runs, so that no two processes write into it.
 
     Raises:
-        UserError: the folder holds a run with other settings; names the first that differs.
+        UserError: another process works in the folder, or it holds a run with other settings (names the first
+            that differs) or over questions that were others when it began.
     """
     folder = Path(output_dir)
-    path = folder / "config.yaml"
-    if path.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        _check_config(folder, config)
+        digest = questions_digest(questions)
+        path = folder / "questions.sha256"
+        if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
+            raise UserError(
+                f"{folder}: holds a run over other questions, the file has changed since; "
+                "choose another output_dir, or remove this one"
+            )
+        jsonl.write_text(folder / "config.yaml", [yaml.safe_dump(config, sort_keys=False, allow_unicode=True)])
+        jsonl.write_text(path, [digest + "\n"])
+        yield folder
+
+
+def questions_digest(questions: Sequence[Question]) -> str:
+    """A hash of the questions' content in their order; it tells that a question file was changed in place."""
+    digest = hashlib.sha256()
+    for question in questions:
+        digest.update(json.dumps(asdict(question), sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which ends with this process however it ends."""
+    with open(folder / ".lock", "a+", encoding="utf-8") as file:
         try:
-            before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
-        if not isinstance(before, dict):
-            raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
-        for key in [key for key in {**before, **config} if key not in WITHOUT_EFFECT]:
-            if before.get(key) != config.get(key):
-                raise UserError(
-                    f"{folder}: holds a run with {key}: {before.get(key)!r}, not {config.get(key)!r}; "
-                    "choose another output_dir, or remove this one"
-                )
-    jsonl.write_text(path, [yaml.safe_dump(config, sort_keys=False, allow_unicode=True)])
-    return folder
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise UserError(
+                f"{folder}: {holder} works in this folder; wait until it has ended, or choose another output_dir"
+            ) from None
+        except OSError as error:
+            # Some network file systems have no locks; a run there is no worse off than it was without.
+            logger.warning("%s: cannot be locked (%s); see that no other run writes into it", folder, error.strerror)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def _check_config(folder: Path, config: dict[str, Any]) -> None:
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    try:
+        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
+    if not isinstance(before, dict):
+        raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
+    before, now = _with_effect(before), _with_effect(config)
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key):
+            raise UserError(
+                f"{folder}: holds a run with {key}: {before.get(key)!r}, not {now.get(key)!r}; "
+                "choose another output_dir, or remove this one"
+            )
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:

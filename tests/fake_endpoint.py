@@ -29,13 +29,17 @@ WORDS = ["Mira", "Tolen", "Osk", "river", "founded", "bridge", "keeper", "1871",
 
 @dataclass(frozen=True)
 class Fault:
-    """What is sent instead of a reply; `announced` is the Content-Length, by default the truth."""
+    """What is sent instead of a reply; `announced` is the Content-Length, by default the truth.
+
+    A `stall` sends nothing until the caller has had enough.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     announced: int | None = None
     reset: bool = False
+    stall: bool = False
 
 
 def error(status: int, message: str, **headers: str) -> Fault:
@@ -49,6 +53,7 @@ FAULTS = {
     "500": error(500, "engine is dead"),
     "503": error(503, "loading"),
     "reset": Fault(reset=True),
+    "stall": Fault(stall=True),
     "empty": Fault(),
     "cut": Fault(body=b'{"id": "reply", "object": "chat.completion", "choices": [{"index": 0, "mess'),
     "short": Fault(body=b'{"id": "reply", "choices": ', announced=4000),
@@ -185,6 +190,10 @@ def make_server(
             return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
 
         def send(self, fault: Fault) -> None:
+            if fault.stall:
+                select.select([self.connection], [], [], 60)
+                self.close_connection = True
+                return
             if fault.reset:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.close_connection = True

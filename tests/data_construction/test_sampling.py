@@ -33,7 +33,7 @@ class Model:
     reply: object
     calls: list = field(default_factory=list)
 
-    async def complete(self, messages, sampling, *, sample=0):
+    async def complete(self, messages, sampling, *, sample=0, affinity=""):
         self.calls.append((messages, sampling, sample))
         # Replies come back in another order than they were asked for.
         await asyncio.sleep(0.001 * (9 - len(self.calls) % 9))

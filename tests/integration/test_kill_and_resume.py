@@ -22,7 +22,7 @@ from notewriter.records import Sampling
 
 pytestmark = pytest.mark.integration
 
-KILLS = 3
+KILLS = 5
 CONCURRENCY = 3
 DELAY = 0.05
 """Seconds a reply takes, so that calls are in flight when the kill comes."""
@@ -111,7 +111,7 @@ def cached(path: Path) -> dict[str, str]:
         ("evaluate", EVALUATE, CONCURRENCY, ["metrics.json", "predictions.jsonl"]),
     ],
 )
-def test_a_command_killed_three_times_ends_like_one_that_was_not(
+def test_a_command_killed_five_times_ends_like_one_that_was_not(
     command, settings, calls_at_once, results, world, process, tmp_path
 ):
     def start(name: str) -> subprocess.Popen[str]:

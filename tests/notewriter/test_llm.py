@@ -166,7 +166,16 @@ def test_the_key_changes_with_all_that_can_change_the_reply(endpoint, messages, 
 
 
 @pytest.mark.parametrize(
-    "settings", [{"concurrency": 1}, {"timeout": 5.0}, {"attempts": 2}, {"api_key_env": "OTHER"}], ids=str
+    "settings",
+    [
+        {"concurrency": 1},
+        {"timeout": 5.0},
+        {"attempts": 2},
+        {"patience": 5.0},
+        {"api_key_env": "OTHER"},
+        {"base_url": "http://node7:8000/v1, http://node8:8000/v1"},
+    ],
+    ids=str,
 )
 def test_the_key_does_not_change_with_what_cannot(settings):
     assert cache_key(replace(ENDPOINT, **settings), chat("hi"), SAMPLING, 0) == KEY
@@ -210,7 +219,7 @@ async def test_as_many_requests_as_allowed_are_in_flight_and_no_more(connect):
 async def test_a_passing_fault_is_tried_again_and_the_reply_is_right(connect, waits, fault):
     revived = []
     with fake_endpoint(faults=[fault, fault]) as endpoint:
-        client = connect(endpoint.base_url, revive=lambda: revived.append(fault))
+        client = connect(endpoint.base_url, revive=lambda: revived.append(fault), timeout=2.0)
         completion = await client.complete(chat("hi"), SAMPLING)
     assert completion.text == default_reply(endpoint.requests[0])
     assert endpoint.requests == [endpoint.requests[0]] * 3
@@ -244,7 +253,7 @@ async def test_a_faulty_endpoint_is_given_up_with_the_reason(connect, waits):
 @pytest.mark.parametrize("fault", ["cut", "reset", "429"])
 async def test_every_kind_of_fault_ends_in_one_line_when_it_does_not_pass(connect, waits, fault):
     with fake_endpoint(faults=itertools.repeat(fault)) as endpoint:
-        client = connect(endpoint.base_url, attempts=2)
+        client = connect(endpoint.base_url, attempts=2, patience=0.0)
         with pytest.raises(UserError, match="no reply after 2 attempts") as caught:
             await client.complete(chat("hi"), SAMPLING)
     assert "\n" not in str(caught.value)
@@ -288,10 +297,24 @@ def nobody(unused_tcp_port: int) -> str:
 
 
 async def test_an_endpoint_that_is_not_there_is_named(connect, waits, nobody):
-    with pytest.raises(UserError, match=rf"{nobody}: no reply after 4 attempts") as caught:
-        await connect(nobody, attempts=4).complete(chat("hi"), SAMPLING)
+    with pytest.raises(UserError, match=rf"{nobody}: no reply after 4 attempts .*Connect call failed") as caught:
+        await connect(nobody, attempts=4, patience=0.0).complete(chat("hi"), SAMPLING)
     assert len(waits) == 3
     assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_is_started_again_is_waited_for_beyond_the_attempts(connect, waits):
+    with fake_endpoint(faults=["503", "reset"] * 6) as endpoint:
+        completion = await connect(endpoint.base_url, attempts=2).complete(chat("hi"), SAMPLING)
+    assert completion.text == default_reply(endpoint.requests[0])
+    assert len(waits) == 12
+
+
+async def test_the_wait_for_a_server_that_is_gone_ends(connect, waits, nobody):
+    with pytest.raises(UserError, match="no reply after"):
+        await connect(nobody, attempts=2, patience=100.0).complete(chat("hi"), SAMPLING)
+    # The longest wait between two attempts is 30 s.
+    assert 100 <= sum(waits) <= 130
 
 
 async def test_what_revive_cannot_mend_ends_the_call(connect, waits):
@@ -339,6 +362,64 @@ async def test_the_check_says_that_something_else_listens(connect, waits):
         client = connect(endpoint.base_url)
         with pytest.raises(UserError, match="cannot be reached"):
             await client.check()
+
+
+@pytest.mark.parametrize("fault", ["429", "503", "reset", "empty", "cut", "not an object"])
+async def test_the_check_passes_over_a_passing_fault(connect, waits, fault):
+    with fake_endpoint(models_faults=[fault, fault]) as endpoint:
+        await connect(endpoint.base_url).check()
+
+
+# Several servers of one model
+
+
+async def test_requests_of_one_affinity_go_to_one_replica_and_all_replicas_work(connect):
+    with fake_endpoint() as first, fake_endpoint() as second:
+        client = connect(f"{first.base_url}, {second.base_url}")
+        for number in range(40):
+            await client.complete(chat(f"{number % 20} {number}"), SAMPLING, affinity=f"q{number % 20}")
+    told = [{request["messages"][0]["content"].split()[0] for request in each.requests} for each in (first, second)]
+    assert len(told[0]) > 2 and len(told[1]) > 2
+    assert len(told[0]) + len(told[1]) == 20
+
+
+async def test_every_replica_has_as_many_requests_in_flight_as_allowed(connect):
+    with fake_endpoint(delay=0.02) as first, fake_endpoint(delay=0.02) as second:
+        client = connect(f"{first.base_url},{second.base_url}", concurrency=3)
+        await asyncio.gather(*(client.complete(chat(str(n)), SAMPLING, affinity=str(n)) for n in range(40)))
+    assert first.most_at_once + second.most_at_once > 3
+
+
+async def test_another_replica_does_the_work_of_one_that_is_down(connect, waits, nobody):
+    with fake_endpoint() as endpoint:
+        client = connect(f"{nobody},{endpoint.base_url}")
+        await client.check()
+        for number in range(20):
+            await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
+    assert len(endpoint.requests) == 20
+    # Only the first call that met the dead one had to be tried again.
+    assert len([wait for wait in waits if wait]) <= 3
+
+
+async def test_a_reply_is_known_whichever_replica_gave_it(connect, tmp_path, waits):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint() as first, fake_endpoint() as second:
+        both = f"{first.base_url},{second.base_url}"
+        for number in range(8):
+            await connect(both, cache).complete(chat("hi"), SAMPLING, affinity=str(number))
+    assert len(first.requests) + len(second.requests) == 1
+
+
+async def test_a_replica_of_another_model_is_named(connect):
+    with fake_endpoint() as first, fake_endpoint() as second:
+        second.model = "other"
+        with pytest.raises(UserError, match=rf"{second.base_url}: does not serve model 'fake'; it serves other"):
+            await connect(f"{first.base_url},{second.base_url}").check()
+
+
+async def test_replicas_that_are_all_down_are_named(connect, waits, nobody):
+    with pytest.raises(UserError, match=rf"{nobody}: cannot be reached"):
+        await connect(f"{nobody},{nobody}").check()
 
 
 async def test_where_it_stops_and_what_json_it_writes_is_asked_of_the_server(connect):

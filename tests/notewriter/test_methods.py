@@ -58,7 +58,7 @@ class Play:
             Question("q", "Who?", ("Mira",)), "deepnote", Resources({"policy": self}, prompts, retriever=self)
         )
 
-    async def complete(self, messages, sampling, *, sample=0) -> Completion:
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
         told = json.loads(messages[0]["content"])
         self.steps.append(told)
         return Completion(self.reply(told), "stop", 1, 1, 0, 0.0)

@@ -48,7 +48,7 @@ class Script:
         self.chats: list[list[dict[str, str]]] = []
         self.stops: list[tuple[str, ...]] = []
 
-    async def complete(self, messages, sampling, *, sample=0) -> Completion:
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
         self.chats.append(messages)
         self.stops.append(sampling.stop)
         return Completion(self.reply(messages), "stop", 1, 1, 0, 0.0)

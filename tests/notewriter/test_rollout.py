@@ -21,7 +21,7 @@ class Model:
         self.name = name
         self.asked: list[tuple[str, Sampling, int]] = []
 
-    async def complete(self, messages, sampling, *, sample=0) -> Completion:
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
         self.asked.append((" / ".join(message["content"] for message in messages), sampling, sample))
         return Completion(f"\n {self.name} \n", "stop", 5, 2, 3, 0.25)
 

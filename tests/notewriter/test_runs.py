@@ -3,7 +3,11 @@
 import asyncio
 import contextlib
 import json
-from dataclasses import asdict
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -33,11 +37,16 @@ def lines(path):
 # Folders
 
 
+def open_and_leave(folder, config, questions=()):
+    with runs.open_run(folder, config, questions) as opened:
+        return opened
+
+
 def test_a_run_folder_holds_its_resolved_configuration(tmp_path):
     config = {"method": "deepnote", "method_options": {"top_k": 3}, "seed": 0, "name": None}
-    folder = runs.open_run(tmp_path / "runs" / "a", config)
+    folder = open_and_leave(tmp_path / "runs" / "a", config)
     assert yaml.safe_load((folder / "config.yaml").read_text()) == config
-    assert runs.open_run(folder, config) == folder
+    assert open_and_leave(folder, config) == folder
 
 
 @pytest.mark.parametrize(
@@ -50,25 +59,38 @@ def test_a_run_folder_holds_its_resolved_configuration(tmp_path):
 )
 def test_a_folder_refuses_a_run_with_other_settings(tmp_path, change, problem):
     config = {"method_options": {"top_k": 3}, "seed": 0}
-    runs.open_run(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
     with pytest.raises(UserError, match=problem):
-        runs.open_run(tmp_path / "a", config | change)
+        open_and_leave(tmp_path / "a", config | change)
     assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text()) == config
 
 
 def test_a_setting_that_was_dropped_is_named_too(tmp_path):
-    runs.open_run(tmp_path, {"seed": 0, "limit": 5})
+    open_and_leave(tmp_path, {"seed": 0, "limit": 5})
     with pytest.raises(UserError, match="limit: 5, not None"):
-        runs.open_run(tmp_path, {"seed": 0})
+        open_and_leave(tmp_path, {"seed": 0})
 
 
 def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
     before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
     after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
-    runs.open_run(tmp_path, before)
-    runs.open_run(tmp_path, after)
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == after
     assert runs.config_hash(before) == runs.config_hash(after) != runs.config_hash(before | {"seed": 1})
+
+
+def test_a_model_may_be_reached_elsewhere_when_a_run_goes_on_but_must_be_the_same(tmp_path):
+    def config(model, **settings):
+        return {"base_url": settings["base_url"], "models": {"judge": {"model": model, **settings}}}
+
+    before = config("m", base_url="http://node7:8000/v1", attempts=8)
+    after = config("m", base_url="http://node8:8001/v1,http://node9:8001/v1", timeout=60.0)
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert runs.config_hash(before) == runs.config_hash(after)
+    with pytest.raises(UserError, match=r"holds a run with models: \{'judge': \{'model': 'm'\}\}, not"):
+        open_and_leave(tmp_path, config("n", base_url="http://node7:8000/v1"))
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys():
@@ -79,7 +101,43 @@ def test_the_hash_does_not_depend_on_the_order_of_keys():
 def test_a_folder_of_something_else_is_named(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml: is n.* choose another output_dir"):
-        runs.open_run(tmp_path, {"seed": 0})
+        open_and_leave(tmp_path, {"seed": 0})
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        [replace(QUESTIONS[0], answers=("Osk",)), *QUESTIONS[1:]],
+        QUESTIONS[:-1],
+        QUESTIONS[::-1],
+    ],
+    ids=["another answer", "one less", "another order"],
+)
+def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, questions):
+    open_and_leave(tmp_path, {"path": "q.jsonl"}, QUESTIONS)
+    open_and_leave(tmp_path, {"path": "q.jsonl"}, [replace(question) for question in QUESTIONS])
+    with pytest.raises(UserError, match=r"holds a run over other questions, the file has changed since; choose"):
+        open_and_leave(tmp_path, {"path": "q.jsonl"}, questions)
+
+
+def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_path):
+    with (
+        runs.open_run(tmp_path / "a", {"seed": 0}),
+        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ works in this folder; wait until"),
+    ):
+        open_and_leave(tmp_path / "a", {"seed": 0})
+    open_and_leave(tmp_path / "a", {"seed": 0})
+
+
+def test_a_killed_run_leaves_no_lock_behind(tmp_path):
+    code = f"""
+import os, signal
+from notewriter import runs
+with runs.open_run({str(tmp_path)!r}, {{"seed": 0}}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    open_and_leave(tmp_path, {"seed": 0})
 
 
 # Questions
