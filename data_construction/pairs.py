@@ -47,7 +47,9 @@ class Arguments:
 
     dataset: str = field(metadata={"help": "jsonl, hotpotqa, 2wikimultihopqa or musique: the format of --path"})
     path: str = field(metadata={"help": "the question file"})
-    index: str = field(metadata={"help": "the index to retrieve from (notewriter index)"})
+    index: list[str] = field(
+        metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
+    )
     output_dir: str = field(metadata={"help": "where pairs, statistics and traces go; run again to go on"})
     stages: dict[str, Any] = field(
         metadata={

@@ -44,7 +44,9 @@ class Arguments:
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
     path: str = field(metadata={"help": "the question file"})
     output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
-    index: str | None = field(default=None, metadata={"help": "the index to retrieve from (notewriter index)"})
+    index: list[str] | None = field(
+        default=None, metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
+    )
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> None:
     method = prepare(arguments.method, arguments.method_options)
     if "answer_style" in options_of(method):
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
-    if arguments.index is None and retrieves(method):
+    if not arguments.index and retrieves(method):
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)

@@ -44,7 +44,13 @@ def parse(
     except ValueError as error:
         raise UserError(str(error)) from error
     # The parser hands back a further namespace for `--config`, which is not one of the dataclasses.
-    return tuple(parsed[: len(types)])
+    parsed = tuple(parsed[: len(types)])
+    # A text in a file is taken as it is, also where the field is a list of them.
+    for name in (action.dest for action in parser._actions if action.nargs == "+"):
+        for each in parsed:
+            if not isinstance(value := getattr(each, name, None), list | None):
+                setattr(each, name, [value])
+    return parsed
 
 
 def _raise(message: str) -> NoReturn:

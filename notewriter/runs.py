@@ -157,7 +157,7 @@ def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
     return Endpoint(**specification)
 
 
-def check_inputs(arguments: ModelArguments, index: str | None) -> None:
+def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:
     """Find what is wrong with sampling, prompts and index before a server is started for minutes.
 
     Raises:
@@ -173,7 +173,7 @@ def check_inputs(arguments: ModelArguments, index: str | None) -> None:
 
 @contextlib.asynccontextmanager
 async def open_resources(
-    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, Server | None]], index: str | None
+    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, Server | None]], index: Sequence[str] | None
 ) -> AsyncIterator[Resources]:
     """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
     check_inputs(arguments, index)

@@ -7,7 +7,7 @@ built from. It holds the passages themselves, so that it and its corpus cannot d
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,14 +26,21 @@ class Retriever(Protocol):
         ...
 
 
-def open_index(path: str | Path) -> Retriever:
-    """Open an index of any kind.
+def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
+    """Open an index of any kind, or several that are searched as one (`fusion.Sources`).
 
     Raises:
-        UserError: the folder holds no index, or one that this version cannot read.
+        UserError: a folder holds no index, or one that this version cannot read, or it is named twice.
     """
     # Here, since a kind of index brings a library that the others do not need, and builds on this module.
-    from notewriter.retrieval import bm25
+    from notewriter.retrieval import bm25, fusion
+
+    if not isinstance(path, str | Path):
+        folders = [Path(each).resolve() for each in path]
+        if twice := next((each for each in path if folders.count(Path(each).resolve()) > 1), None):
+            raise UserError(f"{twice}: this index is named twice; name each once")
+        retrievers = [open_index(each) for each in path]
+        return retrievers[0] if len(retrievers) == 1 else fusion.Sources(retrievers)
 
     manifest = read_manifest(path)
     if manifest is None:

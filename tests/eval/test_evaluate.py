@@ -12,6 +12,7 @@ from eval.report import write_report
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.records import Question, Trace
+from notewriter.retrieval import index
 
 QUESTIONS = 6
 
@@ -96,6 +97,17 @@ def test_methods_without_a_note_are_scored_by_their_answers_alone(run, method, c
     for prediction in read_predictions(run(**changes)).values():
         assert prediction["scores"].keys() == {"em", "f1"}
         assert (prediction["calls"], prediction["retrievals"]) == (calls, retrievals)
+
+
+def test_several_indexes_are_searched_as_one(run, world, tmp_path):
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "p1", "title": "Mira", "text": "Who was born where?"}))
+    index.main(["--path", str(tmp_path / "other.jsonl"), "--index", str(tmp_path / "other")])
+    folder = run(index=[world["index"], str(tmp_path / "other")], method="vanilla", method_options={"top_k": 50})
+    found = [
+        passage["id"] for _, trace in jsonl.read(folder / "traces.jsonl") for passage in trace["steps"][0]["passages"]
+    ]
+    assert {"2:p1"} == {id for id in found if id.startswith("2:")}
+    assert len(set(found)) > 2
 
 
 def test_a_run_can_be_compared_and_reported(run, tmp_path):

@@ -63,6 +63,11 @@ def test_a_file_gives_the_same(write):
     assert parse("--config", file) == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
 
 
+def test_a_single_text_is_a_list_of_one(write):
+    assert parse("--config", write("path: x\nnames: b\n")).names == ["b"]
+    assert parse("--path", "x", "--names", "b").names == ["b"]
+
+
 @pytest.mark.parametrize("separator", [" ", "="])
 def test_the_command_line_wins(write, separator):
     file = write("path: x\ntop_k: 3\nlimit: 7\noptions: {a: 1}\n")

@@ -1,0 +1,53 @@
+"""Several rankings made into one, and several indexes searched as one."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from notewriter.records import Passage
+from notewriter.retrieval import Retriever
+
+RANK_CONSTANT = 60
+"""Added to every rank, so that the first places of one ranking do not outweigh all else (Cormack et al. 2009: 60)."""
+
+Item = TypeVar("Item")
+
+
+def reciprocal_rank_fusion(rankings: Sequence[Sequence[Item]], key: Callable[[Item], Hashable]) -> list[Item]:
+    """All items of the rankings, best first by the sum of 1 / (60 + rank) (Cormack, Clarke and Buettcher, SIGIR 2009).
+
+    Items with one key are one item, the first of them; equal sums come in the order of the rankings.
+    """
+    items: dict[Hashable, Item] = {}
+    scores: dict[Hashable, float] = {}
+    for ranking in rankings:
+        for item in ranking:
+            items.setdefault(key(item), item)
+        for rank, each in enumerate(dict.fromkeys(map(key, ranking)), start=1):
+            scores[each] = scores.get(each, 0.0) + 1 / (RANK_CONSTANT + rank)
+    return [items[each] for each in sorted(scores, key=lambda each: -scores[each])]
+
+
+class Sources:
+    """Several indexes that are searched as one; it is a `Retriever`.
+
+    Each index gives its `top_k` passages, and reciprocal rank fusion merges them: scores of different corpora cannot
+    be compared, ranks can. A passage with the same title and text in two indexes is one passage. Ids stay those of
+    the first index, so that a question's supporting passages are found again in it; passages of the second begin
+    with `2:`, and so on.
+    """
+
+    def __init__(self, retrievers: Sequence[Retriever]) -> None:
+        self._retrievers = retrievers
+        self._prefixes = tuple(f"{number}:" for number in range(1, len(retrievers) + 1))
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        """The `top_k` passages that the indexes together rank highest, best first."""
+        rankings = [
+            [Passage(self._unique(number, passage.id), passage.title, passage.text) for passage in found]
+            for number, found in enumerate(retriever.search(query, top_k) for retriever in self._retrievers)
+        ]
+        return reciprocal_rank_fusion(rankings, lambda passage: (passage.title, passage.text))[:top_k]
+
+    def _unique(self, number: int, id: str) -> str:
+        # An id of the first index that looks like one of another gets its own prefix.
+        return id if number == 0 and not id.startswith(self._prefixes) else f"{self._prefixes[number]}{id}"

@@ -1,0 +1,116 @@
+"""Several sources at once: ranks merged, ids unique, one passage once."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from notewriter.errors import UserError
+from notewriter.records import Passage
+from notewriter.retrieval import bm25, open_index
+from notewriter.retrieval.fusion import Sources, reciprocal_rank_fusion
+
+
+class Index:
+    """Finds the same passages for every query."""
+
+    def __init__(self, *passages: Passage) -> None:
+        self.passages = list(passages)
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return self.passages[:top_k]
+
+
+def named(*names: str) -> Index:
+    return Index(*(Passage(name, name, f"about {name}") for name in names))
+
+
+def ids(passages):
+    return [passage.id for passage in passages]
+
+
+def fuse(*rankings):
+    return "".join(reciprocal_rank_fusion(rankings, key=str))
+
+
+def test_what_several_rankings_agree_on_comes_first():
+    # b: 1/62 + 1/61, c: 1/63 + 1/62, a: 1/61, d: 1/63.
+    assert fuse("abc", "bcd") == "bcad"
+
+
+def test_equals_come_in_the_order_of_the_rankings():
+    assert fuse("ab", "cd") == "acbd"
+
+
+def test_two_middling_places_beat_a_first_one():
+    """What the constant of 60 is for: with 1 / rank alone, x and y would win."""
+    assert fuse("xa", "ya") == "axy"
+
+
+def test_what_a_ranking_names_twice_counts_once():
+    assert fuse("aab", "bc") == "bac"
+    assert fuse("", "a") == "a"
+    assert fuse() == ""
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 8)), max_size=4))
+def test_nothing_is_lost_or_made_up_and_one_ranking_stays_as_it_is(rankings):
+    fused = reciprocal_rank_fusion(rankings, key=str)
+    assert sorted(fused) == sorted(set(itertools.chain(*rankings)))
+    for ranking in rankings:
+        assert reciprocal_rank_fusion([ranking], key=str) == list(dict.fromkeys(ranking))
+
+
+def test_sources_take_turns_and_give_as_many_as_one_index_would():
+    sources = Sources([named("a", "b", "c"), named("x", "y")])
+    assert ids(sources.search("Who?", 4)) == ["a", "2:x", "b", "2:y"]
+    assert ids(sources.search("Who?", 1)) == ["a"]
+
+
+def test_a_passage_that_two_sources_hold_is_one_passage_with_the_first_ones_id():
+    one = Index(Passage("1", "River", "It flows."), Passage("2", "Bridge", "Mira built it."))
+    other = Index(Passage("17", "Bridge", "Mira built it."), Passage("1", "River", "Another one."))
+    found = Sources([one, other]).search("Who?", 5)
+    assert found == [
+        Passage("2", "Bridge", "Mira built it."),
+        Passage("1", "River", "It flows."),
+        Passage("2:1", "River", "Another one."),
+    ]
+
+
+IDS = st.text("12:ab", min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(IDS, unique=True, max_size=5), min_size=2, max_size=3))
+def test_ids_are_unique_whatever_they_are_in_the_sources(sources):
+    passages = [
+        [Passage(id, f"{number} {id}", "text") for id in source] for number, source in enumerate(sources, start=1)
+    ]
+    found = Sources([Index(*each) for each in passages]).search("Who?", 50)
+    assert len(set(ids(found))) == len(found) == sum(map(len, sources))
+    assert [passage.id for passage in found if passage.title.startswith("1 ") and ":" not in passage.id] == [
+        id for id in sources[0] if ":" not in id
+    ]
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name, text in (("wiki", "the river crosses a town"), ("news", "the town opened a museum")):
+        bm25.build([Passage("p", name, text)], tmp_path / name)
+    return [str(tmp_path / "wiki"), str(tmp_path / "news")]
+
+
+def test_indexes_are_opened_by_naming_them(folders):
+    assert ids(open_index(folders).search("town", 5)) == ["p", "2:p"]
+    assert ids(open_index(folders[::-1]).search("river", 5)) == ["2:p"]
+    assert ids(open_index(folders[:1]).search("town", 5)) == ids(open_index(folders[0]).search("town", 5)) == ["p"]
+
+
+def test_an_index_that_is_named_twice_or_is_none_is_refused(folders, tmp_path):
+    with pytest.raises(UserError, match=r"wiki: this index is named twice"):
+        open_index([*folders, f"{folders[0]}/../wiki"])
+    with pytest.raises(UserError, match=r"absent: holds no index"):
+        open_index([folders[0], tmp_path / "absent"])
