@@ -1,20 +1,16 @@
 """One HTML page for any number of runs: scores, differences, a plot, and every question's trace."""
 
-import hashlib
-import json
 import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from eval.compare import COSTS, check_present, compare, decimals, read_metrics, read_predictions, read_text
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
+from notewriter.pages import write_page
 from notewriter.records import TRACE_SCHEMA
 
 logger = logging.getLogger(__name__)
@@ -98,33 +94,25 @@ def write_report(runs: list[Path], output: Path) -> None:
         raise UserError("--runs names no folder; give at least one that `notewriter evaluate` wrote")
     loaded = [_read_run(run, label, index) for index, (run, label) in enumerate(zip(runs, _labels(runs), strict=True))]
     questions = _questions(loaded)
-    index = _embed(_index(loaded, questions))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("report.html.jinja").render(
+    write_page(
+        output,
+        Path(__file__).with_name("report.html.jinja"),
+        {
+            "index": _index(loaded, questions),
+            **{
+                f"trace-{number}": [
+                    run.traces.get(identifier) if _has(run, identifier, record) else None for run in loaded
+                ]
+                for number, (identifier, record) in enumerate(questions)
+            },
+        },
         runs=loaded,
         labels=LABELS,
         scores=_score_rows(loaded),
         costs=_cost_rows(loaded),
         differences=[_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)],
         plot=_plot(loaded),
-        index=index,
-        traces=[
-            _embed([run.traces.get(identifier) if _has(run, identifier, record) else None for run in loaded])
-            for identifier, record in questions
-        ],
-        # The page's one script carries the digest of the data, which no text in the data can foretell.
-        nonce=hashlib.sha256(index.encode()).hexdigest(),
     )
-    try:
-        jsonl.write_text(output, [page])
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
 
 
 def _labels(runs: list[Path]) -> list[str]:
@@ -235,11 +223,6 @@ def _outcome(run: Run, identifier: str) -> Record:
     record = run.predictions[identifier]
     error = record["error"] or run.traces.get(identifier, {}).get("error", "")
     return {**{key: record[key] for key in ("prediction", "scores", "note")}, "error": error}
-
-
-def _embed(value: Any) -> Markup:
-    """JSON for a script element: no `<` can end the element or open a comment, and all is ASCII."""
-    return Markup(json.dumps(value).replace("<", "\\u003c"))
 
 
 def _metrics(runs: list[Run]) -> list[str]:

@@ -1,8 +1,10 @@
-"""One small real model and one vLLM server for all integration tests of a session."""
+"""One small real model, one vLLM server and one browser for all integration tests of a session."""
 
 import importlib.util
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,11 @@ from notewriter.models import fetch_model
 from notewriter.serving import Server, serve
 
 SERVE_OPTIONS = {"dtype": "bfloat16", "max_model_len": 2048, "enforce_eager": True}
+
+CHROMIUM_FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=1280,1800"
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +38,21 @@ def vllm_server(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         pytest.skip("vLLM is not installed")
     with serve(str(smollm2), SERVE_OPTIONS, log=tmp_path_factory.mktemp("vllm") / "server.log") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Selenium's driver of a headless Chromium that keeps what pages log."""
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (browser and driver):
+        pytest.skip("needs chromium and chromedriver (Debian: chromium-driver)")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in CHROMIUM_FLAGS.split():
+        options.add_argument(flag)
+    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield running
+    running.quit()

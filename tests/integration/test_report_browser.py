@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,15 +8,7 @@ from eval.statistics import bootstrap_interval
 from notewriter import jsonl
 from notewriter.records import Completion, Generation, Retrieval, Sampling, Trace
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --window-size=1280,1800"
-)
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (Debian: chromium-driver)"),
-]
+pytestmark = pytest.mark.integration
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"> </script><!-- "é" & \u2028'
 FIRST = "Arlen Voss was born in Tirsk. He studied at the academy."
@@ -129,20 +120,11 @@ def runs(tmp_path_factory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def browser(runs, tmp_path_factory):
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in FLAGS.split():
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+def browser(chromium, runs, tmp_path_factory):
     report = tmp_path_factory.mktemp("report") / "report.html"
     write_report(runs, report)
-    driver.get(report.as_uri())
-    yield driver
-    driver.quit()
+    chromium.get(report.as_uri())
+    return chromium
 
 
 @pytest.fixture(autouse=True)
