@@ -65,6 +65,7 @@ class Action(NamedTuple):
 _LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
 _THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
+_ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
 _THINK = re.compile(r"\A.*^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 _BRACE = re.compile(r"\{")
@@ -86,7 +87,7 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
     with text after it. What a reasoning model told itself first (`<think>`) is passed over, and so is everything
     from an observation on, which a model makes up when it is not stopped. None where there is no such action.
     """
-    text = _OBSERVATION.split(_THINK.sub("", without_surrogates(text), count=1), maxsplit=1)[0]
+    text = _own_words(text)
     label = _ACTION.search(text)
     for match in _BRACE.finditer(text, label.end() if label else 0):
         call = _call(text, match.start(), actions)
@@ -94,6 +95,45 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
             thought = text[: label.start() if label else match.start()].strip()
             return Action(_FENCE.sub("", _THOUGHT.sub("", thought)).strip(), *call)
     return None
+
+
+def parse_call(text: str, names: Sequence[str]) -> Action | None:
+    """The first thought and action of a reply such as `Thought: ... Action: search[who built it]`.
+
+    `names` are the functions there are. What `parse_action` reads past is read past here; parentheses do for
+    brackets, and the end of the line for one that is not closed. None where there is no such action.
+    """
+    text = _own_words(text)
+    label = _ACTION.search(text) or _ACTION_IN_LINE.search(text)
+    # Without a label a call stands at the beginning of a line, since a thought may well speak of one.
+    before = r"\b" if label else r"^[ \t*_`>-]*"
+    pattern = re.compile(rf"{before}({'|'.join(names)})[ \t*_`]*([\[(])", re.IGNORECASE | re.MULTILINE)
+    for match in pattern.finditer(text, label.end() if label else 0):
+        argument = _within_brackets(text[match.end() :], match[2])
+        if argument:
+            thought = text[: label.start() if label else match.start()].strip()
+            return Action(_THOUGHT.sub("", thought).strip(), match[1].lower(), argument)
+    return None
+
+
+def _within_brackets(text: str, opening: str) -> str:
+    """The text up to the bracket that closes the one before it, or to the end of the line; without quotes around it."""
+    closing = {"[": "]", "(": ")"}[opening]
+    depth, end = 1, len(text.partition("\n")[0])
+    for place, character in enumerate(text):
+        depth += (character == opening) - (character == closing)
+        if depth == 0:
+            end = place
+            break
+    argument = text[:end].strip()
+    if len(argument) > 1 and argument[0] == argument[-1] and argument[0] in "\"'`":
+        argument = argument[1:-1].strip()
+    return argument
+
+
+def _own_words(text: str) -> str:
+    """A reply without what the model told itself first, and without observations that it made up."""
+    return _OBSERVATION.split(_THINK.sub("", without_surrogates(text), count=1), maxsplit=1)[0]
 
 
 def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:
@@ -144,3 +184,42 @@ def parse_lines(text: str) -> list[str]:
         if item:
             items.setdefault(item.casefold(), item)
     return list(items.values())
+
+
+_NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
+
+
+def parse_note(text: str) -> str | None:
+    """A note-taker's `YES#<notes>` as the notes, its `NO#...` as an empty text; None where it is neither."""
+    match = _NOTE.search(text)
+    if match is None:
+        return None
+    return text[match.end() :].strip() if match[1].upper() == "YES" else ""
+
+
+_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
+_ABBREVIATION = re.compile(
+    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
+    r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
+)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, which a line break ends too; full stops of initials and abbreviations do not."""
+    text = text.strip()
+    for match in _SENTENCE_END.finditer(text):
+        if not _ABBREVIATION.search(text, max(0, match.start() - 8), match.start() + 1):
+            return text[: match.end()].strip()
+    return text
+
+
+_STATED = re.compile(
+    r"\b(?:so,? the (?:final )?answer is|answer is[\s*_]*:|answer:)[\s*_:]*(.*)", re.IGNORECASE | re.DOTALL
+)
+
+
+def stated_answer(sentence: str) -> str:
+    """The answer in a sentence such as "So the answer is: Mira."; empty where it states none."""
+    match = _STATED.search(sentence)
+    answer = match[1].strip().rstrip("*_") if match else ""
+    return answer if _ABBREVIATION.search(answer) else answer.removesuffix(".").rstrip("*_")

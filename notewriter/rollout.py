@@ -80,10 +80,17 @@ class Rollout:
         return (await self.complete(stage, role, messages, sampling)).text.strip()
 
     async def generate_tokens(self, stage: str, *, role: str = "policy", **variables: Any) -> list[tuple[str, float]]:
-        """The tokens of one completion of a stage's prompt, each with its natural log-probability."""
+        """The tokens of one completion of a stage's prompt, each with its natural log-probability.
+
+        The prompt may have `turns`, as for `generate`.
+        """
         messages = self.resources.prompts.render(stage, **variables)
         completion = await self.complete(stage, role, messages, replace(self.sampling(stage), logprobs=True))
-        return completion.tokens or []
+        tokens = list(completion.tokens or [])
+        # Servers may tell the token that ended the turn too (vLLM does), which is no part of the text.
+        while tokens and not completion.text.endswith(tokens[-1][0]):
+            tokens.pop()
+        return tokens
 
     def sampling(self, stage: str) -> Sampling:
         """How the completions of a stage are drawn."""

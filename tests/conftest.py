@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # Small matrices on few cores: threads cost more than they give, in these tests and in the processes they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A busy machine is no failure: properties are about values, not about milliseconds.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
 CHAT_TEMPLATE = (

@@ -8,6 +8,9 @@ asyncio.run(rat("Who?", rollout))
 rollout.stages, rollout.told("answer"), rollout.searches
 """
 
+import copy
+import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,11 +56,18 @@ class ScriptedRollout(Rollout):
         self.resources.prompts.render(stage, **variables)
         method, name = stage.split("/")
         assert method == self.trace.method
-        self.calls.append((name, role, variables))
+        # As it was told: a method may go on to add to its lists.
+        self.calls.append((name, role, copy.deepcopy(variables)))
         text = self._reply(name, variables)
         for mark in stop:
             text = text.partition(mark)[0]
         return text.strip()
+
+    async def generate_tokens(self, stage, *, role="policy", **variables: Any) -> list[tuple[str, float]]:
+        """A reply's words as tokens; the probability of each is 1, or what stands behind a tilde: `Osk~0.3`."""
+        text = await self.generate(stage, role=role, **variables)
+        split = [word.partition("~") for word in re.findall(r"\s*\S+", text)]
+        return [(word, math.log(float(probability or 1))) for word, _, probability in split]
 
     @property
     def stages(self) -> list[str]:

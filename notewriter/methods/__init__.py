@@ -10,10 +10,15 @@ from notewriter.methods.chain_of_note import chain_of_note
 from notewriter.methods.deepnote import check_options as check_deepnote
 from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
+from notewriter.methods.flare import check_options as check_flare
+from notewriter.methods.flare import flare
 from notewriter.methods.in_context import in_context
+from notewriter.methods.ircot import ircot
 from notewriter.methods.iter_retgen import iter_retgen
 from notewriter.methods.rat import rat
+from notewriter.methods.react import react, renact
 from notewriter.methods.rearag import rearag
+from notewriter.methods.resp import resp
 from notewriter.methods.search_o1 import search_o1
 from notewriter.methods.sure import sure
 from notewriter.methods.vanilla import vanilla
@@ -27,13 +32,18 @@ METHODS: dict[str, Method] = {
     "chain_of_note": chain_of_note,
     "sure": sure,
     "iter_retgen": iter_retgen,
+    "ircot": ircot,
+    "flare": flare,
     "rat": rat,
+    "react": react,
     "search_o1": search_o1,
     "rearag": rearag,
+    "renact": renact,
+    "resp": resp,
     "deepnote": deepnote,
 }
 
-CHECKS: dict[str, Callable[..., None]] = {"deepnote": check_deepnote}
+CHECKS: dict[str, Callable[..., None]] = {"deepnote": check_deepnote, "flare": check_flare}
 """Method -> a function of some of its options that raises UserError where they cannot hold together."""
 
 

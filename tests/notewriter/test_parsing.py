@@ -8,23 +8,28 @@ from hypothesis import strategies as st
 
 from notewriter.parsing import (
     Action,
+    first_sentence,
     parse_action,
     parse_answer,
     parse_best_and_worst,
+    parse_call,
     parse_json_object,
     parse_lines,
+    parse_note,
     parse_status,
     parse_word,
+    stated_answer,
     without_surrogates,
 )
 
 # Texts that look like what models write: braces, quotes, the keys that are looked for, numbers, and anything else.
 KEYS = ["status", "best_id", "worst_id", "function", "parameters", "query", "answer", "search", "finish"]
+BRACKETS = ["search[", "Finish (", "]", ")", "YES#", "NO #", "So the answer is: ", ". ", "Mr. "]
 LABELS = ["Thought 1: ", "\nAction 1: ", "\nObservation: ", "\n</think>"]
 CALLS = ['{"function": "search", "parameters": {"query": "', "{'name': 'finish', 'arguments': {'answer': '"]
 VALUES = ["true", "False", "null", "1", "-2.5e3", "9" * 5000, "NaN", "\u0661"]
 SIGNS = ["{", "}", "[", '"', "'", ":", ",", "```json\n", "\n```", "\\", "\\ud83d", "\x00"]
-PIECES = st.sampled_from(KEYS + VALUES + SIGNS + LABELS + CALLS)
+PIECES = st.sampled_from(KEYS + VALUES + SIGNS + LABELS + CALLS + BRACKETS)
 TEXTS = st.text() | st.lists(PIECES | st.text(max_size=3)).map("".join) | st.lists(PIECES).map(" ".join)
 
 
@@ -250,3 +255,97 @@ def test_lines_lose_their_marks_and_come_once():
 @given(TEXTS)
 def test_any_text_is_a_list_of_lines_without_an_empty_one(text):
     assert all(line and line in text for line in parse_lines(text))
+
+
+NAMES = ("search", "select", "finish")
+
+
+@given(TEXTS)
+def test_any_text_is_a_call_with_an_argument_or_none(text):
+    action = parse_call(text, NAMES)
+    assert action is None or (action.name in NAMES and action.argument == action.argument.strip() != "")
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Thought: Who?\nAction: search[Osk; who?]", Action("Who?", "search", "Osk; who?")),
+        ("**Thought 2:** Who?\n**Action 2:** Search [Osk]", Action("Who?", "search", "Osk")),
+        ("Thought: Who? Action: finish[Mira]", Action("Who?", "finish", "Mira")),
+        ("Who built it?\nfinish['Mira']", Action("Who built it?", "finish", "Mira")),
+        ("Action:\n`select(Spin Out (film))` and more", Action("", "select", "Spin Out (film)")),
+        ("Action: search[a [nested] one] finish[x]", Action("", "search", "a [nested] one")),
+        ("Action: search[not closed\nObservation: made up]", Action("", "search", "not closed")),
+        ("Thought: I could search[x].\nAction: finish[y]", Action("I could search[x].", "finish", "y")),
+        ("Action: search[]\nAction: finish[y]", Action("", "finish", "y")),
+        ("<think>\nsearch[x]\n</think>\nAction: finish[y]", Action("", "finish", "y")),
+        ("Observation: none\nAction: finish[y]", None),
+        ("I might search[x] or finish[y].", None),
+        ("Action: research[x]", None),
+        ("Action: open[x]", None),
+        ("Action: finish", None),
+        ("", None),
+    ],
+)
+def test_a_call_in_brackets_is_read_however_it_is_written(text, action):
+    assert parse_call(text, NAMES) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("YES#Mira built it.", "Mira built it."),
+        ("yes # Mira\nand Osk.", "Mira\nand Osk."),
+        ("The reply is: **YES#** Mira.", "Mira."),
+        ("YES#", ""),
+        ("NO#No relevant information.", ""),
+        ("NO#", ""),
+        ("Yes, Mira built it.", None),
+        ("Mira built it.", None),
+        ("", None),
+    ],
+)
+def test_a_note_is_what_follows_a_yes(text, note):
+    assert parse_note(text) == note
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("One. Two.", "One."),
+        ("  One is\nTwo.", "One is"),
+        ("No end", "No end"),
+        ("J. K. Rowling met Mr. Dursley of St. Ives. Then", "J. K. Rowling met Mr. Dursley of St. Ives."),
+        ("The U.S. Army left. It", "The U.S. Army left."),
+        ('He said "Go." Then he left.', 'He said "Go."'),
+        ("It cost 2.5 million. Why? \u017divot.", "It cost 2.5 million."),
+        ("Why? So.", "Why?"),
+        (" \n ", ""),
+    ],
+)
+def test_the_first_sentence_ends_where_a_reader_would_end_it(text, sentence):
+    assert first_sentence(text) == sentence
+
+
+@given(TEXTS)
+def test_the_first_sentence_is_the_beginning_of_any_text_and_its_own_first(text):
+    sentence = first_sentence(text)
+    assert text.strip().startswith(sentence) and first_sentence(sentence) == sentence
+    assert sentence or not text.strip()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "answer"),
+    [
+        ("So the answer is: Mira.", "Mira"),
+        ("So, the final answer is **Mira**.", "Mira"),
+        ("so the answer is 1998", "1998"),
+        ("Therefore the answer is: **J. R.**", "J. R."),
+        ("Answer: yes", "yes"),
+        ("So the answer is:", ""),
+        ("The answer is not known yet.", ""),
+        ("Mira built it.", ""),
+    ],
+)
+def test_an_answer_is_read_where_a_sentence_states_it(sentence, answer):
+    assert stated_answer(sentence) == answer

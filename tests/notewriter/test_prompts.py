@@ -21,6 +21,22 @@ STAGES = {
     "deepnote/accumulate_knowledge": {"question": "Who?", "note": "Best {note}.", "passages": PASSAGES},
     "deepnote/decide": {"question": "Who?", "best_note": "Best {note}.", "new_note": "New {{ note }}."},
     "deepnote/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "long"},
+    "resp/global_evidence": {"question": "Who?", "passages": PASSAGES},
+    "resp/local_pathway": {"question": "Who {first}?", "passages": PASSAGES},
+    "resp/judge": {"question": "Who?", "note": "Best {note}."},
+    "resp/plan": {"question": "Who?", "note": "Best {note}."},
+    "resp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
+    "react/step": {"question": "Who?", "answer_style": "short"},
+    "react/answer": {"question": "Who?", "history": ["Action: search[{x}]", "{y}"], "answer_style": "short"},
+    "renact/step": {"question": "Who?", "answer_style": "short"},
+    "renact/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "renact/answer": {"question": "Who?", "history": ["Action: search[{x}]", "{y}"], "answer_style": "short"},
+    "ircot/step": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}.", "So."], "answer_style": "short"},
+    "ircot/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "ircot/answer": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}."], "answer_style": "long"},
+    "flare/step": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}.", "So."], "answer_style": "short"},
+    "flare/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "flare/answer": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}."], "answer_style": "long"},
     "rearag/step": {"question": "Who?"},
     "rearag/teach": {"question": "Who?"},
     "rearag/observe": {"query": "Who {built} it?", "passages": PASSAGES},
@@ -70,7 +86,7 @@ def write(folder: Path, **files: str) -> Prompts:
 
 
 def test_every_stage_that_we_have_is_listed_here():
-    shared = {"passages"} | {f"answer_style/{style}" for style in ("short", "long", "yes_no")}
+    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "long", "yes_no")}
     files = {path.relative_to(OURS).with_suffix("").as_posix() for path in OURS.rglob("*.jinja")}
     assert files == set(STAGES) | shared
 

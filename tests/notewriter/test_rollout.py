@@ -126,3 +126,27 @@ async def test_a_method_that_retrieves_without_an_index_is_named(resources):
     without = Resources(resources.clients, resources.prompts)
     with pytest.raises(ValueError, match="method m retrieves, but no index was given"):
         await Rollout(QUESTION, "m", without).retrieve("bridge", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "kept"),
+    [
+        # vLLM tells the end of the turn as a token, OpenAI does not.
+        ("Mira did.", ["Mira", " did", ".", "<|im_end|>"], 3),
+        ("Mira did.", ["Mira", " did", "."], 3),
+        ("Mira", ["Mira", "\n", "</s>"], 1),
+        ("", ["<|im_end|>"], 0),
+    ],
+)
+async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, tokens, kept):
+    scored = [(token, -0.5) for token in tokens]
+
+    async def complete(messages, sampling, **_):
+        assert sampling == Sampling(0.7, 0.8, 9, logprobs=True)
+        return Completion(text, "stop", 1, len(tokens), 0, 0.0, scored)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate_tokens("stage", word="yes") == scored[:kept]
+    # What came is recorded as it came.
+    assert rollout.trace.steps[0].completion.tokens == scored

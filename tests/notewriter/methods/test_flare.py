@@ -1,0 +1,119 @@
+"""FLARE: sentences that are sure stay, the others are searched with and written again.
+
+In the scripts a word is a token, and what stands behind a tilde is its probability.
+"""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import TEXTS, ScriptedRollout
+
+from notewriter.errors import UserError
+from notewriter.methods import prepare
+from notewriter.methods.flare import flare
+
+
+def run(rollout: ScriptedRollout, **options) -> str:
+    return asyncio.run(flare("Who?", rollout, **options))
+
+
+def test_the_first_sentence_is_written_from_the_passages_of_the_question():
+    rollout = ScriptedRollout("flare", ["So the answer is: Mira."])
+    assert run(rollout, top_k=2) == "Mira"
+    assert rollout.searches == [("Who?", 2)]
+    assert rollout.told("step")[0]["passages"] == ["Who?.0", "Who?.1"]
+
+
+def test_a_sentence_without_an_improbable_token_stays_and_nothing_is_retrieved():
+    rollout = ScriptedRollout("flare", ["Osk has a bridge.", "Mira~0.8 built it.", "So the answer is: Mira~0.9"])
+    assert run(rollout) == "Mira"
+    assert len(rollout.searches) == 1
+    # Looking ahead is done without passages.
+    assert [told["passages"] for told in rollout.told("step")[1:]] == [[], []]
+    assert rollout.told("step")[2]["sentences"] == ["Osk has a bridge.", "Mira built it."]
+    assert rollout.trace.counts == {"steps": 3, "sure_steps": 2}
+
+
+def test_an_unsure_sentence_is_searched_with_but_for_what_is_made_up_and_is_written_again():
+    rollout = ScriptedRollout(
+        "flare",
+        ["Osk has a bridge.", "It was built by~0.79 Osk~0.3 himself.", "Mira built it.", "So the answer is: Mira."],
+    )
+    assert run(rollout, top_k=1) == "Mira"
+    assert rollout.searches == [("Who?", 1), ("It was built by himself.", 1)]
+    again, last = rollout.told("step")[2:]
+    assert again["passages"] == ["It was built by himself..0"] and again["sentences"] == ["Osk has a bridge."]
+    assert last["sentences"] == ["Osk has a bridge.", "Mira built it."]
+    assert rollout.trace.counts == {"steps": 3, "sure_steps": 1}
+
+
+def test_only_the_first_sentence_ahead_counts():
+    rollout = ScriptedRollout("flare", ["One.", "Mira built it. Osk~0.1 paid.", "So the answer is: Mira."])
+    run(rollout)
+    assert len(rollout.searches) == 1
+    assert rollout.told("step")[2]["sentences"] == ["One.", "Mira built it."]
+
+
+def test_where_every_token_is_kept_out_the_whole_sentence_is_the_query():
+    rollout = ScriptedRollout("flare", ["One.", "Mira~0.1 Osk~0.2", "So the answer is: Mira."])
+    run(rollout, top_k=1)
+    assert rollout.searches[1] == ("Mira Osk", 1)
+
+
+@pytest.mark.parametrize(
+    ("theta", "beta", "queries"), [(0.0, 0.0, []), (0.2, 0.4, []), (1.0, 0.0, ["Mira Osk"]), (0.5, 0.4, ["Mira"])]
+)
+def test_the_thresholds_are_options(theta, beta, queries):
+    rollout = ScriptedRollout(
+        "flare", ["One.", "Mira~0.9 Osk~0.3", *(["Two."] if queries else []), "So the answer is: Mira"]
+    )
+    assert run(rollout, theta=theta, beta=beta, max_step=3) == "Mira"
+    assert [query for query, _ in rollout.searches[1:]] == queries
+
+
+def test_with_notes_they_take_the_passages_place_where_there_are_any():
+    replies = [
+        "YES#Osk has a bridge.",
+        "Osk has a bridge.",
+        "Osk~0.1 built it.",
+        "YES#Mira did.",
+        "So the answer is: Mira",
+    ]
+    rollout = ScriptedRollout("flare", replies)
+    assert run(rollout, top_k=1, notes=True) == "Mira"
+    assert [told["query"] for told in rollout.told("note")] == ["Who?", "built it."]
+    assert rollout.told("note")[1]["note"] == "title Who?.0 - Osk has a bridge."
+    texts = [[passage.text for passage in told["passages"]] for stage, _, told in rollout.calls if stage == "step"]
+    assert texts == [["Osk has a bridge."], [], ["Mira did."]]
+    assert rollout.trace.note.endswith("- Mira did.")
+
+
+@pytest.mark.parametrize("replies", [["One.", "Two.", "Mira"], ["One.", "", "Mira"]])
+def test_without_an_answer_among_the_sentences_one_is_written_from_all_of_them(replies):
+    rollout = ScriptedRollout("flare", replies)
+    assert run(rollout, max_step=2, answer_style="long") == "Mira"
+    assert rollout.roles == {"step": "policy", "answer": "answer"}
+    assert rollout.told("answer")[0]["sentences"][0] == "One."
+    assert rollout.trace.counts["unfinished"] == 1
+
+
+@pytest.mark.parametrize("options", [{"theta": 1.5}, {"theta": -0.1}, {"beta": 2}, {"theta": float("nan")}])
+def test_a_threshold_that_is_no_probability_is_refused(options):
+    with pytest.raises(UserError, match="is no probability; give a number from 0 to 1"):
+        prepare("flare", options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 5), st.integers(1, 3), st.booleans())
+def test_whatever_the_model_says_the_limits_hold(data, max_step, top_k, notes):
+    replies = TEXTS.map(lambda text: text.replace("~", "")) | st.sampled_from(
+        ["It~0.1 is. So.", "So the answer is: Mira~0.5", "Sure.", "YES#Mira."]
+    )
+    rollout = ScriptedRollout("flare", lambda stage, told: data.draw(replies))
+    run(rollout, max_step=max_step, top_k=top_k, notes=notes)
+    assert 1 <= len(rollout.searches) <= rollout.trace.counts["steps"] <= max_step
+    assert len(rollout.told("step")) <= 2 * max_step
+    assert len(rollout.told("note")) <= top_k * len(rollout.searches)
+    assert rollout.stages.count("answer") == (rollout.stages[-1] == "answer")

@@ -1,0 +1,81 @@
+"""IRCoT: what each sentence is written from, what it is searched with, when the chain ends."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import TEXTS, ScriptedRollout
+
+from notewriter.methods.ircot import ircot
+
+
+def run(rollout: ScriptedRollout, **options) -> str:
+    return asyncio.run(ircot("Who?", rollout, **options))
+
+
+def test_every_sentence_is_the_next_query_and_passages_gather():
+    found = {"Who?": ["a", "b"], "Osk has a bridge.": ["b", "c"], "Mira built it.": ["d"]}
+    rollout = ScriptedRollout(
+        "ircot",
+        ["Osk has a bridge. It is old.", "Mira built it.", "So the answer is: Mira."],
+        lambda query, top_k: found[query],
+    )
+    assert run(rollout) == "Mira"
+    assert rollout.searches == [("Who?", 5), ("Osk has a bridge.", 5), ("Mira built it.", 5)]
+    assert rollout.told("step") == [
+        {"question": "Who?", "passages": passages, "sentences": sentences, "answer_style": "short"}
+        for passages, sentences in (
+            (["a", "b"], []),
+            (["a", "b", "c"], ["Osk has a bridge."]),
+            (["a", "b", "c", "d"], ["Osk has a bridge.", "Mira built it."]),
+        )
+    ]
+    assert rollout.roles == {"step": "policy"}
+    assert (rollout.trace.note, rollout.trace.counts) == (None, {})
+
+
+def test_passages_are_bounded():
+    rollout = ScriptedRollout("ircot", ["One.", "Two.", "So the answer is: Mira"])
+    run(rollout, top_k=3, max_passages=4)
+    assert rollout.told("step")[-1]["passages"] == ["Who?.0", "Who?.1", "Who?.2", "One..0"]
+
+
+@pytest.mark.parametrize(("replies", "steps"), [(["One.", "Two.", "Mira"], 2), (["One.", "", "Mira"], 2)])
+def test_a_chain_without_an_answer_is_read_by_the_answering_model(replies, steps):
+    rollout = ScriptedRollout("ircot", replies)
+    assert run(rollout, max_step=2, top_k=1, answer_style="yes_no") == "Mira"
+    assert rollout.stages == ["step"] * steps + ["answer"]
+    assert rollout.roles["answer"] == "answer"
+    (told,) = rollout.told("answer")
+    assert told["passages"] == ["Who?.0", "One..0"] and told["sentences"][0] == "One."
+    assert rollout.trace.counts == {"unfinished": 1}
+
+
+def test_with_notes_they_take_the_passages_place_and_gather_too():
+    replies = [
+        "YES#Osk has a bridge.",
+        "NO#",
+        "Osk has a bridge.",
+        "NO#",
+        "YES#Mira built it.",
+        "So the answer is: Mira",
+    ]
+    rollout = ScriptedRollout("ircot", replies, lambda query, top_k: [query[:3], "river"])
+    assert run(rollout, notes=True) == "Mira"
+    assert [told["query"] for told in rollout.told("note")] == ["Who?"] * 2 + ["Osk has a bridge."] * 2
+    last = [call for call in rollout.calls if call[0] == "step"][-1][2]["passages"]
+    assert [passage.text for passage in last] == ["Osk has a bridge.", "Mira built it."]
+    assert rollout.trace.note == "title Who - Osk has a bridge.\ntitle river - Mira built it."
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 5), st.integers(1, 3), st.booleans())
+def test_whatever_the_model_says_the_limits_hold(data, max_step, top_k, notes):
+    replies = TEXTS | st.sampled_from(["It is. So.", "So the answer is: Mira", "YES#Mira."])
+    rollout = ScriptedRollout("ircot", lambda stage, told: data.draw(replies))
+    run(rollout, max_step=max_step, top_k=top_k, max_passages=4, notes=notes)
+    steps = rollout.told("step")
+    assert 1 <= len(steps) == len(rollout.searches) <= max_step
+    assert notes or all(len(set(told["passages"])) <= 4 for told in steps)
+    assert rollout.stages.count("answer") == (rollout.stages[-1] == "answer")
