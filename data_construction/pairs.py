@@ -6,15 +6,16 @@ import json
 import logging
 import random
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from data_construction.gold import GOLD
 from data_construction.judges import JUDGED_STAGES, JUDGES
 from data_construction.pairs_format import COLUMNS
+from data_construction.pairs_stats import STATS_SCHEMA, pairs_stats
+from data_construction.quotas import Quotas, within_quotas
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
 from data_construction.splits import dev_questions, write_splits
 from eval.metrics import FAMILIES
@@ -34,7 +35,6 @@ from notewriter.runs import (
     for_each_question,
     open_resources,
     open_run,
-    remaining,
     served_models,
 )
 
@@ -77,7 +77,17 @@ class Arguments:
     )
     quotas: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "stage -> at most so many pairs are kept, those of the first questions"},
+        metadata={
+            "help": "stage -> at most so many pairs are kept, those of the first questions; a stage that has them is "
+            "no longer sampled, and when all have theirs the work ends"
+        },
+    )
+    quota_block: int = field(
+        default=128,
+        metadata={
+            "help": "quotas are looked at between blocks of so many questions, so that the same pairs come out of "
+            "every run; at least half of concurrency, or the server waits"
+        },
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
@@ -95,9 +105,12 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
-        if remaining(journal, questions):
+        quotas = Quotas(list(arguments.stages), arguments.quotas, questions, arguments.quota_block)
+        for record in finished(journal, questions):
+            quotas.add(record)
+        if quotas.to_do():
             with served_models(models, folder) as roles:
-                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, journal))
+                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, quotas, journal))
         stats = _finish(arguments, folder, journal, questions, config)
     sys.stdout.write(_summary(stats, folder))
 
@@ -128,6 +141,8 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     for stage, quota in arguments.quotas.items():
         if not isinstance(quota, int) or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
+    if arguments.quota_block < 1:
+        raise UserError(f"quota_block: {arguments.quota_block} questions are no block; give at least 1")
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, GOLD)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
@@ -149,12 +164,21 @@ async def _roll_out(
     recipe: Recipe,
     methods: dict[str, tuple[Method, dict[str, Any]]],
     questions: list[Question],
+    quotas: Quotas,
     journal: Path,
 ) -> None:
     async with open_resources(models, roles, arguments.index) as resources:
 
-        async def work(question: Question) -> dict[str, Any]:
-            return await roll_out(question, resources, recipe, methods, tuple(arguments.top_k_range))
+        async def work(question: Question) -> dict[str, Any] | None:
+            stages = await quotas.open_stages(question)
+            if not stages:
+                return None
+            judges = {stage: recipe.judges[stage] for stage in stages}
+            record = await roll_out(
+                question, resources, replace(recipe, judges=judges), methods, tuple(arguments.top_k_range)
+            )
+            quotas.add(record)
+            return record
 
         await for_each_question(questions, work, journal, concurrency=models.concurrency, description="rolling out")
 
@@ -166,81 +190,51 @@ async def roll_out(
     methods: dict[str, tuple[Method, dict[str, Any]]],
     top_k_range: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Run every method on one question in the sampling rollout.
+    """Run the methods of the recipe's stages on one question in the sampling rollout.
 
-    Returns a JSON-ready record: `question_id`, `rows` (pairs), `drops` (stage and reason), `traces`.
+    Returns a JSON-ready record: `question_id`, what `Harvest.to_dict` tells, and `traces`.
     """
     harvest = Harvest()
     traces = []
     # DNAlign varies top-k so that prompts differ in length (the authors' code: uniform in 3..9).
     top_k = random.Random(f"{recipe.seed} {question.id} top_k").randint(*top_k_range)
-    for name, (method, options) in methods.items():
+    for name in dict.fromkeys(stage.split("/")[0] for stage in recipe.judges):
+        method, options = methods[name]
         options = {"top_k": top_k} | options if retrieves(method) else options
         rollout = SamplingRollout(question, name, resources, recipe, harvest, options.get("top_k"))
         try:
             rollout.trace.answer = await method(question.question, rollout, **options)
         except RequestRefused as refusal:
             rollout.trace.error = str(refusal)
-            # The endpoint's words, which the trace keeps, would make every refusal a reason of its own.
-            harvest.drops.append({"stage": f"{name}/*", "reason": "the endpoint refused the request"})
+            harvest.refused.append(name)
         traces.append(rollout.trace.to_dict())
-    return {"question_id": question.id, "rows": harvest.rows, "drops": harvest.drops, "traces": traces}
+    return {"question_id": question.id, **harvest.to_dict(), "traces": traces}
 
 
 def _finish(
     arguments: Arguments, folder: Path, journal: Path, questions: list[Question], config: dict[str, Any]
 ) -> dict[str, Any]:
     """Write train.parquet, dev.parquet (if it has pairs) and stats.json from the journal, in the questions' order."""
-    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
-    counts = write_splits(folder, COLUMNS, lambda: _rows(arguments, journal, questions), dev)
 
-    by_stage: dict[str, Counter[str]] = {stage: Counter() for stage in arguments.stages}
-    tokens: Counter[str] = Counter()
-    for record in _within_quotas(arguments.quotas, finished(journal, questions)):
-        for row in record["rows"]:
-            by_stage[row["stage"]]["pairs"] += 1
-        for drop in record["drops"]:
-            by_stage.setdefault(drop["stage"], Counter())[drop["reason"]] += 1
-        for trace in record["traces"]:
-            for step in trace["steps"]:
-                if step["kind"] == "generate":
-                    tokens["prompt_tokens"] += step["completion"]["prompt_tokens"]
-                    tokens["completion_tokens"] += step["completion"]["completion_tokens"]
+    def records() -> Iterator[dict[str, Any]]:
+        return within_quotas(arguments.quotas, finished(journal, questions))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        return (row | {"dataset": arguments.dataset} for record in records() for row in record["rows"])
+
+    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
+    counts = write_splits(folder, COLUMNS, rows, dev)
     stats = {
-        "schema": "notewriter/pairs-stats/1",
+        "schema": STATS_SCHEMA,
         "questions": len(questions),
         "pairs": counts,
-        "stages": {
-            stage: {"pairs": count["pairs"], "dropped": {key: count[key] for key in sorted(count) if key != "pairs"}}
-            for stage, count in by_stage.items()
-        },
-        "tokens_of_the_completions_gone_on_with": dict(tokens),
+        **pairs_stats(records(), arguments.stages),
         "judges": arguments.stages,
         "config_hash": config_hash(config),
         "version": __version__,
     }
     jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
     return stats
-
-
-def _rows(arguments: Arguments, journal: Path, questions: list[Question]) -> Iterator[dict[str, Any]]:
-    for record in _within_quotas(arguments.quotas, finished(journal, questions)):
-        yield from (row | {"dataset": arguments.dataset} for row in record["rows"])
-
-
-def _within_quotas(quotas: dict[str, int], records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The records with the pairs beyond a stage's quota moved to the drops."""
-    kept: Counter[str] = Counter()
-    for record in records:
-        rows = []
-        for row in record["rows"]:
-            stage = row["stage"]
-            if kept[stage] < quotas.get(stage, kept[stage] + 1):
-                kept[stage] += 1
-                rows.append(row)
-            else:
-                record["drops"].append({"stage": stage, "reason": "beyond the quota"})
-        yield record | {"rows": rows}
 
 
 def _summary(stats: dict[str, Any], folder: Path) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from data_construction.gold import GOLD
 from data_construction.judges import Case, Judge, Verdict
 from data_construction.pairs_format import SCHEMA
-from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling
 from notewriter.rollout import Resources, Rollout
 
 
@@ -53,11 +54,56 @@ class Candidate:
 
 
 @dataclass
-class Harvest:
-    """What one question's sampling rollout yields: rows of pairs, and stages without a pair with the reason."""
+class Judged:
+    """What became of one prompt at a stage being trained: a pair's row, or the reason why there is none.
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    drops: list[dict[str, str]] = field(default_factory=list)
+    `agreed` says whether a judge that was asked in two orders came to one verdict.
+    """
+
+    stage: str
+    row: dict[str, Any] | None = None
+    reason: str = ""
+    agreed: bool | None = None
+
+
+@dataclass
+class Harvest:
+    """What one question's sampling rollouts yield, in the order in which the prompts came up, and what they cost.
+
+    `refused` are the methods that ended with a request that the endpoint refused; `usage` holds the tokens of
+    every distinct call by stage and role.
+    """
+
+    judged: list[Judged] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    usage: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The pairs."""
+        return [judged.row for judged in self.judged if judged.row]
+
+    @property
+    def drops(self) -> list[dict[str, str]]:
+        """Where there is no pair, and why."""
+        drops = [{"stage": judged.stage, "reason": judged.reason} for judged in self.judged if judged.reason]
+        # The endpoint's words, which the trace keeps, would make every refusal a reason of its own.
+        return drops + [
+            {"stage": f"{method}/*", "reason": "the endpoint refused the request"} for method in self.refused
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """`rows`, `drops` (stage, reason), `agreements` (stage, agreed) and `usage` (stage, role, tokens)."""
+        judged = [each for each in self.judged if each.agreed is not None]
+        return {
+            "rows": self.rows,
+            "drops": self.drops,
+            "agreements": [{"stage": each.stage, "agreed": each.agreed} for each in judged],
+            "usage": [
+                {"stage": stage, "role": role, "tokens": dict(self.usage[stage, role])}
+                for stage, role in sorted(self.usage)
+            ],
+        }
 
 
 class SamplingRollout(Rollout):
@@ -70,6 +116,7 @@ class SamplingRollout(Rollout):
         self._recipe = recipe
         self._harvest = harvest
         self._top_k = top_k
+        self._counted: set[str] = set()
 
     async def generate(
         self,
@@ -87,19 +134,37 @@ class SamplingRollout(Rollout):
         """
         if stage not in self._recipe.judges:
             return await super().generate(stage, role=role, stop=stop, json_schema=json_schema, **variables)
+        # Its place is taken before anything is waited for, so that prompts that are answered at once keep their order.
+        judged = Judged(stage)
+        self._harvest.judged.append(judged)
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         candidates = await self._candidates(stage, role, messages, sampling, variables)
-        verdict, judge = await self._judge(stage, variables, candidates)
+        verdict, judge = await self._judge(stage, messages, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
-            self._harvest.rows.append(self._row(stage, messages, chosen, rejected, verdict, judge, candidates))
+            judged.row = self._row(stage, messages, chosen, rejected, verdict, judge, candidates)
         else:
-            self._harvest.drops.append({"stage": stage, "reason": verdict.reason})
+            judged.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None
         if taken and taken.sampling and taken.completion:
             self.record(stage, role, messages, taken.sampling, taken.completion)
+        elif taken:
+            self.trace.steps.append(Gold(stage, role, messages, taken.text))
         return taken.text if taken else ""
+
+    async def draw(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
+    ) -> Completion:
+        """One completion, its tokens counted unless the same call was made before for this question."""
+        completion = await super().draw(stage, role, messages, sampling, sample)
+        call = repr((role, messages, sampling, sample))
+        if call not in self._counted:
+            self._counted.add(call)
+            self._harvest.usage.setdefault((stage, role), Counter()).update(
+                calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
+            )
+        return completion
 
     async def _candidates(
         self, stage: str, role: str, messages: list[Message], sampling: Sampling, variables: dict[str, Any]
@@ -111,7 +176,7 @@ class SamplingRollout(Rollout):
         # A sampling that is listed twice is drawn twice; the cache tells draws apart by their number.
         repeats = [samplings[:position].count(sampling) for position, sampling in enumerate(samplings)]
         drawn = await asyncio.gather(
-            *(self.draw(role, messages, *each) for each in zip(samplings, repeats, strict=True))
+            *(self.draw(stage, role, messages, *each) for each in zip(samplings, repeats, strict=True))
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
@@ -125,7 +190,9 @@ class SamplingRollout(Rollout):
                 candidates[gold] = Candidate(gold)
         return list(candidates.values())
 
-    async def _judge(self, stage: str, variables: dict[str, Any], candidates: list[Candidate]) -> tuple[Verdict, str]:
+    async def _judge(
+        self, stage: str, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
+    ) -> tuple[Verdict, str]:
         name, judge = self._recipe.judges[stage]
         if len(candidates) < 2:
             return Verdict(reason="fewer than two distinct candidates"), name
@@ -138,17 +205,19 @@ class SamplingRollout(Rollout):
             ask=self._ask_judge,
             search=self._search,
             family=self._recipe.family,
-            # Chance that does not depend on the order in which questions happen to run.
-            random=random.Random(f"{self._recipe.seed} {self.question.id} {stage} {len(self._harvest.rows)}"),
+            # Chance that does not depend on the order in which questions, or prompts of one, happen to run.
+            random=random.Random(f"{self._recipe.seed} {self.question.id} {stage} {messages}"),
             min_gap=self._recipe.min_gap,
         )
         return await judge(case), name
 
     async def _ask_judge(self, prompt: str, **variables: Any) -> str:
-        return await super().generate(prompt, role="judge", **variables)
+        """A judge's reply: the method did not ask for it, so it is not in the trace."""
+        messages = self.resources.prompts.render(prompt, **variables)
+        return (await self.draw(prompt, "judge", messages, self.sampling(prompt))).text.strip()
 
     async def _search(self, query: str, top_k: int) -> list[Passage]:
-        """A search on behalf of a judge: the method did not make it, so it is not in the trace."""
+        """A search on behalf of a judge, not in the trace either."""
         assert self.resources.retriever is not None
         return await asyncio.to_thread(self.resources.retriever.search, query, top_k)
 

@@ -91,6 +91,17 @@ class Generation:
     kind: str = "generate"
 
 
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A step where what the gold evidence would write took the place of a completion; only data construction has it."""
+
+    stage: str
+    role: str
+    messages: list[Message]
+    text: str
+    kind: str = "gold"
+
+
 @dataclass(slots=True)
 class Trace:
     """What one question's rollout did, step by step.
@@ -102,7 +113,7 @@ class Trace:
 
     question_id: str
     method: str
-    steps: list[Retrieval | Generation] = field(default_factory=list)
+    steps: list[Retrieval | Generation | Gold] = field(default_factory=list)
     note: str | None = None
     answer: str = ""
     counts: dict[str, int] = field(default_factory=dict)

@@ -98,12 +98,14 @@ class Rollout:
 
     async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
         """One completion of a chat, recorded."""
-        completion = await self.draw(role, messages, sampling)
+        completion = await self.draw(stage, role, messages, sampling)
         self.record(stage, role, messages, sampling, completion)
         return completion
 
-    async def draw(self, role: str, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion, not recorded."""
+    async def draw(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
+    ) -> Completion:
+        """One completion, not recorded; every call of a rollout goes through here."""
         clients = self.resources.clients
         client = clients.get(role, clients["policy"])
         return await client.complete(messages, sampling, sample=sample, affinity=self.question.id)

@@ -299,7 +299,11 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
 
     The order of the file is the order in which questions happened to finish; results must not depend on it.
     """
+    if not journal.exists():
+        return
     places = {}
+    with jsonl.Journal(journal):  # removes a last line that a kill has cut
+        pass
     with open(journal, "rb") as file:
         start = 0
         for line in file:
@@ -313,7 +317,7 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
 
 async def for_each_question(
     questions: Sequence[Question],
-    work: Callable[[Question], Awaitable[dict[str, Any]]],
+    work: Callable[[Question], Awaitable[dict[str, Any] | None]],
     journal: Path,
     *,
     concurrency: int,
@@ -321,7 +325,8 @@ async def for_each_question(
 ) -> None:
     """Run `work` for every question that the journal does not hold yet, and append what it returns.
 
-    Each record must have a `question_id`. What is finished when the run is killed stays finished.
+    Each record must have a `question_id`; None says that there is nothing to do for a question, and leaves no trace.
+    What is finished when the run is killed stays finished.
     The first error ends the run, after the calls under way were given up.
     """
     with jsonl.Journal(journal) as file:
@@ -333,7 +338,9 @@ async def for_each_question(
 
             async def worker() -> None:
                 for question in queue:
-                    file.append(await work(question))
+                    record = await work(question)
+                    if record is not None:
+                        file.append(record)
                     bar.update()
 
             try:

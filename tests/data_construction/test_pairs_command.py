@@ -238,6 +238,38 @@ def test_a_quota_keeps_the_pairs_of_the_first_questions(build):
     assert stats(folder)["stages"]["deepnote/decide"]["dropped"]["beyond the quota"] == len(everything) - 2
 
 
+def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_theirs_the_work_ends(build):
+    stages = {"deepnote/init_note": "reference", "vanilla/answer": "metric"}
+    quotas = {"deepnote/init_note": 3, "vanilla/answer": 1}
+    folder = build(stages=stages, gold_stages=list(stages), quotas=quotas, quota_block=1, dev_share=0.0)
+    records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
+    # Every question has a pair at both stages; what one samples hangs on those up to the one before the last.
+    sampled = sorted([row["stage"] for row in record["rows"]] for record in records)
+    assert sampled == [["deepnote/init_note"]] * 2 + [["deepnote/init_note", "vanilla/answer"]] * 2
+    assert {trace["method"] for trace in records[-1]["traces"]} == {"deepnote"}
+    told = stats(folder)
+    assert {stage: count["pairs"] for stage, count in told["stages"].items()} == {
+        "deepnote/init_note": 3,
+        "vanilla/answer": 1,
+    }
+    assert (told["questions"], told["questions_rolled_out"]) == (QUESTIONS, 4)
+    assert told["tokens"]["vanilla/answer"]["answer"]["calls"] == 2 * 4
+
+
+@pytest.mark.parametrize("concurrency", [1, 6])
+def test_quotas_that_end_the_work_give_the_same_pairs_whatever_the_concurrency(build, endpoint, concurrency):
+    stages = {stage: judge for stage, judge in STAGES.items() if stage != "deepnote/accumulate_knowledge"}
+    quotas = {"quotas": dict.fromkeys(stages, 1), "quota_block": 1}
+    changes = {"stages": stages, "dev_share": 0.0} | quotas
+    first, second = build("a", concurrency=3, **changes), build("b", concurrency=concurrency, **changes)
+    for name in ("train.parquet", "stats.json"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert stats(first)["questions_rolled_out"] < QUESTIONS
+    asked = len(endpoint.requests)
+    build("a", concurrency=3, **changes)
+    assert len(endpoint.requests) == asked
+
+
 @pytest.mark.parametrize("quotas", [{"deepnote/nothing": 3}, {"deepnote/decide": 0}, {"deepnote/decide": "many"}])
 def test_a_quota_that_means_nothing_is_refused(build, quotas):
     with pytest.raises(UserError, match="quotas"):

@@ -9,13 +9,14 @@ from data_construction.pairs_format import COLUMNS
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
 from notewriter.methods import METHODS
 from notewriter.prompts import Prompts
-from notewriter.records import Completion, Passage, Question, Sampling
+from notewriter.records import Completion, Gold, Passage, Question, Sampling
 from notewriter.rollout import Resources
 
 MOTHER, BIRTH = "Osk's mother is Mira.", "Mira was born in Tolen."
 QUESTION = Question("q1", "Where was the mother of Osk born?", ("Tolen",), ("p1", "p2"), (MOTHER, BIRTH))
 PASSAGES = [Passage("p1", "Osk", MOTHER), Passage("p2", "Mira", BIRTH), Passage("p3", "Bore", "The Bore is a river.")]
 NINE = list(itertools.product((0.1, 0.5, 0.9), repeat=2))
+NAMES = ["init_note", "refine_query", "accumulate_knowledge", "decide", "answer"]
 ONCE = {"max_step": 1, "max_failure": 1}
 
 
@@ -207,6 +208,14 @@ async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_
     assert trace.note == gold and gold in models["answer"].calls[0][0][0]["content"]
 
 
+async def test_a_step_that_went_on_with_the_gold_evidence_says_so_in_the_trace(roll_out):
+    recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
+    _, _, trace, models = await roll_out({"deepnote/init_note": reference}, recipe=recipe, **FIRST_NOTE)
+    prompt = models["notes"].calls[0][0]
+    assert trace.steps[1] == Gold("deepnote/init_note", "notes", prompt, f"{MOTHER}\n{BIRTH}")
+    assert [step["kind"] for step in trace.to_dict()["steps"]] == ["retrieve", "gold", "generate"]
+
+
 async def test_what_the_model_wrote_itself_is_not_gold(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/answer"})}
     answers = by_sampler("Tolen", otherwise="Fulda")
@@ -244,6 +253,22 @@ async def test_the_judge_model_is_asked_once_a_call_and_its_words_stay_with_the_
     assert sorted(row["judge_replies"]) == ['{"status": "False"}', '{"status": "False"}', '{"status": "True"}']
     # Three distinct candidates, and the method's own decision.
     assert len(models["judge"].calls) == 3 + 1
+
+
+async def test_calls_of_a_judge_are_no_steps_of_the_method_but_their_tokens_count(roll_out):
+    _, harvest, trace, _ = await roll_out(
+        {"deepnote/accumulate_knowledge": decision},
+        notes=by_sampler(MOTHER, BIRTH, otherwise="No idea."),
+        judge=always('{"status": "True"}'),
+        options=ONCE,
+    )
+    stages = [step.stage for step in trace.steps if step.kind == "generate"]
+    assert stages == [f"deepnote/{name}" for name in NAMES]
+    calls = {(each["stage"], each["role"]): each["tokens"] for each in harvest.to_dict()["usage"]}
+    assert calls["deepnote/accumulate_knowledge", "notes"]["calls"] == 9
+    # Three distinct candidates; one of the judge's calls is the method's own decision, which is made once.
+    assert calls["deepnote/decide", "judge"] == {"calls": 3, "prompt_tokens": 150, "completion_tokens": 6}
+    assert sum(tokens["calls"] for tokens in calls.values()) == 1 + 1 + 9 + 3 + 1
 
 
 async def test_searches_of_a_judge_are_no_steps_of_the_method(roll_out):

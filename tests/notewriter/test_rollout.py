@@ -90,7 +90,7 @@ async def test_retrieval_gives_whole_passages_and_records_which(resources):
 async def test_what_is_drawn_is_recorded_only_when_it_is_kept(resources):
     rollout = Rollout(QUESTION, "m", resources)
     messages = [{"role": "user", "content": "Say yes"}]
-    drawn = await rollout.draw("judge", messages, Sampling(), 4)
+    drawn = await rollout.draw("deepnote/decide", "judge", messages, Sampling(), 4)
     assert rollout.trace.steps == []
     assert resources.clients["judge"].asked == [("Say yes", Sampling(), 4)]
     rollout.record("stage", "judge", messages, Sampling(), drawn)

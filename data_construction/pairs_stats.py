@@ -1,0 +1,54 @@
+"""What a construction of pairs yielded, why the rest was dropped, and what it cost: `stats.json`."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+
+STATS_SCHEMA = "notewriter/pairs-stats/1"
+
+
+def pairs_stats(records: Iterable[dict[str, Any]], stages: Collection[str]) -> dict[str, Any]:
+    """Sum up the records of finished questions.
+
+    `stages`: pairs, and what was dropped by reason. `yield`: the share of a stage's prompts that gave a pair,
+    those beyond a quota included. `agreement`: of the prompts whose judge was asked in two orders and could be
+    read both times, how many got one verdict. `tokens`: every distinct call by stage and role, candidates,
+    judges and answers that candidates were rolled forward to included, counted once a question.
+    """
+    pairs: Counter[str] = Counter()
+    dropped: dict[str, Counter[str]] = {stage: Counter() for stage in stages}
+    agreement: dict[str, Counter[str]] = {}
+    tokens: dict[str, dict[str, Counter[str]]] = {}
+    rolled_out = 0
+    for record in records:
+        rolled_out += 1
+        pairs.update(row["stage"] for row in record["rows"])
+        for drop in record["drops"]:
+            dropped.setdefault(drop["stage"], Counter())[drop["reason"]] += 1
+        for judged in record["agreements"]:
+            agreement.setdefault(judged["stage"], Counter()).update(asked=1, agreed=judged["agreed"])
+        for usage in record["usage"]:
+            roles = tokens.setdefault(usage["stage"], {})
+            roles.setdefault(usage["role"], Counter()).update(usage["tokens"])
+    return {
+        "questions_rolled_out": rolled_out,
+        "stages": {
+            stage: {"pairs": pairs[stage], "dropped": {key: reasons[key] for key in sorted(reasons)}}
+            for stage, reasons in dropped.items()
+        },
+        "yield": {stage: _yield(pairs[stage], dropped[stage]) for stage in stages},
+        "agreement": {
+            stage: {**count, "rate": round(count["agreed"] / count["asked"], 4)}
+            for stage, count in sorted(agreement.items())
+        },
+        "tokens": {
+            stage: {role: dict(count) for role, count in sorted(roles.items())}
+            for stage, roles in sorted(tokens.items())
+        },
+        "tokens_in_all": dict(sum((count for roles in tokens.values() for count in roles.values()), Counter())),
+    }
+
+
+def _yield(pairs: int, reasons: Counter[str]) -> float | None:
+    judged = pairs + reasons.total()
+    return round((pairs + reasons["beyond the quota"]) / judged, 4) if judged else None

@@ -1,0 +1,50 @@
+from data_construction.pairs_stats import pairs_stats
+
+
+def record(rows=(), drops=(), agreements=(), usage=()):
+    return {
+        "rows": [{"stage": stage} for stage in rows],
+        "drops": [{"stage": stage, "reason": reason} for stage, reason in drops],
+        "agreements": [{"stage": stage, "agreed": agreed} for stage, agreed in agreements],
+        "usage": [
+            {"stage": stage, "role": role, "tokens": {"calls": 1, "prompt_tokens": prompt, "completion_tokens": 2}}
+            for stage, role, prompt in usage
+        ],
+    }
+
+
+RECORDS = [
+    record(["note"], [("answer", "alike")], [("note", True)], [("note", "notes", 10), ("judge/best", "judge", 30)]),
+    record([], [("note", "alike"), ("note", "beyond the quota")], [("note", False)], [("note", "notes", 5)]),
+    record([], [("note", "alike"), ("m/*", "refused")], [("note", True)], [("note", "policy", 1)]),
+]
+
+
+def test_stages_tell_their_pairs_and_why_the_rest_was_dropped():
+    assert pairs_stats(RECORDS, ["note", "answer", "query"])["stages"] == {
+        "note": {"pairs": 1, "dropped": {"alike": 2, "beyond the quota": 1}},
+        "answer": {"pairs": 0, "dropped": {"alike": 1}},
+        "query": {"pairs": 0, "dropped": {}},
+        "m/*": {"pairs": 0, "dropped": {"refused": 1}},
+    }
+
+
+def test_the_yield_counts_pairs_beyond_the_quota_and_is_unknown_for_a_stage_that_was_not_reached():
+    assert pairs_stats(RECORDS, ["note", "answer", "query"])["yield"] == {"note": 0.5, "answer": 0.0, "query": None}
+
+
+def test_agreement_is_the_share_of_judgements_that_two_orders_did_not_change():
+    assert pairs_stats(RECORDS, ["note"])["agreement"] == {"note": {"asked": 3, "agreed": 2, "rate": 0.6667}}
+
+
+def test_tokens_are_summed_up_by_stage_and_role_and_in_all():
+    told = pairs_stats(iter(RECORDS), ["note"])
+    assert told["questions_rolled_out"] == 3
+    assert told["tokens"] == {
+        "judge/best": {"judge": {"calls": 1, "prompt_tokens": 30, "completion_tokens": 2}},
+        "note": {
+            "notes": {"calls": 2, "prompt_tokens": 15, "completion_tokens": 4},
+            "policy": {"calls": 1, "prompt_tokens": 1, "completion_tokens": 2},
+        },
+    }
+    assert told["tokens_in_all"] == {"calls": 4, "prompt_tokens": 46, "completion_tokens": 8}
