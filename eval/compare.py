@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from eval.statistics import Interval, paired_interval
+from eval.statistics import Interval, holm, mcnemar, paired_interval, permutation_test, standard_deviation
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -35,17 +35,21 @@ METRICS_KEYS: dict[str, type] = {
 }
 
 Comparison = dict[str, dict[str, Any]]
-"""Metric -> `before` and `after` (means), `difference` (an Interval), `questions` (how many were paired)."""
+"""Metric -> `before` and `after` (means), `deviations` (over seeds, or None), `difference` (an Interval),
+`p_value` and `questions` (how many were paired)."""
 
 
 @dataclass
 class Arguments:
     """What to compare."""
 
-    before: str = field(
-        metadata={"help": "the run to compare with, for example before training: a folder that `evaluate` wrote"}
+    before: list[str] = field(
+        metadata={
+            "help": "the run to compare with, for example before training: a folder that `evaluate` wrote. "
+            "Several are one configuration under several seeds: their scores are averaged question by question"
+        }
     )
-    after: str = field(metadata={"help": "the other run; differences are after minus before"})
+    after: list[str] = field(metadata={"help": "the other run or runs; differences are after minus before"})
 
 
 def main(argv: list[str]) -> None:
@@ -54,55 +58,75 @@ def main(argv: list[str]) -> None:
         Arguments,
         argv,
         prog="notewriter compare",
-        description="Compare two runs question by question: means, and the difference with its 95% interval.",
+        description="Compare runs question by question: means, and the difference with its 95% interval and p-value.",
     )
-    sys.stdout.write(format_table(compare(Path(arguments.before), Path(arguments.after))) + "\n")
+    comparison = compare(list(map(Path, arguments.before)), list(map(Path, arguments.after)))
+    sys.stdout.write(format_table(comparison) + "\n")
 
 
-def compare(before: Path, after: Path) -> Comparison:
-    """Compare two run folders on the questions they share, by the scores and costs that both have.
+def compare(before: list[Path], after: list[Path]) -> Comparison:
+    """Compare run folders on the questions they share, by the scores and costs that all of them have.
 
-    Differences are `after - before`, paired by question, with 95% bootstrap intervals.
+    Several folders on one side are one configuration under several seeds. Differences are `after - before`,
+    paired by question, with 95% bootstrap intervals and p-values (`mcnemar` where every score is 0 or 1,
+    else `permutation_test`) that are corrected for the number of scores (`holm`).
 
     Raises:
         UserError: files that are missing or malformed, runs scored by different families, runs without
             a common question, or an id that stands for another question in the other run.
     """
-    families = read_metrics(before)["family"], read_metrics(after)["family"]
-    if families[0] != families[1]:
-        raise UserError(
-            f"{before} was scored by {families[0]!r} and {after} by {families[1]!r}, whose rules differ; "
-            "evaluate both with one metric family"
-        )
-    predictions, others = read_predictions(before), read_predictions(after)
-    shared = [identifier for identifier in predictions if identifier in others]
-    if not shared:
-        raise UserError(f"{before} and {after} have no question in common; evaluate both on one dataset and split")
-    for identifier in shared:
-        if predictions[identifier]["question"] != others[identifier]["question"]:
+    first, *rest = [*before, *after]
+    family = read_metrics(first)["family"]
+    read = [read_predictions(run) for run in (first, *rest)]
+    shared = [identifier for identifier in read[0] if all(identifier in others for others in read)]
+    for run, predictions in zip(rest, read[1:], strict=True):
+        if (other := read_metrics(run)["family"]) != family:
             raise UserError(
-                f"{before} and {after}: question {identifier!r} has another text in each; "
-                "evaluate both on one question file"
+                f"{first} was scored by {family!r} and {run} by {other!r}, whose rules differ; "
+                "evaluate both with one metric family"
             )
-    metrics = dict.fromkeys(metric for identifier in shared for metric in predictions[identifier]["scores"])
+        for identifier in read[0].keys() & predictions.keys():
+            if read[0][identifier]["question"] != predictions[identifier]["question"]:
+                raise UserError(
+                    f"{first} and {run}: question {identifier!r} has another text in each; "
+                    "evaluate both on one question file"
+                )
+    if not shared:
+        folders = " and ".join(map(str, (first, *rest)))
+        raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
     comparison: Comparison = {}
-    for metric in metrics:
-        scores = [(predictions[identifier]["scores"], others[identifier]["scores"]) for identifier in shared]
-        if pairs := [(left[metric], right[metric]) for left, right in scores if metric in left and metric in right]:
-            comparison[metric] = _paired(pairs)
+    for metric in dict.fromkeys(metric for identifier in shared for metric in read[0][identifier]["scores"]):
+        scored = [each for each in shared if all(metric in run[each]["scores"] for run in read)]
+        if scored:
+            values = [[run[each]["scores"][metric] for each in scored] for run in read]
+            comparison[metric] = _paired(values[: len(before)], values[len(before) :])
+    for row, p_value in zip(comparison.values(), holm([row["p_value"] for row in comparison.values()]), strict=True):
+        row["p_value"] = p_value
     for cost in COSTS:
-        comparison[cost] = _paired([(predictions[identifier][cost], others[identifier][cost]) for identifier in shared])
+        values = [[run[identifier][cost] for identifier in shared] for run in read]
+        comparison[cost] = _paired(values[: len(before)], values[len(before) :])
     return comparison
 
 
-def _paired(pairs: list[tuple[float, float]]) -> dict[str, Any]:
-    left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+def _paired(before: list[list[float]], after: list[list[float]]) -> dict[str, Any]:
+    """One score of each seed's questions, shape (seeds, questions), on either side."""
+    left, right = _averages(before), _averages(after)
+    test = mcnemar if {*left, *right} <= {0, 1} else permutation_test
     return {
         "before": sum(left) / len(left),
         "after": sum(right) / len(right),
+        "deviations": tuple(
+            standard_deviation([sum(seed) / len(seed) for seed in seeds]) if len(seeds) > 1 else None
+            for seeds in (before, after)
+        ),
         "difference": paired_interval(left, right),
-        "questions": len(pairs),
+        "p_value": test(left, right),
+        "questions": len(left),
     }
+
+
+def _averages(seeds: list[list[float]]) -> list[float]:
+    return [sum(values) / len(values) for values in zip(*seeds, strict=True)]
 
 
 def decimals(*values: float) -> int:
@@ -112,7 +136,7 @@ def decimals(*values: float) -> int:
 
 def format_table(comparison: Comparison) -> str:
     """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero."""
-    rows = [["metric", "before", "after", "difference [95% interval]", "questions"]]
+    rows = [["metric", "before", "after", "difference [95% interval]", "p", "questions"]]
     for metric, values in comparison.items():
         difference: Interval = values["difference"]
         places = decimals(values["before"], values["after"])
@@ -120,9 +144,12 @@ def format_table(comparison: Comparison) -> str:
         rows.append(
             [
                 metric,
-                f"{values['before']:,.{places}f}",
-                f"{values['after']:,.{places}f}",
+                *(
+                    f"{values[side]:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
+                    for side, deviation in zip(("before", "after"), values["deviations"], strict=True)
+                ),
                 interval + (" *" if difference.excludes_zero else "  "),
+                "" if metric in COSTS else f"{values['p_value']:.3f}" if values["p_value"] >= 0.001 else "<0.001",
                 str(values["questions"]),
             ]
         )
@@ -139,8 +166,17 @@ def format_table(comparison: Comparison) -> str:
     ]
     rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
     return "\n".join(
-        [lines[0], rule, *lines[1:], "", "An asterisk marks a paired difference whose interval excludes zero."]
+        [
+            *(lines[0], rule, *lines[1:], ""),
+            "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
+            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm).",
+            *(["± is the standard deviation over seeds."] if _several_seeds(comparison) else []),
+        ]
     )
+
+
+def _several_seeds(comparison: Comparison) -> bool:
+    return any(deviation is not None for row in comparison.values() for deviation in row["deviations"])
 
 
 def read_metrics(run: Path) -> dict[str, Any]:

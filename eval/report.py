@@ -266,7 +266,7 @@ def _cost_rows(runs: list[Run]) -> list[Record]:
 def _differences(baseline: Path, path: Path, run: Run) -> Record:
     """A run's paired differences from the baseline, or why there are none."""
     try:
-        comparison = compare(baseline, path)
+        comparison = compare([baseline], [path])
     except UserError as error:
         return {"run": run, "reason": str(error), "rows": []}
     rows = []

@@ -112,7 +112,7 @@ def test_several_indexes_are_searched_as_one(run, world, tmp_path):
 
 def test_a_run_can_be_compared_and_reported(run, tmp_path):
     before, after = run("before", method="direct", method_options={}), run("after")
-    assert compare(before, after)["f1"]["questions"] == QUESTIONS
+    assert compare([before], [after])["f1"]["questions"] == QUESTIONS
     write_report([before, after], tmp_path / "report.html")
     assert "before" in (tmp_path / "report.html").read_text()
 

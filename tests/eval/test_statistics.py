@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 
 from eval import statistics
-from eval.statistics import Interval, bootstrap_interval, paired_interval
+from eval.statistics import (
+    Interval,
+    bootstrap_interval,
+    holm,
+    mcnemar,
+    paired_interval,
+    permutation_test,
+    standard_deviation,
+)
 
 
 def test_the_interval_agrees_with_the_normal_approximation_on_a_large_sample():
@@ -79,3 +87,33 @@ def test_settings_without_a_meaning_are_refused():
 def test_pairs_need_both_sides():
     with pytest.raises(ValueError, match="before has 2 values and after 1"):
         paired_interval([1, 2], [1])
+
+
+def test_mcnemar_looks_at_the_questions_that_changed_sides_alone():
+    # Nine gained, one lost: 2 x (C(10, 0) + C(10, 1)) / 2^10.
+    before, after = [0] * 9 + [1] + [1] * 50, [1] * 9 + [0] + [1] * 50
+    assert mcnemar(before, after) == pytest.approx(22 / 1024)
+    assert mcnemar(after, before) == mcnemar(before, after)
+    assert mcnemar([0, 1], [0, 1]) == 1.0
+    with pytest.raises(ValueError, match="0 and 1 only"):
+        mcnemar([0.5], [1])
+
+
+def test_the_permutation_test_agrees_with_the_exact_count_of_sign_flips():
+    before, after = [0.0] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    # Of 64 ways to flip the signs two are as extreme: none and all.
+    assert permutation_test(before, after, resamples=50_000) == pytest.approx(2 / 64, abs=0.004)
+    assert permutation_test(before, before) == 1.0
+    with pytest.raises(ValueError, match="before has 1 values and after 2"):
+        permutation_test([0.0], [1.0, 1.0])
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls():
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_the_deviation_over_seeds_is_the_samples():
+    assert standard_deviation([1.0, 2.0, 3.0]) == 1.0
+    assert standard_deviation([5.0]) == 0.0

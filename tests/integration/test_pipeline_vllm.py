@@ -133,7 +133,7 @@ def test_the_tokens_counted_are_those_of_the_chat_template(runs, tokenizer):
 
 
 def test_runs_can_be_compared_and_reported(runs, tmp_path):
-    assert compare(runs["direct"], runs["deepnote"])["prompt_tokens"]["difference"].mean > 0
+    assert compare([runs["direct"]], [runs["deepnote"]])["prompt_tokens"]["difference"].mean > 0
     write_report(list(runs.values()), tmp_path / "report.html")
     assert all(method in (tmp_path / "report.html").read_text() for method in METHODS)
 
