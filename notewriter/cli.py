@@ -14,6 +14,7 @@ COMMANDS = {
     "index": ("notewriter.retrieval.index", "build a BM25 index of a corpus"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
+    "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
     "compare": ("eval.compare", "compare two runs on the same questions"),
     "report": ("eval.report", "one HTML page about one or more runs"),

@@ -17,6 +17,7 @@ async def chain_of_note(question: str, rollout: Rollout, *, top_k: int = 5, answ
         top_k: passages to read (the paper's experiments: 5).
         answer_style: `short`, `long` or `yes_no`.
     """
+    rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)
     notes = await rollout.generate("chain_of_note/take_notes", role="notes", question=question, passages=passages)
     rollout.keep_note(notes)

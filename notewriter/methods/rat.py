@@ -22,6 +22,7 @@ async def rat(
             for fewer than four).
         answer_style: `short`, `long` or `yes_no`.
     """
+    rollout.keep_note("")
     draft = await rollout.generate("rat/draft", question=question)
     thoughts = ""
     for step in _steps(draft, max_step):

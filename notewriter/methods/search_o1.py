@@ -32,6 +32,7 @@ async def search_o1(
         max_turn: pieces of reasoning at the most (the authors' code: 15).
         answer_style: `short`, `long` or `yes_no`.
     """
+    rollout.keep_note("")
     reasoning, thought = "", ""
     found: dict[str, str] = {}
     for _ in range(max_turn):

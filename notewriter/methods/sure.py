@@ -22,6 +22,7 @@ async def sure(
         max_candidates: candidate answers at the most (the paper: K = 2).
         answer_style: `short`, `long` or `yes_no`.
     """
+    rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)
     reply = await rollout.generate(
         "sure/candidates",

@@ -1,0 +1,134 @@
+"""`notewriter ask "question"`: one question on a terminal, the steps of the method appearing as they happen."""
+
+import asyncio
+import logging
+import os
+import sys
+import textwrap
+import time
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from notewriter.config import parse
+from notewriter.errors import UserError
+from notewriter.llm import RequestRefused
+from notewriter.methods import METHODS, Method, prepare, retrieves
+from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
+from notewriter.rollout import Resources, Rollout
+from notewriter.runs import ModelArguments, check_inputs, open_resources, served_models
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[str, str, str], None]
+"""Takes a step's headline, what it cost, and its text."""
+
+BOLD, DIM = "1", "2"
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Bidirectional classes of the characters that change the order in which a terminal shows text."""
+
+
+@dataclass
+class Arguments:
+    """What is asked, and how the answer is found."""
+
+    question: str = field(metadata={"help": "the question; without `--question` where it comes first"})
+    index: list[str] | None = field(
+        default=None, metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
+    )
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
+    method_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
+    )
+    output_dir: str = field(default="runs/ask", metadata={"help": "where the log of a server that is started goes"})
+
+
+def main(argv: list[str]) -> None:
+    """Answer one question, and show how."""
+    if argv and not argv[0].startswith("-"):
+        argv = ["--question", *argv]
+    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
+    if not arguments.question.strip():
+        raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
+    method = prepare(arguments.method, arguments.method_options)
+    if not arguments.index and retrieves(method):
+        raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
+    check_inputs(models, arguments.index)
+    if models.serve:
+        logger.info("starting a server for %s", models.serve)
+    start = time.perf_counter()
+    with served_models(models, Path(arguments.output_dir)) as roles:
+        trace = asyncio.run(_answer(arguments, models, roles, method))
+    tell("answer", _cost(trace, time.perf_counter() - start), trace.answer)
+
+
+async def _answer(arguments: Arguments, models: ModelArguments, roles: Any, method: Method) -> Trace:
+    async with open_resources(models, roles, arguments.index) as resources:
+        rollout = ToldRollout(Question("ask", arguments.question, ()), arguments.method, resources, tell)
+        try:
+            rollout.trace.answer = await method(arguments.question, rollout, **arguments.method_options)
+        except RequestRefused as refusal:
+            raise UserError(f"the model's endpoint refused a request: {harmless(str(refusal))}") from refusal
+        return rollout.trace
+
+
+class ToldRollout(Rollout):
+    """A rollout that tells every step when it is done."""
+
+    def __init__(self, question: Question, method: str, resources: Resources, tell: Tell) -> None:
+        super().__init__(question, method, resources)
+        self._tell = tell
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """The passages, told by their titles and first words."""
+        passages = await super().retrieve(query, top_k)
+        found = (
+            f"[{number}] {passage.title}: {textwrap.shorten(passage.text, 90, placeholder=' ...')}"
+            for number, passage in enumerate(passages, start=1)
+        )
+        self._tell(f"search: {query}", f"{len(passages)} found", "\n".join(found))
+        return passages
+
+    def record(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, completion: Completion
+    ) -> None:
+        """Put a completion into the trace and tell it."""
+        super().record(stage, role, messages, sampling, completion)
+        tokens = f"{completion.prompt_tokens} + {completion.completion_tokens} tokens"
+        cut = ", cut at max_tokens" if completion.finish_reason == "length" else ""
+        self._tell(stage, f"{role}, {tokens}, {completion.seconds:.1f} s{cut}", completion.text.strip())
+
+
+def tell(headline: str, cost: str, text: str) -> None:
+    """Write a step to standard output, in colours where that is a terminal that has them."""
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+    def paint(code: str, words: str) -> str:
+        return f"\x1b[{code}m{words}\x1b[0m" if coloured else words
+
+    headline = " ".join(harmless(headline).split())
+    told = f"{paint(BOLD, headline)} {paint(DIM, f'({cost})')}\n{textwrap.indent(harmless(text), '  ')}\n\n"
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(told.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def harmless(text: str) -> str:
+    r"""Text that can do nothing to a terminal: control characters and those that turn text around stand as `\x1b`."""
+    text = text.replace("\r\n", "\n")
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if (unicodedata.category(each) == "Cc" and each not in "\n\t") or unicodedata.bidirectional(each) in DIRECTIONS
+        else each
+        for each in text
+    )
+
+
+def _cost(trace: Trace, seconds: float) -> str:
+    completions = [step.completion for step in trace.steps if isinstance(step, Generation)]
+    read = sum(completion.prompt_tokens for completion in completions)
+    written = sum(completion.completion_tokens for completion in completions)
+    searches = len(trace.steps) - len(completions)
+    return f"searches: {searches}, calls: {len(completions)}, {read} + {written} tokens, {seconds:.1f} s"
