@@ -13,6 +13,7 @@ COMMANDS = {
     "world": ("data_construction.world", "generate a world of fictional people and places, with questions"),
     "index": ("notewriter.retrieval.index", "build a BM25 index of a corpus"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
+    "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
     "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),

@@ -67,6 +67,7 @@ _THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
 _ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
+_PART = re.compile("^" + _LABEL.format("(Thought|Action|Observation)"), re.IGNORECASE | re.MULTILINE)
 _THINK = re.compile(r"\A.*^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 _BRACE = re.compile(r"\{")
 _FENCE = re.compile(r"```\w*\s*$")
@@ -134,6 +135,29 @@ def _within_brackets(text: str, opening: str) -> str:
 def _own_words(text: str) -> str:
     """A reply without what the model told itself first, and without observations that it made up."""
     return _OBSERVATION.split(_THINK.sub("", without_surrogates(text), count=1), maxsplit=1)[0]
+
+
+def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[Action, str]] | None:
+    """A whole chain that was written at once: each action (see `parse_action`) with its observation.
+
+    It ends with the first call of the function `last`, whose observation is empty; what comes after it is passed
+    over. None unless thought, action and observation follow each other until then, each with its label.
+    """
+    _, *parts = _PART.split(_THINK.sub("", without_surrogates(text), count=1))
+    labels = [label.lower() for label in parts[::2]]
+    texts = [part.strip() for part in parts[1::2]]
+    steps: list[tuple[Action, str]] = []
+    for start in range(0, len(labels), 3):
+        action = parse_action(texts[start + 1], actions) if labels[start : start + 2] == ["thought", "action"] else None
+        if action is None:
+            return None
+        action = action._replace(thought=texts[start])
+        if action.name == last:
+            return [*steps, (action, "")]
+        if labels[start + 2 : start + 3] != ["observation"]:
+            return None
+        steps.append((action, texts[start + 2]))
+    return steps
 
 
 def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_construction import pairs
+from data_construction import chains, pairs
 from eval import evaluate
 from notewriter.config import parse
 from notewriter.methods import prepare
@@ -14,11 +14,11 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = ["--path", "questions.json", "--index", "index", "--output_dir", "run"]
 
 
-def recipes(folder: str) -> list:
-    return [pytest.param(path, id=path.stem) for path in sorted((CONFIGS / folder).glob("*.yaml"))]
+def recipes(pattern: str) -> list:
+    return [pytest.param(path, id=path.stem) for path in sorted(CONFIGS.glob(pattern))]
 
 
-@pytest.mark.parametrize("path", recipes("data"))
+@pytest.mark.parametrize("path", [recipe for recipe in recipes("data/*.yaml") if "rearag" not in recipe.id])
 def test_recipes_of_pairs_name_stages_judges_and_options_that_there_are(path):
     arguments, models = parse([pairs.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
     recipe, methods = pairs._prepare(arguments)
@@ -27,7 +27,14 @@ def test_recipes_of_pairs_name_stages_judges_and_options_that_there_are(path):
     assert methods
 
 
-@pytest.mark.parametrize("path", recipes("eval"))
+@pytest.mark.parametrize("path", recipes("data/rearag_*.yaml"))
+def test_recipes_of_chains_are_what_the_command_takes(path):
+    arguments, models = parse([chains.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    chains.check(arguments)
+    check_inputs(models, None)
+
+
+@pytest.mark.parametrize("path", recipes("eval/*.yaml"))
 def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
     arguments, models = parse([evaluate.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
     prepare(arguments.method, arguments.method_options)
@@ -48,3 +55,13 @@ def test_dnalign_is_the_papers():
         "vanilla/answer": "metric",
     }
     assert list(arguments.quotas.values()) == [1900, 1900, 1900, 300]
+
+
+def test_chains_are_drawn_as_in_the_authors_code():
+    """ReaRAG, section 3.2 and the authors' code: steps and sampling with a reasoning teacher, and Algorithm 3."""
+    path = CONFIGS / "data/rearag_musique.yaml"
+    arguments, models = parse([chains.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    assert (arguments.dataset, arguments.max_step) == ("musique", 25)
+    assert models.stage_sampling == {"rearag/teach": {"temperature": 1.0, "top_p": 0.85}}
+    without = CONFIGS / "data/rearag_without_reasoning.yaml"
+    assert not parse([chains.Arguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning

@@ -17,6 +17,7 @@ from notewriter.parsing import (
     parse_lines,
     parse_note,
     parse_status,
+    parse_steps,
     parse_word,
     stated_answer,
     without_surrogates,
@@ -349,3 +350,48 @@ def test_the_first_sentence_is_the_beginning_of_any_text_and_its_own_first(text)
 )
 def test_an_answer_is_read_where_a_sentence_states_it(sentence, answer):
     assert stated_answer(sentence) == answer
+
+
+WHOLE = """Thought 1: I need her town.
+Action 1: {'function': 'search', 'parameters': {'query': 'Where was Mira born?'}}
+Observation 1: Mira was born in Osk,
+a town by the river.
+**Thought 2:** That is it.
+**Action 2:** {"function": "finish", "parameters": {"answer": "Osk"}}
+"""
+STEPS = [(SEARCH, "Mira was born in Osk,\na town by the river."), (Action("That is it.", "finish", "Osk"), "")]
+
+
+@given(TEXTS)
+def test_any_text_is_a_list_of_whole_steps_or_none(text):
+    for action, observation in parse_steps(text, ACTIONS, "finish") or []:
+        assert action.name in ACTIONS
+        assert isinstance(observation, str)
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "Sure, here it is:\n{}", "{}Observation 2: done\nFinal Answer: Osk", "{}Thought: "]
+)
+def test_a_chain_that_was_written_at_once_is_read_up_to_its_end(around):
+    assert parse_steps(around.format(WHOLE), ACTIONS, "finish") == STEPS
+
+
+def test_a_chain_without_its_end_is_read_as_far_as_it_goes():
+    assert parse_steps(WHOLE[: WHOLE.index("**Thought 2")], ACTIONS, "finish") == STEPS[:1]
+    assert parse_steps("I cannot.", ACTIONS, "finish") == []
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("Thought 1: I need her town.\n", ""),
+        ("Observation 1: Mira was born in Osk,\n", ""),
+        ("**Thought 2:** That is it.\n", ""),
+        ("**Thought 2:**", "Observation:"),
+        ("Action 1: {'function'", "Action 1: {'funct"),
+        ('"finish"', '"search"'),
+    ],
+)
+def test_a_chain_with_a_part_missing_or_out_of_place_is_none(part, other):
+    assert part in WHOLE
+    assert parse_steps(WHOLE.replace(part, other), ACTIONS, "finish") is None

@@ -1,6 +1,7 @@
 """Prompts: what goes in comes out, what is missing is an error, and a user's own set goes before ours."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,12 @@ STAGES = {
     "flare/answer": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}."], "answer_style": "long"},
     "rearag/step": {"question": "Who?"},
     "rearag/teach": {"question": "Who?"},
+    "rearag/teach_with_gold": {
+        "question": "Who?",
+        "answer": "{Mira}",
+        "decomposition": [{"question": "bridge >> builder", "answer": "Osk {1}"}],
+        "evidence": ["Osk built {it}."],
+    },
     "rearag/observe": {"query": "Who {built} it?", "passages": PASSAGES},
     "rearag/shorten": {"question": "Who?", "reference": "It was {Mira}.", "answer_style": "short"},
     "rearag/conclude": {"question": "Who?", "searches": {"Where?": "In {Osk}."}, "answer_style": "short"},
@@ -91,6 +98,12 @@ def test_every_stage_that_we_have_is_listed_here():
     assert files == set(STAGES) | shared
 
 
+def texts_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [key for key in value if key not in ("question", "answer")] + texts_in(list(value.values()))
+    return [text for part in value for text in texts_in(part)] if isinstance(value, list) else [str(value)]
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
     variables = STAGES[stage]
@@ -100,9 +113,8 @@ def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
     assert text == text.strip()
     told = [value for key, value in variables.items() if key not in ("answer_style", "kind", "passages")]
     for value in told:
-        parts = value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else [value]
-        for part in parts:
-            assert str(part) in text
+        for part in texts_in(value):
+            assert part in text
     for number, passage in enumerate(variables.get("passages", []), start=1):
         assert f"[{number}] {passage.title}: {passage.text}" in text
 

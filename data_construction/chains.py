@@ -1,0 +1,298 @@
+"""`notewriter chains`: a teacher reasons and searches, and its chains become data for fine-tuning (ReaRAG)."""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from data_construction.pairs_format import MESSAGES
+from data_construction.splits import dev_questions, write_splits
+from eval.metrics import token_f1
+from notewriter import __version__, jsonl
+from notewriter.config import parse
+from notewriter.datasets import DATASETS, load_questions, select
+from notewriter.errors import UserError
+from notewriter.llm import RequestRefused
+from notewriter.methods.rearag import ACTIONS, Chain, as_observation, as_step, reason
+from notewriter.parsing import parse_steps
+from notewriter.prompts import Prompts
+from notewriter.records import Question
+from notewriter.rollout import Resources, Rollout
+from notewriter.runs import (
+    ModelArguments,
+    check_inputs,
+    config_hash,
+    finished,
+    for_each_question,
+    open_resources,
+    open_run,
+    remaining,
+    served_models,
+)
+
+SCHEMA = "notewriter/chain/1"
+
+COLUMNS = pa.schema(
+    [
+        ("schema", pa.string()),
+        # What `rearag` sends when it is evaluated; the steps are the assistant's.
+        ("messages", MESSAGES),
+        ("question_id", pa.string()),
+        ("dataset", pa.string()),
+        ("f1", pa.float64()),
+        ("steps", pa.int64()),
+    ]
+)
+
+FAULTS = {
+    "malformed": "thought, action and observation do not follow each other",
+    "invalid_actions": "an action could not be read",
+    "unfinished": "the chain did not finish",
+}
+"""Counted events that spoil a chain -> the reason for which it is dropped."""
+
+
+@dataclass
+class Arguments:
+    """Which questions are reasoned about, how, and which chains are kept."""
+
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
+    path: str = field(metadata={"help": "the question file"})
+    output_dir: str = field(metadata={"help": "where chains, statistics and traces go; run again to go on"})
+    index: list[str] | None = field(
+        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
+    )
+    reasoning: bool = field(
+        default=True,
+        metadata={
+            "help": "false: the teacher is given the gold sub-questions and answer and writes the chain at once, "
+            "without any search (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
+        },
+    )
+    top_k: int = field(default=5, metadata={"help": "passages a search"})
+    max_step: int = field(default=25, metadata={"help": "steps a chain at the most (the authors' code: 25)"})
+    min_searches: int = field(
+        default=1, metadata={"help": "chains with fewer searches are dropped: they answer from the teacher's memory"}
+    )
+    drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})
+    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
+    dev_share: float = field(default=0.05, metadata={"help": "share of the questions whose chains go to dev.parquet"})
+    seed: int = field(default=0, metadata={"help": "for the draw of questions and the split"})
+
+
+def main(argv: list[str]) -> None:
+    """Build chains; what exists already in the output folder is not done again."""
+    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter chains", description=__doc__)
+    check(arguments)
+    check_inputs(models, arguments.index)
+    questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    if not arguments.reasoning:
+        check_decompositions(questions)
+    config = asdict(arguments) | asdict(models)
+    with open_run(arguments.output_dir, config, questions) as folder:
+        journal = folder / "rollouts.jsonl"
+        if remaining(journal, questions):
+            with served_models(models, folder) as roles:
+                asyncio.run(_roll_out(arguments, models, roles, questions, journal))
+        stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config)
+    sys.stdout.write(_summary(stats, folder))
+
+
+def check(arguments: Arguments) -> None:
+    """Find what is wrong in the settings before any model is asked.
+
+    Raises:
+        UserError: a number out of its range, or no index to search.
+    """
+    for name, least in (("top_k", 1), ("max_step", 1), ("min_searches", 0)):
+        if getattr(arguments, name) < least:
+            raise UserError(f"{name}: {getattr(arguments, name)} is too small; give at least {least}")
+    if not 0 <= arguments.dev_share < 1:
+        raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
+    if arguments.reasoning and not arguments.index:
+        raise UserError("the teacher searches; add --index PATH (notewriter index builds one)")
+
+
+def check_decompositions(questions: list[Question]) -> None:
+    """Make sure that every question comes with its gold sub-questions.
+
+    Raises:
+        UserError: one has none, or they are not objects with `question` and `answer`.
+    """
+    for question in questions:
+        hops = question.metadata.get("decomposition")
+        if not (
+            isinstance(hops, list)
+            and hops
+            and all(isinstance(hop, dict) and {"question", "answer"} <= set(hop) for hop in hops)
+        ):
+            raise UserError(
+                f"reasoning: false needs the gold sub-questions, and question {question.id!r} has none "
+                "(metadata: decomposition); use musique, or leave reasoning true"
+            )
+
+
+async def _roll_out(
+    arguments: Arguments, models: ModelArguments, roles: Any, questions: list[Question], journal: Path
+) -> None:
+    async with open_resources(models, roles, arguments.index) as resources:
+
+        async def work(question: Question) -> dict[str, Any]:
+            return await roll_out(question, resources, arguments)
+
+        await for_each_question(questions, work, journal, concurrency=models.concurrency, description="reasoning")
+
+
+async def roll_out(question: Question, resources: Resources, arguments: Arguments) -> dict[str, Any]:
+    """Have the teacher write a chain for one question.
+
+    Returns a JSON-ready record: `question_id`, `turns` (the chat after the instruction) and `trace`, whose answer
+    is what the chain finished with.
+    """
+    rollout = Rollout(question, "rearag", resources)
+    chain = Chain()
+    try:
+        if arguments.reasoning:
+            chain = await reason(
+                question.question, rollout, "rearag/teach", top_k=arguments.top_k, max_step=arguments.max_step
+            )
+        else:
+            chain = await write_at_once(question, rollout)
+    except RequestRefused as refusal:
+        rollout.trace.error = str(refusal)
+    rollout.trace.answer = chain.answer or ""
+    return {"question_id": question.id, "turns": chain.turns, "trace": rollout.trace.to_dict()}
+
+
+async def write_at_once(question: Question, rollout: Rollout) -> Chain:
+    """A chain by a teacher that knows the sub-questions, the evidence and the answer (ReaRAG, Algorithm 3)."""
+    reply = await rollout.generate(
+        "rearag/teach_with_gold",
+        question=question.question,
+        answer=question.answers[0],
+        decomposition=question.metadata["decomposition"],
+        evidence=question.supporting_facts,
+    )
+    chain = Chain()
+    steps = parse_steps(reply, ACTIONS, "finish")
+    if steps is None:
+        rollout.count("malformed")
+        return chain
+    for action, observation in steps:
+        rollout.count("steps")
+        chain.add("assistant", as_step(action))
+        if action.name == "finish":
+            chain.answer = action.argument
+            return chain
+        if action.argument in chain.searches:
+            rollout.count("repeated_queries")
+        chain.searches[action.argument] = observation
+        chain.add("user", as_observation(observation))
+    rollout.count("unfinished")
+    return chain
+
+
+def fault_of(record: dict[str, Any], f1: float, arguments: Arguments) -> str | None:
+    """Why a chain is no training data, or None where it is (ReaRAG, section 3.2, and what the authors' code checks).
+
+    `f1`, 0 to 1, is that of the answer that the chain finished with. The first reason in this order counts: the
+    endpoint refused, `FAULTS`, a step without a thought, too few searches, a repeated query (by option), an F1 of 0.
+    """
+    counts = record["trace"]["counts"]
+    steps = [turn["content"] for turn in record["turns"] if turn["role"] == "assistant"]
+    if record["trace"]["error"]:
+        return "the endpoint refused the request"
+    for event, reason_to_drop in FAULTS.items():
+        if counts.get(event):
+            return reason_to_drop
+    if not all(step.startswith("Thought:") for step in steps):
+        return "a step without a thought"
+    if len(steps) - 1 - counts.get("repeated_queries", 0) < arguments.min_searches:
+        return "too few searches"
+    if arguments.drop_repeated_queries and counts.get("repeated_queries"):
+        return "a query was repeated"
+    if f1 == 0:
+        return "the answer's F1 is 0"
+    return None
+
+
+def _finish(
+    arguments: Arguments,
+    prompts: Prompts,
+    folder: Path,
+    journal: Path,
+    questions: list[Question],
+    config: dict[str, Any],
+) -> dict[str, Any]:
+    """Write train.parquet, dev.parquet (if it has chains) and stats.json from the journal, in the questions' order."""
+    by_id = {question.id: question for question in questions}
+
+    def judged() -> Iterator[tuple[dict[str, Any], float, str | None]]:
+        for record in finished(journal, questions):
+            golds = by_id[record["question_id"]].answers
+            # Plain F1: what a chain finishes with may be a sentence, which the rules for a bare yes or no would fail.
+            f1 = max((token_f1(record["trace"]["answer"], gold) for gold in golds), default=0.0)
+            yield record, f1, fault_of(record, f1, arguments)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for record, f1, fault in judged():
+            if fault is None:
+                question = by_id[record["question_id"]]
+                yield {
+                    "schema": SCHEMA,
+                    "messages": prompts.render("rearag/step", turns=record["turns"], question=question.question),
+                    "question_id": question.id,
+                    "dataset": arguments.dataset,
+                    "f1": f1,
+                    "steps": record["trace"]["counts"]["steps"],
+                }
+
+    chains = write_splits(folder, COLUMNS, rows, dev_questions(questions, arguments.dev_share, arguments.seed))
+    dropped: Counter[str] = Counter()
+    lengths: Counter[int] = Counter()
+    events: Counter[str] = Counter()
+    tokens: dict[str, Counter[str]] = {}
+    f1_of_kept = 0.0
+    for record, f1, fault in judged():
+        events.update(record["trace"]["counts"])
+        if fault is None:
+            lengths[record["trace"]["counts"]["steps"]] += 1
+            f1_of_kept += f1
+        else:
+            dropped[fault] += 1
+        for step in record["trace"]["steps"]:
+            if step["kind"] == "generate":
+                completion = step["completion"]
+                tokens.setdefault(step["stage"], Counter()).update(
+                    calls=1,
+                    prompt_tokens=completion["prompt_tokens"],
+                    completion_tokens=completion["completion_tokens"],
+                )
+    kept = lengths.total()
+    stats = {
+        "schema": "notewriter/chains-stats/1",
+        "questions": len(questions),
+        "chains": chains,
+        "dropped": {fault: dropped[fault] for fault in sorted(dropped)},
+        "steps_of_the_kept": {str(length): lengths[length] for length in sorted(lengths)},
+        "mean_f1_of_the_kept": round(f1_of_kept / kept, 4) if kept else None,
+        # Over all chains, kept and dropped: the rate of invalid actions is invalid_actions / steps.
+        "events": {event: events[event] for event in sorted(events)},
+        "tokens": {stage: dict(tokens[stage]) for stage in sorted(tokens)},
+        "config_hash": config_hash(config),
+        "version": __version__,
+    }
+    jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
+    return stats
+
+
+def _summary(stats: dict[str, Any], folder: Path) -> str:
+    lines = [f"{stats['chains']['train']} training and {stats['chains']['dev']} development chains in {folder}"]
+    lines += [f"  dropped: {count} {fault}" for fault, count in stats["dropped"].items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,353 @@
+"""`notewriter chains`: teachers, good and bad, reason over a tiny world behind a fake endpoint."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from datasets import load_dataset
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from data_construction import chains
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.methods.rearag import rearag
+from notewriter.prompts import Prompts
+from notewriter.records import Completion, Question
+from notewriter.rollout import Resources, Rollout
+
+QUESTIONS = 6
+Chat = list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def golds(world) -> dict[str, str]:
+    """Question -> its gold answer."""
+    return {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+
+
+def step(name: str, argument: str, thought: str = "Thought: On we go.\n") -> str:
+    parameter = {"search": "query", "finish": "answer"}[name]
+    return f"{thought}Action: {json.dumps({'function': name, 'parameters': {parameter: argument}})}"
+
+
+def question_of(chat: Chat) -> str:
+    return chat[0]["content"].rpartition("Question: ")[2].partition("\n")[0]
+
+
+def steps_so_far(chat: Chat) -> int:
+    return sum(message["role"] == "assistant" for message in chat)
+
+
+class Endpoint:
+    """A teacher that can be changed, and a model that answers every search; `faults` come before good replies."""
+
+    def __init__(self, golds: dict[str, str]) -> None:
+        self.golds = golds
+        self.teach: Callable[[Chat], str] = self.teach_well
+        self.faults: list[str] = []
+
+    def teach_well(self, chat: Chat) -> str:
+        question = question_of(chat)
+        return step("finish", self.golds[question]) if steps_so_far(chat) else step("search", question)
+
+    def reply(self, request: dict[str, Any]) -> str:
+        chat = request["messages"]
+        is_search = chat[0]["content"].startswith("Answer a search query")
+        return f"Found: {chat[0]['content'].rpartition('Query: ')[2]}" if is_search else self.teach(chat)
+
+
+@pytest.fixture
+def endpoint(golds):
+    fake = Endpoint(golds)
+    faults = (fake.faults.pop(0) if fake.faults else None for _ in itertools.count())
+    with fake_endpoint(fake.reply, faults) as running:
+        fake.running = running
+        yield fake
+
+
+@pytest.fixture
+def build(world, endpoint, tmp_path):
+    """Build chains in the folder `name`; `teach` writes the teacher's reply from the chat. Returns the folder."""
+
+    def run(teach: Callable[[Chat], str] | None = None, name: str = "chains", **changes: Any):
+        endpoint.teach = teach or endpoint.teach_well
+        options = {
+            **world,
+            "output_dir": str(tmp_path / name),
+            "cache": str(tmp_path / f"{name}.sqlite"),
+            "max_step": 4,
+            "dev_share": 0.3,
+            "base_url": endpoint.running.base_url,
+            "model": endpoint.running.model,
+        }
+        chains.main(write_config(tmp_path / "config.yaml", options | changes))
+        return tmp_path / name
+
+    return run
+
+
+def rows(folder, split="train"):
+    path = folder / f"{split}.parquet"
+    return pyarrow.parquet.read_table(path).to_pylist() if path.exists() else []
+
+
+def stats(folder):
+    return json.loads((folder / "stats.json").read_text())
+
+
+def test_chains_load_with_datasets_and_no_question_is_in_both_splits(build, tmp_path):
+    folder = build()
+    files = {split: str(folder / f"{split}.parquet") for split in ("train", "dev")}
+    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
+    assert loaded["train"].column_names == ["schema", "messages", "question_id", "dataset", "f1", "steps"]
+    train, dev = (set(loaded[split]["question_id"]) for split in ("train", "dev"))
+    assert (len(train), len(dev)) == (4, 2) and not train & dev
+    assert stats(folder)["chains"] == {"train": 4, "dev": 2}
+
+
+def test_a_chain_is_the_instruction_and_then_steps_and_observations_in_turn(build, golds):
+    for row in rows(build()):
+        first, *turns = row["messages"]
+        question = question_of([first])
+        assert first == Prompts().render("rearag/step", question=question)[0]
+        assert turns == [
+            {"role": "assistant", "content": step("search", question)},
+            {"role": "user", "content": f"Observation: Found: {question}"},
+            {"role": "assistant", "content": step("finish", golds[question])},
+        ]
+        assert (row["schema"], row["dataset"], row["f1"], row["steps"]) == ("notewriter/chain/1", "jsonl", 1.0, 2)
+
+
+def evaluated(chain: Chat) -> list[Chat]:
+    """What `rearag` sends to a student that takes the steps of the chain, with the chain's searches."""
+    sent = []
+
+    class Student:
+        async def complete(self, messages, *_, **__) -> Completion:
+            sent.append(messages)
+            return Completion(chain[len(messages)]["content"], "stop", 1, 1, 0, 0.0)
+
+    class Engine:
+        async def complete(self, *_, **__) -> Completion:
+            return Completion(chain[2]["content"].removeprefix("Observation: "), "stop", 1, 1, 0, 0.0)
+
+        def search(self, query, top_k):
+            return []
+
+    question = question_of(chain)
+    resources = Resources({"policy": Student(), "answer": Engine()}, Prompts(), retriever=Engine())
+    asyncio.run(rearag(question, Rollout(Question("q", question, ("x",)), "rearag", resources)))
+    return sent
+
+
+def test_what_the_student_learns_from_is_what_it_is_sent_when_it_is_evaluated(build, golds):
+    """Every prompt of `rearag` is the chain up to one of its steps, whatever the teacher's own prompt said."""
+    teacher_saw = []
+
+    def untidy(chat: Chat) -> str:
+        teacher_saw.append(chat)
+        question = question_of(chat)
+        if steps_so_far(chat) == 0:
+            return f"**Thought 1:** Löök.\n```json\n{step('search', question, '')[8:]}\n```\nObservation 1: made up"
+        if steps_so_far(chat) == 1:
+            return f"Thought 2: Again!\nAction 2: {{'function': 'search', 'parameters': {{'query': '{question}'}}}}"
+        return f"<think>\nWell.\n</think>\n\nIt is found. {step('finish', golds[question], '')[8:]} That is all."
+
+    for row in rows(build(untidy)):
+        chain = row["messages"]
+        assert evaluated(chain) == [chain[:1], chain[:3], chain[:5]]
+        assert len(chain) == 6 and chain[4]["content"].startswith("Observation: This was searched before. Found: ")
+        # The teacher had other instructions and the same turns.
+        assert chain[1:5] in [chat[1:] for chat in teacher_saw]
+        assert not any(chat[0] == chain[0] for chat in teacher_saw)
+
+
+BAD = {
+    "prose": (lambda chat: "I believe that it was Mira.", "an action could not be read"),
+    "half JSON": (lambda chat: 'Thought: So.\nAction: {"function": "sea', "an action could not be read"),
+    "nothing": (lambda chat: "", "an action could not be read"),
+    "never finishes": (lambda chat: step("search", f"Query {steps_so_far(chat)}?"), "the chain did not finish"),
+    "repeats itself": (lambda chat: step("search", "Who?"), "the chain did not finish"),
+    "recovers from prose": (
+        lambda chat: [step("search", "Who?"), "Hm.", step("finish", "x")][steps_so_far(chat)],
+        "an action could not be read",
+    ),
+    "finishes at once": (lambda chat: step("finish", "Mira"), "too few searches"),
+    "does not think": (
+        lambda chat: step("finish", "x", "") if steps_so_far(chat) else step("search", "Who?", ""),
+        "a step without a thought",
+    ),
+    "is wrong": (
+        lambda chat: step("finish", "nothing of the kind") if steps_so_far(chat) else step("search", "Who?"),
+        "the answer's F1 is 0",
+    ),
+    "half a surrogate pair": (
+        lambda chat: step("finish", "\ud83d") if steps_so_far(chat) else step("search", "\ud83d?", "Thought: \ud83d\n"),
+        "the answer's F1 is 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_teacher_gives_counted_reasons_and_no_row(build, kind, capsys):
+    teach, reason = BAD[kind]
+    folder = build(teach)
+    assert rows(folder) == rows(folder, "dev") == []
+    told = stats(folder)
+    assert told["dropped"] == {reason: QUESTIONS}
+    assert told["chains"] == {"train": 0, "dev": 0}
+    assert told["events"]["steps"] <= 4 * QUESTIONS
+    assert f"dropped: {QUESTIONS} {reason}" in capsys.readouterr().out
+
+
+def test_every_question_is_a_chain_or_dropped_for_one_reason(build, golds):
+    order = list(golds)
+    teachers = [BAD["prose"][0], BAD["never finishes"][0], BAD["finishes at once"][0]]
+
+    def mixed(chat: Chat) -> str:
+        place = order.index(question_of(chat))
+        if place < len(teachers):
+            return teachers[place](chat)
+        return step("finish", golds[order[place]]) if steps_so_far(chat) else step("search", order[place])
+
+    folder = build(mixed, dev_share=0.0)
+    told = stats(folder)
+    assert told["dropped"] == {
+        "an action could not be read": 1,
+        "the chain did not finish": 1,
+        "too few searches": 1,
+    }
+    assert told["chains"] == {"train": 3, "dev": 0} and not (folder / "dev.parquet").exists()
+    assert told["steps_of_the_kept"] == {"2": 3} and told["mean_f1_of_the_kept"] == 1.0
+    assert told["events"] == {"invalid_actions": 4, "steps": 4 + 4 + 1 + 6, "unfinished": 2}
+    assert told["tokens"]["rearag/teach"]["calls"] == 15
+    assert told["tokens"]["rearag/observe"]["calls"] == 4 + 3
+
+
+def test_an_answer_that_is_a_sentence_counts_by_its_share_of_the_gold(build, golds):
+    def verbose(chat: Chat) -> str:
+        question = question_of(chat)
+        return step("finish", f"It must be {golds[question]}") if steps_so_far(chat) else step("search", question)
+
+    assert all(0 < row["f1"] < 1 for row in rows(build(verbose)))
+
+
+def test_repeated_queries_are_dropped_where_that_is_asked_for(build, golds):
+    def repeating(chat: Chat) -> str:
+        return step("search", "Who?") if steps_so_far(chat) < 2 else step("finish", golds[question_of(chat)])
+
+    assert stats(build(repeating, "kept"))["dropped"] == {}
+    assert stats(build(repeating, "dropped", drop_repeated_queries=True))["dropped"] == {"a query was repeated": 6}
+
+
+def test_chains_that_answer_from_memory_are_kept_where_that_is_asked_for(build, golds):
+    folder = build(lambda chat: step("finish", golds[question_of(chat)]), min_searches=0)
+    assert sum(stats(folder)["chains"].values()) == QUESTIONS
+
+
+def test_a_refused_request_is_a_counted_reason_and_the_others_go_on(build, endpoint):
+    endpoint.faults.append("400")
+    folder = build(concurrency=1)
+    assert stats(folder)["dropped"] == {"the endpoint refused the request": 1}
+    assert sum(stats(folder)["chains"].values()) == QUESTIONS - 1
+
+
+def test_what_a_kill_has_left_is_done_and_nothing_else_and_the_result_is_the_same(build, endpoint):
+    folder = build(concurrency=1)
+    names = ("train.parquet", "dev.parquet", "stats.json")
+    before = [(folder / name).read_bytes() for name in names]
+    journal = folder / "rollouts.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:4]) + lines[4][:-100])
+    asked = len(endpoint.running.requests)
+    build(cache=str(folder / "new.sqlite"), concurrency=6)
+    # Two questions of two steps and a search each are reasoned about again.
+    assert len(endpoint.running.requests) == asked + 2 * 3
+    assert [(folder / name).read_bytes() for name in names] == before
+
+
+# Without reasoning (Algorithm 3)
+
+
+@pytest.fixture
+def decomposed(world, tmp_path):
+    """The world's questions with gold sub-questions."""
+    path = tmp_path / "decomposed.jsonl"
+    hops = [{"question": "town >> founder", "answer": "Osk {1}"}, {"question": "#1 >> sister", "answer": "Tolen"}]
+    records = (record | {"metadata": {"decomposition": hops}} for _, record in jsonl.read(world["path"]))
+    jsonl.write(path, records)
+    return {"path": str(path), "index": None, "reasoning": False}
+
+
+def test_a_teacher_that_is_given_the_gold_writes_the_chain_at_once(build, golds, decomposed):
+    asked = []
+
+    def writer(chat: Chat) -> str:
+        asked.append(chat)
+        question = question_of(chat)
+        finish = step("finish", golds[question], "Thought 2: There it is.\n")
+        return f"{step('search', question)}\nObservation 1: It is told.\n{finish}\nObservation 2: <completed>"
+
+    folder = build(writer, **decomposed)
+    assert sum(stats(folder)["chains"].values()) == QUESTIONS == len(asked)
+    for (message,) in asked:
+        told = message["content"]
+        assert f"Answer: {golds[question_of([message])]}" in told
+        assert "1. town >> founder (answer: Osk {1})\n2. #1 >> sister (answer: Tolen)" in told
+    for row in rows(folder):
+        question = question_of(row["messages"])
+        assert row["messages"] == Prompts().render(
+            "rearag/step",
+            question=question,
+            turns=[
+                {"role": "assistant", "content": step("search", question)},
+                {"role": "user", "content": "Observation: It is told."},
+                {"role": "assistant", "content": step("finish", golds[question], "Thought: There it is.\n")},
+            ],
+        )
+        assert row["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "the chain did not finish"),
+        ("I cannot do that.", "the chain did not finish"),
+        (f"{step('search', 'Who?')}\nObservation: Osk.", "the chain did not finish"),
+        (
+            f"{step('search', 'Who?')}\n{step('finish', 'x')}",
+            "thought, action and observation do not follow each other",
+        ),
+        ("Thought: So.\nAction: look around", "thought, action and observation do not follow each other"),
+        (step("finish", "x"), "too few searches"),
+    ],
+)
+def test_what_a_bad_writer_writes_is_a_counted_reason(build, decomposed, reply, reason):
+    assert stats(build(lambda chat: reply, **decomposed))["dropped"] == {reason: QUESTIONS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"index": None}, "the teacher searches; add --index"),
+        ({"max_step": 0}, "max_step: 0 is too small"),
+        ({"min_searches": -1}, "min_searches: -1 is too small; give at least 0"),
+        ({"dev_share": 1.0}, r"dev_share: 1.0 is not in \[0, 1\)"),
+        ({"reasoning": False}, "needs the gold sub-questions, and question .* has none"),
+        ({"stage_sampling": {"rearag/teech": {}}}, "no prompt 'rearag/teech'; did you mean 'rearag/teach'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(build, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        build(**changes)
+    assert not (tmp_path / "chains").exists()
