@@ -1,18 +1,28 @@
-"""How much faster DPO's forward and backward are with shared prompts than with TRL's stack: pair by pair, one run.
+"""How much faster DPO is with shared prompts than with TRL's stack: pair by pair, in one run.
 
-    python benchmarks/dpo_step.py --model models/SmolLM2-135M-Instruct --prompt 300 --completion 60
+    python benchmarks/dpo_step.py --model models/SmolLM2-135M-Instruct --prompts 300 --completion 60
+    python benchmarks/dpo_step.py --model models/SmolLM2-135M-Instruct --prompts 500 1400 4000
 
-The last line is a JSON object: `speedup` (median of the ratios), `limit` (2(P + C) / (P + 2C), what sharing
-alone can give; the head that scores completion positions only comes on top), `loss_error` and
-`gradient_error` (relative).
+Times a forward and backward of the loss, and the reference's forward without gradients; the order of the two changes
+from pair to pair. A JSON object for each length of prompt, the last line for the last:
+
+    speedup, reference_speedup   medians of the ratios of seconds, TRL's to shared
+    limit                        2(P + C) / (P + 2C), what sharing alone can give; where there is no GPU, TRL scores
+                                 every position with the language-model head, and skipping those of the prompt comes
+                                 on top
+    loss_error, gradient_error   the largest relative difference of a pair's loss, and of all its gradients together
+    memory_mb, trl_memory_mb     the most that a forward and backward took beyond what was there before
 """
 
 import argparse
 import copy
 import json
+import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -20,62 +30,129 @@ from trl.trainer.utils import add_fused_lm_head
 
 from training.prefix_sharing import share_prefixes
 
+Batch = dict[str, torch.Tensor]
 
-def stack(prompt: int, completion: int, vocabulary: int) -> dict[str, torch.Tensor]:
+
+def stack(prompt: int, completion: int, vocabulary: int, device: torch.device) -> Batch:
     """One random pair as TRL stacks it: the chosen row above the rejected one."""
     shared = torch.randint(100, vocabulary, (prompt,))
     rows = torch.stack([torch.cat([shared, torch.randint(100, vocabulary, (completion,))]) for _ in range(2)])
     labels = rows.clone()
     labels[:, :prompt] = -100
-    return {"input_ids": rows, "attention_mask": torch.ones_like(rows), "labels": labels}
+    batch = {"input_ids": rows, "attention_mask": torch.ones_like(rows), "labels": labels}
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
-def step(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> tuple[float, float]:
-    """Forward and backward of a reference-free DPO loss; returns (seconds, loss)."""
-    model.zero_grad()
-    start = time.perf_counter()
+def loss_of(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    """A reference-free DPO loss."""
     chosen, rejected = model(**batch, fused_lm_head=True, use_cache=False).log_probs.sum(1)
-    loss = -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected))
+    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected))
+
+
+def step(model: torch.nn.Module, batch: Batch) -> float:
+    """Forward and backward; returns the loss."""
+    loss = loss_of(model, batch)
     loss.backward()
-    return time.perf_counter() - start, loss.item()
+    return loss.item()
+
+
+def score(model: torch.nn.Module, batch: Batch) -> float:
+    """Forward as for the reference; returns the loss."""
+    with torch.no_grad():
+        return loss_of(model, batch).item()
+
+
+def measure(work: Callable[[], float]) -> tuple[float, float, float]:
+    """Run; returns its result, the seconds, and the megabytes that it took at most beyond what was there before."""
+    before = memory(reset=True)
+    start = time.perf_counter()
+    result = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    return result, seconds, memory() - before
+
+
+def memory(reset: bool = False) -> float:
+    """The most memory in use since the last reset, in megabytes: the GPU's, or the process's where there is none."""
+    if torch.cuda.is_available():
+        if reset:
+            torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.max_memory_allocated() / 1e6
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    if reset:
+        # Linux: the highest use of memory starts again from what is in use now.
+        Path("/proc/self/clear_refs").write_text("5")
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1e3
+
+
+def difference(plain: torch.nn.Module, shared: torch.nn.Module) -> float:
+    """How far the gradients of two models are apart, relative to the first one's."""
+    pairs = list(zip(plain.parameters(), shared.parameters(), strict=True))
+    apart = sum((a.grad - b.grad).square().sum() for a, b in pairs)
+    return (apart / sum(a.grad.square().sum() for a, _ in pairs)).sqrt().item()
+
+
+def compare(models: list[torch.nn.Module], prompt: int, completion: int, pairs: int) -> dict[str, float]:
+    """Time both models on `pairs` pairs, after one that is not counted."""
+    ratios, reference_ratios, loss_errors, gradient_errors = [], [], [], []
+    peaks: list[list[float]] = [[], []]
+    for number in range(pairs + 1):
+        batch = stack(prompt, completion, models[0].config.vocab_size, models[0].device)
+        losses, seconds, reference_seconds = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+        for which in (0, 1) if number % 2 else (1, 0):
+            models[which].zero_grad()
+            _, reference_seconds[which], _ = measure(lambda m=models[which], b=batch: score(m, b))
+            losses[which], seconds[which], peak = measure(lambda m=models[which], b=batch: step(m, b))
+            peaks[which].append(peak)
+        if number:
+            ratios.append(seconds[0] / seconds[1])
+            reference_ratios.append(reference_seconds[0] / reference_seconds[1])
+            loss_errors.append(abs(losses[1] - losses[0]) / abs(losses[0]))
+            gradient_errors.append(difference(*models))
+            sys.stdout.write(
+                f"prompt {prompt}, pair {number}: TRL {seconds[0]:.2f} s, shared {seconds[1]:.2f} s; "
+                f"reference {reference_seconds[0]:.2f} s, {reference_seconds[1]:.2f} s\n"
+            )
+            sys.stdout.flush()
+    return {
+        "prompt": prompt,
+        "completion": completion,
+        "speedup": round(statistics.median(ratios), 2),
+        "reference_speedup": round(statistics.median(reference_ratios), 2),
+        "limit": round(2 * (prompt + completion) / (prompt + 2 * completion), 2),
+        "loss_error": max(loss_errors),
+        "gradient_error": max(gradient_errors),
+        "memory_mb": round(max(peaks[1])),
+        "trl_memory_mb": round(max(peaks[0])),
+    }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model folder")
-    parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
-    parser.add_argument("--completion", type=int, default=60, help="tokens of each completion")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[1400], help="tokens of the prompt, one or several")
+    parser.add_argument("--completion", type=int, default=120, help="tokens of each completion")
     parser.add_argument("--pairs", type=int, default=5, help="pairs to time, after one that is not counted")
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "bfloat16"], help="of weights and activations"
+    )
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
-    plain = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32).train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    plain = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=getattr(torch, arguments.dtype)).to(device)
     shared = copy.deepcopy(plain)
     for model in (plain, shared):
+        model.train()
         add_fused_lm_head(model, outputs=("log_probs", "entropy", "mean_logits", "is_top1"))
     share_prefixes(shared)
-    ratios, loss_errors, gradient_errors = [], [], []
-    for number in range(arguments.pairs + 1):
-        batch = stack(arguments.prompt, arguments.completion, plain.config.vocab_size)
-        (slow, expected), (fast, loss) = step(plain, batch), step(shared, batch)
-        difference = sum(
-            (a.grad - b.grad).square().sum() for a, b in zip(plain.parameters(), shared.parameters(), strict=True)
-        )
-        size = sum(parameter.grad.square().sum() for parameter in plain.parameters())
-        if number:
-            ratios.append(slow / fast)
-            loss_errors.append(abs(loss - expected) / abs(expected))
-            gradient_errors.append((difference / size).sqrt().item())
-            sys.stdout.write(f"pair {number}: TRL {slow:.2f} s, shared {fast:.2f} s\n")
-    total = arguments.prompt + arguments.completion
-    result = {
-        "speedup": round(statistics.median(ratios), 2),
-        "limit": round(2 * total / (total + arguments.completion), 2),
-        "loss_error": max(loss_errors),
-        "gradient_error": max(gradient_errors),
-    }
-    sys.stdout.write(json.dumps(result) + "\n")
+    for prompt in arguments.prompts:
+        result = compare([plain, shared], prompt, arguments.completion, arguments.pairs)
+        sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -99,6 +99,6 @@ def write_pairs(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_pair() -> Callable[..., dict[str, Any]]:
     return pair

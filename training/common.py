@@ -43,6 +43,8 @@ INCIDENTAL = {
     "save_total_limit",
     "dataset_num_proc",
     "dataloader_num_workers",
+    "precompute_ref_batch_size",
+    "reference_cache",
     "resume_from_checkpoint",
     "ddp_timeout",
 }

@@ -37,12 +37,15 @@ FIELDS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 def share_prefixes(model: PreTrainedModel, max_length: int | None = None) -> None:
     """Change a model that has TRL's fused head so that its scoring of stacked pairs shares their prompts.
 
-    All other calls of the model, generation for one, stay as they are. `max_length` is the length in tokens that no
-    prompt with its completion exceeds: attention that looks back over a window at least as long can be shared.
+    All other calls of the model, generation for one, stay as they are; so does a model that shares already.
+    `max_length` is the length in tokens that no prompt with its completion exceeds: attention that looks back over a
+    window at least as long can be shared.
 
     Raises:
         UserError: the model's attention or the installed TRL does not fit; says what to do.
     """
+    if model.config._attn_implementation == ATTENTION:
+        return
     if reason := _obstacle(model, max_length):
         raise UserError(f"{model.config.model_type}: {reason}; {REMEDY}")
     original = model.forward

@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datasets import Dataset
-from peft import PeftModel
 from transformers import set_seed
-from trl import DPOConfig, DPOTrainer, ModelConfig, get_peft_config, get_quantization_config
+from trl import DPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from notewriter import config
 from notewriter.errors import UserError, run
-from training import common, pairs
-from training.prefix_sharing import share_prefixes
+from training import common, pairs, reference
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +46,14 @@ class Arguments:
         default=False,
         metadata={
             "help": "Compute the prompt of a pair once, not once for chosen and once for rejected: the same loss, "
-            "faster where prompts are long. Tried on the CPU in one process, full and LoRA."
+            "faster where prompts are long, and less memory. What cannot be shared is refused."
+        },
+    )
+    reference_cache: str = field(
+        default="~/.cache/notewriter/reference",
+        metadata={
+            "help": "With precompute_ref_log_probs: the folder where the reference's log-probs are kept, for every run "
+            "that starts from the same weights, whatever else it is told."
         },
     )
 
@@ -109,8 +114,10 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     training.model_init_kwargs = common.model_options(training, model)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    trainer = DPOTrainer(
-        model=base,
+    trainer = reference.Trainer(
+        base,
+        prefix_sharing=arguments.prefix_sharing,
+        reference_cache=Path(arguments.reference_cache).expanduser(),
         args=training,
         # `stage` and `question_id` have done their work; `length` is for `train_sampling_strategy: group_by_length`.
         train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
@@ -121,11 +128,6 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
     )
-    if arguments.prefix_sharing:
-        for scored in filter(None, (trainer.model, trainer.ref_model)):
-            unwrapped = trainer.accelerator.unwrap_model(scored)
-            unwrapped = unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
-            share_prefixes(unwrapped, training.max_length)
     metrics = common.run_to_end(trainer, resolved, data, base_dtype)
     common.finish(
         trainer,

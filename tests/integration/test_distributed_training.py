@@ -39,6 +39,7 @@ def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPath
             "learning_rate": 0.5,
             "save_strategy": "no",
             "disable_tqdm": True,
+            "reference_cache": output.parent / "reference",
         } | changes
         command = [sys.executable, "-m", "accelerate.commands.launch"]
         command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
@@ -82,11 +83,18 @@ def expected(launch: Launch, tiny_model: Path, tmp_path_factory: pytest.TempPath
     return trained
 
 
-@pytest.mark.parametrize("accelerate", ["ddp", "fsdp2", "zero2", "zero3"])
-def test_two_processes_arrive_where_one_does(
-    accelerate: str, launch: Launch, expected: dict[str, torch.Tensor], tiny_model: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("accelerate", "precomputed"), [("ddp", False), ("fsdp2", False), ("zero2", True), ("zero3", True)]
+)
+def test_two_processes_that_share_prompts_arrive_where_one_does_that_does_not(
+    accelerate: str,
+    precomputed: bool,
+    launch: Launch,
+    expected: dict[str, torch.Tensor],
+    tiny_model: Path,
+    tmp_path: Path,
 ) -> None:
-    folder = launch(accelerate, tmp_path / "run")
+    folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, precompute_ref_log_probs=precomputed)
 
     assert_same(folder, expected)
     assert (folder / "chat_template.jinja").read_text() == (tiny_model / "chat_template.jinja").read_text()
@@ -123,7 +131,8 @@ def test_precomputed_reference_is_the_same_reference(
 def test_adapter_is_saved_whole_and_trained(accelerate: str, launch: Launch, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    folder = launch(accelerate, tmp_path / "run", use_peft=True, lora_r=4, lora_target_modules="all-linear")
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
+    folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, **lora)
 
     adapter = load_file(folder / "adapter_model.safetensors")
     # Seven linear layers in each of two blocks, an A and a B for each; B starts at zero.
