@@ -73,7 +73,8 @@ def _multiplies_bfloat16() -> str:
     """Whether the CPU multiplies bfloat16 matrices in hardware (AMX), which halves a step; elsewhere it is slower."""
     import torch
 
-    return str(getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", False)).lower()
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    return str(capabilities.get("amx_bf16", False)).lower()
 
 
 def index(notewriter: list[str], corpus: str, folder: str) -> list[str]:
