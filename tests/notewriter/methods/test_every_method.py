@@ -1,0 +1,47 @@
+"""What holds for every method: run in a plain rollout, it ends and leaves a whole trace, whatever the model says."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import PROMPTS, TEXTS
+
+from notewriter.methods import METHODS, retrieves
+from notewriter.records import Completion, Passage, Question, Retrieval
+from notewriter.rollout import Resources, Rollout
+
+
+class World:
+    """A model that says the same few things again and again, and an index that finds the same passages."""
+
+    def __init__(self, replies: list[str]) -> None:
+        self.replies = replies
+        self.asked = 0
+
+    async def complete(self, messages, sampling, **_) -> Completion:
+        text = self.replies[self.asked % len(self.replies)]
+        self.asked += 1
+        for mark in sampling.stop:
+            text = text.partition(mark)[0]
+        tokens = [(each, -1.0) for each in text] if sampling.logprobs else None
+        return Completion(text, "stop", 1, 1, 0, 0.0, tokens)
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=10, deadline=None)
+@given(replies=st.lists(TEXTS, min_size=1, max_size=4))
+def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
+    world = World(replies)
+    rollout = Rollout(Question("q", "Who?", ("Mira",)), name, Resources({"policy": world}, PROMPTS, retriever=world))
+    answer = asyncio.run(METHODS[name]("Who?", rollout))
+    assert isinstance(answer, str)
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    searches = sum(isinstance(step, Retrieval) for step in rollout.trace.steps)
+    assert len(trace["steps"]) == world.asked + searches
+    assert world.asked < 200
+    assert retrieves(METHODS[name]) or searches == 0
