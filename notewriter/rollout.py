@@ -87,8 +87,9 @@ class Rollout:
         messages = self.resources.prompts.render(stage, **variables)
         completion = await self.complete(stage, role, messages, replace(self.sampling(stage), logprobs=True))
         tokens = list(completion.tokens or [])
-        # Servers may tell the token that ended the turn too (vLLM does), which is no part of the text.
-        while tokens and not completion.text.endswith(tokens[-1][0]):
+        # Servers may tell the token that ended the turn too (vLLM does), which is no part of the text. The space is
+        # for tokenizers whose first token has one that the text has not.
+        while tokens and not f" {completion.text}".endswith(tokens[-1][0]):
             tokens.pop()
         return tokens
 

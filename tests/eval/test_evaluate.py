@@ -11,6 +11,7 @@ from eval.evaluate import prediction_of
 from eval.report import write_report
 from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.methods import METHODS
 from notewriter.records import Question, Trace
 from notewriter.retrieval import index
 
@@ -173,6 +174,24 @@ def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(err
     trace = Trace("q", "direct", error=error).to_dict()
     scores = prediction_of(Question("q", "Which letter?", ("A",)), trace, "musique")["scores"]
     assert scores == ({"em": 0, "f1": 0} if error else {"em": 1, "f1": 1})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_through_the_command(run, method):
+    folder = run(method=method, method_options={}, limit=2)
+    traces = [trace for _, trace in jsonl.read(folder / "traces.jsonl")]
+    assert [(trace["method"], trace["error"]) for trace in traces] == [(method, "")] * 2
+    assert all(trace["answer"] and trace["steps"] for trace in traces)
+    assert read_metrics(folder)["per_question"]["calls"] >= 1
+
+
+@pytest.mark.parametrize("method", ["ircot", "flare", "react"])
+def test_notes_are_an_option_of_methods_that_retrieve_step_by_step(run, method):
+    folder = run(method=method, method_options={"notes": True, "max_step": 2}, limit=1)
+    ((_, trace),) = jsonl.read(folder / "traces.jsonl")
+    stages = {step["stage"].split("/")[1] for step in trace["steps"] if step["kind"] == "generate"}
+    assert "step" in stages and trace["note"] is not None
+    assert "note_words" in read_metrics(folder)["metrics"]
 
 
 def test_the_family_decides_which_scores_there_are(run):

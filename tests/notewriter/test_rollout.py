@@ -135,6 +135,7 @@ async def test_a_method_that_retrieves_without_an_index_is_named(resources):
         ("Mira did.", ["Mira", " did", ".", "<|im_end|>"], 3),
         ("Mira did.", ["Mira", " did", "."], 3),
         ("Mira", ["Mira", "\n", "</s>"], 1),
+        ("Mira", [" Mira", "</s>"], 1),
         ("", ["<|im_end|>"], 0),
     ],
 )
