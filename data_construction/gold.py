@@ -9,6 +9,7 @@ from typing import Any
 
 from eval.metrics import token_f1
 from eval.notes import note_quality
+from notewriter.parsing import parse_note
 from notewriter.records import Passage, Question
 
 Search = Callable[[str, int], Awaitable[list[Passage]]]
@@ -20,6 +21,17 @@ async def gold_note(question: Question, variables: dict[str, Any], search: Searc
     texts = [note, *(passage.text for passage in variables["passages"])]
     facts = [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
     return "\n".join(facts) or None
+
+
+async def gold_document_note(question: Question, variables: dict[str, Any], search: Search) -> str | None:
+    """A note-taker's reply to one document (NotesWriting): its supporting facts that are not noted yet, or NO.
+
+    None where no facts are known, so that nobody can tell what is relevant.
+    """
+    if not question.supporting_facts:
+        return None
+    facts = _new_facts(question, variables)
+    return "YES#" + "\n".join(facts) if facts else "NO#No relevant information."
 
 
 async def gold_query(question: Question, variables: dict[str, Any], search: Search) -> str | None:
@@ -51,6 +63,12 @@ GOLD: dict[str, Callable[[Question, dict[str, Any], Search], Awaitable[str | Non
     "deepnote/accumulate_knowledge": gold_note,
     "deepnote/decide": gold_status,
     "deepnote/answer": gold_answer,
+    "renact/note": gold_document_note,
+    "ircot/note": gold_document_note,
+    "flare/note": gold_document_note,
+    "resp/global_evidence": gold_note,
+    "resp/plan": gold_query,
+    "resp/answer": gold_answer,
     "vanilla/answer": gold_answer,
     "direct/answer": gold_answer,
 }
@@ -71,3 +89,22 @@ def reference_score(note: str, question: Question) -> float:
     if not question.supporting_facts:
         return has_answer
     return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
+
+
+def document_note_score(reply: str, question: Question, variables: dict[str, Any]) -> float:
+    """A note-taker's reply to one document by the gold evidence, 0 to 1.
+
+    Where the document has supporting facts that are not noted yet, the token F1 of the note against them; where it
+    has none, 1 for a NO and 0 for a note. A reply that is neither YES nor NO is worth nothing.
+    """
+    note = parse_note(reply)
+    if note is None:
+        return 0.0
+    facts = _new_facts(question, variables)
+    return token_f1(note, " ".join(facts)) if facts else float(not note)
+
+
+def _new_facts(question: Question, variables: dict[str, Any]) -> list[str]:
+    """The supporting facts that stand in the passages and not in the note so far."""
+    text = "\n".join(passage.text for passage in variables["passages"])
+    return [fact for fact in question.supporting_facts if fact in text and fact not in variables["note"]]

@@ -1,6 +1,16 @@
 import pytest
 
-from data_construction.gold import GOLD, gold_answer, gold_note, gold_query, gold_status, is_better, reference_score
+from data_construction.gold import (
+    GOLD,
+    document_note_score,
+    gold_answer,
+    gold_document_note,
+    gold_note,
+    gold_query,
+    gold_status,
+    is_better,
+    reference_score,
+)
 from notewriter.methods import METHODS
 from notewriter.parsing import parse_status
 from notewriter.records import Passage, Question
@@ -66,3 +76,34 @@ def test_the_reference_score_is_the_answer_alone_where_no_facts_are_known():
     question = Question("q", "Where?", ("Tolen",))
     assert reference_score("She was born in Tolen, I think.", question) == 1
     assert reference_score("She was born in Fulda.", question) == 0
+
+
+async def test_the_gold_reply_of_a_note_taker_is_what_is_new_in_the_document_or_no():
+    for passage, note, reply in (
+        (OSK, "", f"YES#{MOTHER}"),
+        (OSK, f"Osk - {MOTHER}", "NO#No relevant information."),
+        (MIRA, f"Osk - {MOTHER}", f"YES#{BIRTH}"),
+        (RIVER, "", "NO#No relevant information."),
+    ):
+        told = {"passages": [passage], "note": note, "query": "Where?"}
+        gold = await gold_document_note(QUESTION, told, search)
+        assert gold == reply
+        assert document_note_score(gold, QUESTION, told) == 1
+    unknown = Question("q", "Where?", ("Tolen",))
+    assert await gold_document_note(unknown, {"passages": [OSK], "note": ""}, search) is None
+
+
+@pytest.mark.parametrize(
+    ("passage", "reply", "score"),
+    [
+        (OSK, "YES#Her mother is Mira, I think.", 0.6),
+        (OSK, "NO#No relevant information.", 0),
+        (OSK, MOTHER, 0),
+        (RIVER, "NO#", 1),
+        (RIVER, "YES#The Bore is a river.", 0),
+        (RIVER, "The Bore is a river.", 0),
+    ],
+)
+def test_a_note_takers_reply_is_worth_what_it_finds_and_what_it_passes_over(passage, reply, score):
+    told = {"passages": [passage], "note": ""}
+    assert document_note_score(reply, QUESTION, told) == pytest.approx(score)
