@@ -45,10 +45,10 @@ def parse(
         raise UserError(str(error)) from error
     # The parser hands back a further namespace for `--config`, which is not one of the dataclasses.
     parsed = tuple(parsed[: len(types)])
-    # A text in a file is taken as it is, also where the field is a list of them.
+    # A text in a file is taken as it is, also where the field is a list of them. TRL's classes see to their own fields.
     for name in (action.dest for action in parser._actions if action.nargs == "+"):
         for each in parsed:
-            if not isinstance(value := getattr(each, name, None), list | None):
+            if not hasattr(each, "__post_init__") and not isinstance(value := getattr(each, name, None), list | None):
                 setattr(each, name, [value])
     return parsed
 
