@@ -13,9 +13,9 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, EvalResult, HfApi, ModelCardData, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from notewriter import config, models
+from notewriter.cards import render_card
 from notewriter.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -183,17 +183,9 @@ def card(arguments: Arguments) -> str:
         tags=["notewriter", "retrieval-augmented-generation", *([training["method"]] if "method" in training else [])],
         eval_results=model_index(own) or None,
     )
-    # Whatever the template prints comes from a model or a user: escaped here, nothing can be forgotten there.
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        finalize=escape_markdown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    body = environment.get_template("model_card.md.jinja").render(
+    return render_card(
+        Path(__file__).with_name("model_card.md.jinja"),
+        data,
         name=name,
         repo_id=arguments.repo_id,
         adapter=is_adapter(folder),
@@ -202,12 +194,6 @@ def card(arguments: Arguments) -> str:
         stats=stage_facts(stats) if stats else None,
         evaluations=own + baselines,
     )
-    return f"---\n{data.to_yaml()}\n---\n\n" + re.sub(r"\n{3,}", "\n\n", body)
-
-
-def escape_markdown(value: object) -> str:
-    """A value as one line of plain text: neither Markdown nor HTML in it has an effect, in a table or outside."""
-    return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", " ".join(str(value).split()))
 
 
 def read_record(path: Path, schema: str) -> dict[str, Any]:

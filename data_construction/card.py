@@ -1,0 +1,190 @@
+"""The card of a folder of pairs: README.md with the Hub's metadata, which tells `datasets` the files of each split."""
+
+import json
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet
+from huggingface_hub import DatasetCardData
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from notewriter import jsonl
+from notewriter.cards import render_card
+from notewriter.models import is_hub_id
+
+
+class Source(NamedTuple):
+    """A benchmark that questions and passages come from."""
+
+    name: str
+    licence: str
+    note: str = ""
+
+
+WIKIPEDIA = "its passages are Wikipedia's, CC BY-SA"
+SOURCES = {
+    "hotpotqa": Source("HotpotQA", "cc-by-sa-4.0", WIKIPEDIA),
+    "2wikimultihopqa": Source("2WikiMultihopQA", "apache-2.0", WIKIPEDIA),
+    "musique": Source("MuSiQue", "cc-by-4.0", WIKIPEDIA),
+    "strategyqa": Source("StrategyQA", "mit", WIKIPEDIA),
+    "nq": Source("Natural Questions", "cc-by-sa-3.0", WIKIPEDIA),
+    "frames": Source("FRAMES", "apache-2.0", WIKIPEDIA),
+    "fanoutqa": Source("FanOutQA", "cc-by-sa-4.0", WIKIPEDIA),
+}
+"""Licences as the benchmarks state them; of what is not here, the card says that it has to be looked up."""
+
+SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
+
+NOT_TOLD = {
+    *("dataset", "path", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
+    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
+}
+"""Settings that name this machine's folders and servers, or that the card tells elsewhere."""
+
+PARTS = ("prompt", "chosen", "rejected")
+COLOURS = ("#0b6b3a", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#009e73", "#b3261e")
+"""Pairs first, then one a reason."""
+
+BINS = 24
+
+
+def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]) -> None:
+    """Write README.md and its two plots, `yield.svg` and `lengths.svg`, beside the Parquet files of a folder.
+
+    `config` is the resolved one of `notewriter pairs`, `stats` what stats.json holds. Folders and addresses of
+    servers stay out of the card.
+    """
+    lengths = read_lengths(folder)
+    source = SOURCES.get(config["dataset"])
+    splits = [split for split in ("train", "dev") if stats["pairs"].get(split)]
+    total = sum(stats["pairs"].values())
+    data = DatasetCardData(
+        license=source.licence if source else None,
+        pretty_name=f"Preference pairs from {source.name if source else 'questions of its own'}",
+        size_categories=next((size for most, size in SIZES.items() if total < most), "n>1M"),
+        tags=["notewriter", "preference", "dpo", "trl", "retrieval-augmented-generation"],
+        configs=[
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"{split}.parquet"} for split in splits],
+            }
+        ],
+    )
+    text = render_card(
+        Path(__file__).with_name("dataset_card.md.jinja"),
+        data,
+        dataset=source.name if source else f"{Path(config['path']).name} ({config['dataset']})",
+        source=source,
+        stats=stats,
+        stages=config["stages"],
+        models=model_names(config),
+        settings={
+            key: value if isinstance(value, str) else json.dumps(value) for key, value in settings(config).items()
+        },
+        lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
+    )
+    jsonl.write_text(folder / "yield.svg", [_plot("yield.svg.jinja", **bars(stats["stages"]))])
+    jsonl.write_text(folder / "lengths.svg", [_plot("lengths.svg.jinja", **histograms(lengths))])
+    # The card comes last: where it is, all is.
+    jsonl.write_text(folder / "README.md", [text])
+
+
+def read_lengths(folder: Path) -> dict[str, dict[str, list[int]]]:
+    """Tokens by stage and part (prompt, chosen, rejected), as the teacher's server counted them; gold has none."""
+    lengths: dict[str, dict[str, list[int]]] = {}
+    for path in (folder / "train.parquet", folder / "dev.parquet"):
+        if path.is_file():
+            columns = ["stage", *(f"{part}_tokens" for part in PARTS)]
+            for row in pyarrow.parquet.read_table(path, columns=columns).to_pylist():
+                of_stage = lengths.setdefault(row["stage"], {part: [] for part in PARTS})
+                for part in PARTS:
+                    if row[f"{part}_tokens"] is not None:
+                        of_stage[part].append(row[f"{part}_tokens"])
+    return lengths
+
+
+def model_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """Role -> the model's name: a hub id, an endpoint's name for it, or the last part of a folder."""
+    roles = {"policy": {"serve": config.get("serve"), "model": config.get("model")}} | dict(config.get("models") or {})
+    names = {role: endpoint.get("serve") or endpoint.get("model") for role, endpoint in roles.items()}
+    return {role: name if is_hub_id(name) else Path(name).name for role, name in names.items() if name}
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that make the recipe, without those that are not set."""
+    return {key: value for key, value in config.items() if key not in NOT_TOLD and value not in (None, {}, [])}
+
+
+def summary(values: list[int]) -> dict[str, int] | None:
+    """Median, 95th percentile and maximum; None without values."""
+    if not values:
+        return None
+    spread = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
+    return {"median": round(statistics.median(values)), "p95": round(spread[-1]), "most": max(values)}
+
+
+def bars(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """A bar a stage in SVG units: its pairs, then what was dropped, reason by reason."""
+    left, width, height = 250, 400, 22
+    reasons = list(dict.fromkeys(reason for counts in stages.values() for reason in counts["dropped"]))
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(["pairs", *reasons])}
+    counted = {stage: {"pairs": counts["pairs"], **counts["dropped"]} for stage, counts in stages.items()}
+    most = max((sum(parts.values()) for parts in counted.values()), default=0) or 1
+    rows = []
+    for number, (stage, parts) in enumerate(counted.items()):
+        x = float(left)
+        segments = []
+        for name, count in parts.items():
+            segments.append({"name": name, "count": count, "x": round(x, 1), "width": round(width * count / most, 1)})
+            x += width * count / most
+        y = 10 + number * (height + 10)
+        rows.append({"stage": stage, "y": y, "segments": segments, "end": round(x, 1), "pairs": parts["pairs"]})
+    top = 10 + len(rows) * (height + 10) + 14
+    legend = [{"name": name, "y": top + 18 * number} for number, name in enumerate(colours)]
+    return {
+        "rows": rows,
+        "colours": colours,
+        "legend": legend,
+        "left": left,
+        "height": height,
+        "bottom": top + 18 * len(legend),
+    }
+
+
+def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
+    """A histogram of tokens for each of prompt, chosen and rejected, over all stages, in SVG units."""
+    width, height, gap = 200, 110, 36
+    panels = []
+    for number, part in enumerate(PARTS):
+        values = [value for parts in lengths.values() for value in parts[part]]
+        most = max(values, default=0)
+        counts = [0] * BINS
+        for value in values:
+            counts[min(BINS - 1, value * BINS // (most + 1))] += 1
+        tallest = max(counts) or 1
+        x = 10 + number * (width + gap)
+        columns = [
+            {
+                "x": round(x + place * width / BINS, 1),
+                "y": round(30 + height * (1 - count / tallest), 1),
+                "height": round(height * count / tallest, 1),
+                "count": count,
+            }
+            for place, count in enumerate(counts)
+        ]
+        panels.append({"part": part, "x": x, "end": x + width, "most": most, "rows": len(values), "columns": columns})
+    return {"panels": panels, "width": round(width / BINS - 1, 1), "base": 30 + height, "colour": COLOURS[2]}
+
+
+def _plot(template: str, **variables: Any) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**variables)
