@@ -1,7 +1,7 @@
 """Hygiene: questions that must not be trained on, and pairs that teach nothing or the wrong thing.
 
 Questions are looked at before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`)
-and once more when all are there (`length_fault`). Whatever goes, goes for a reason that is counted.
+and once more when all are there (`within_lengths`). Whatever goes, goes for a reason that is counted.
 """
 
 import math
@@ -103,6 +103,9 @@ def clean_questions(
     - the supporting passages of an evaluation question are all among its own, by their ids (which for the benchmarks'
       own formats are title and digest of the text): it would train on the evidence of that very answer;
     - its number of words is far from the others' (`usual_lengths`).
+
+    Raises:
+        UserError: no question is left.
     """
     texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
     frequency = Counter(word for text in texts for word in set(_words(text)))
@@ -143,6 +146,10 @@ def clean_questions(
             kept.append(question)
             continue
         drops.append(drop)
+    if not kept:
+        counts = Counter(drop.reason for drop in drops).items()
+        told = ", ".join(f"{count} times {reason}" for reason, count in counts)
+        raise UserError(f"no question is left to train on: {told}; give other questions, or other eval_files")
     return kept, drops
 
 
@@ -222,8 +229,8 @@ def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]])
 # Pairs
 
 
-def pair_fault(row: Mapping[str, Any]) -> str | None:
-    """Why a pair is not worth training on, if it is not.
+def pair_fault(row: Mapping[str, Any], chosen_is_cut: bool = False) -> str | None:
+    """Why a pair is not worth training on, if it is not; `chosen_is_cut` says what the row does not tell.
 
     Empty (no letter and no digit) neither side may be; cut at its token limit or in a loop only the rejected one,
     since to teach against that is what it is there for.
@@ -233,8 +240,7 @@ def pair_fault(row: Mapping[str, Any]) -> str | None:
         return EMPTY
     if chosen.split() == rejected.split():
         return IDENTICAL
-    limit = row["chosen_source"].get("max_tokens")
-    if limit and row["chosen_tokens"] is not None and row["chosen_tokens"] >= limit:
+    if chosen_is_cut:
         return CUT
     if repeats_itself(chosen):
         return LOOP
@@ -272,24 +278,21 @@ def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
     return math.exp(lower - reach), math.exp(upper + reach)
 
 
-PairLengths = dict[str, int]
+def pair_lengths(row: Mapping[str, Any]) -> dict[str, int]:
+    """Characters of a pair's prompt and of its chosen side.
 
-
-def pair_lengths(row: Mapping[str, Any]) -> PairLengths:
-    """Characters of a pair's prompt and of its chosen side."""
+    The rejected side is free: a model that does not come to an end is what it may well show.
+    """
     return {part: sum(len(message["content"]) for message in row[part]) for part in ("prompt", "chosen")}
 
 
-def usual_pair_lengths(lengths: Iterable[tuple[str, PairLengths]]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Bounds for every (stage, part) from the (stage, `pair_lengths`) of all pairs.
-
-    The rejected side has none: a model that does not come to an end is what it may well show.
-    """
-    by_part: dict[tuple[str, str], list[int]] = {}
-    for stage, parts in lengths:
-        for part, length in parts.items():
-            by_part.setdefault((stage, part), []).append(length)
-    return {key: usual_lengths(values) for key, values in by_part.items()}
+def usual_pair_lengths(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], tuple[float, float]]:
+    """The `usual_lengths` of every (stage, part) of all pairs; keeps nothing of them but their lengths."""
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        for part, length in pair_lengths(row).items():
+            lengths.setdefault((row["stage"], part), []).append(length)
+    return {key: usual_lengths(values) for key, values in lengths.items()}
 
 
 def length_fault(row: Mapping[str, Any], usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
@@ -299,3 +302,20 @@ def length_fault(row: Mapping[str, Any], usual: Mapping[tuple[str, str], tuple[f
         if not shortest <= length <= longest:
             return UNUSUAL_SIDE.format("prompt" if part == "prompt" else "chosen side")
     return None
+
+
+def within_lengths(
+    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """The records of finished questions with the pairs of unusual lengths moved to the drops."""
+    for record in records:
+        faults = [length_fault(row, usual) for row in record["rows"]]
+        yield record | {
+            "rows": [row for row, fault in zip(record["rows"], faults, strict=True) if not fault],
+            "drops": record["drops"]
+            + [
+                {"stage": row["stage"], "reason": fault}
+                for row, fault in zip(record["rows"], faults, strict=True)
+                if fault
+            ],
+        }

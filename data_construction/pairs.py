@@ -11,7 +11,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from data_construction.card import write_card
 from data_construction.gold import GOLD
+from data_construction.hygiene import (
+    clean_questions,
+    load_evaluation,
+    question_stats,
+    usual_pair_lengths,
+    within_lengths,
+)
 from data_construction.judges import JUDGED_STAGES, JUDGES
 from data_construction.pairs_format import COLUMNS
 from data_construction.pairs_stats import STATS_SCHEMA, pairs_stats
@@ -91,6 +99,13 @@ class Arguments:
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
+    eval_files: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "files that will be evaluated with, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; "
+            "training questions that overlap with theirs are left out and counted"
+        },
+    )
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     dev_share: float = field(default=0.1, metadata={"help": "share of the questions whose pairs go to dev.parquet"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions, top-k, the judge's order, the split"})
@@ -101,7 +116,9 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter pairs", description=__doc__)
     recipe, methods = _prepare(arguments)
     check_inputs(models, arguments.index)
-    questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    evaluation = load_evaluation(arguments.eval_files)
+    questions, drops = clean_questions(selected, evaluation)
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
@@ -111,7 +128,8 @@ def main(argv: list[str]) -> None:
         if quotas.to_do():
             with served_models(models, folder) as roles:
                 asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, quotas, journal))
-        stats = _finish(arguments, folder, journal, questions, config)
+        jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
+        stats = _finish(arguments, folder, journal, questions, config, question_stats(drops, evaluation))
     sys.stdout.write(_summary(stats, folder))
 
 
@@ -212,12 +230,18 @@ async def roll_out(
 
 
 def _finish(
-    arguments: Arguments, folder: Path, journal: Path, questions: list[Question], config: dict[str, Any]
+    arguments: Arguments,
+    folder: Path,
+    journal: Path,
+    questions: list[Question],
+    config: dict[str, Any],
+    hygiene: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write train.parquet, dev.parquet (if it has pairs) and stats.json from the journal, in the questions' order."""
+    """Write the pairs in the questions' order (dev.parquet if it has any), stats.json, and the card with its plots."""
+    usual = usual_pair_lengths(row for record in finished(journal, questions) for row in record["rows"])
 
     def records() -> Iterator[dict[str, Any]]:
-        return within_quotas(arguments.quotas, finished(journal, questions))
+        return within_quotas(arguments.quotas, within_lengths(usual, finished(journal, questions)))
 
     def rows() -> Iterator[dict[str, Any]]:
         return (row | {"dataset": arguments.dataset} for record in records() for row in record["rows"])
@@ -229,16 +253,19 @@ def _finish(
         "questions": len(questions),
         "pairs": counts,
         **pairs_stats(records(), arguments.stages),
+        "hygiene": hygiene,
         "judges": arguments.stages,
         "config_hash": config_hash(config),
         "version": __version__,
     }
     jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
+    write_card(folder, config, stats)
     return stats
 
 
 def _summary(stats: dict[str, Any], folder: Path) -> str:
     lines = [f"{stats['pairs']['train']} training and {stats['pairs']['dev']} development pairs in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in stats["hygiene"]["questions_dropped"].items()]
     for stage, yielded in stats["stages"].items():
         dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items()) or "none dropped"
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")

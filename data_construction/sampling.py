@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from data_construction.gold import GOLD
+from data_construction.hygiene import pair_fault
 from data_construction.judges import Case, Judge, Verdict
 from data_construction.pairs_format import SCHEMA
 from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling
@@ -143,7 +144,9 @@ class SamplingRollout(Rollout):
         verdict, judge = await self._judge(stage, messages, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
-            judged.row = self._row(stage, messages, chosen, rejected, verdict, judge, candidates)
+            row = self._row(stage, messages, chosen, rejected, verdict, judge, candidates)
+            judged.reason = pair_fault(row, chosen.cut) or ""
+            judged.row = None if judged.reason else row
         else:
             judged.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None

@@ -118,6 +118,11 @@ def test_an_evaluation_file_of_no_known_dataset_is_refused_by_its_name(dataset):
         load_evaluation({"dev.json": dataset})
 
 
+def test_it_is_an_error_if_no_question_is_left():
+    with pytest.raises(UserError, match="no question is left to train on: 7 times the question is in an evaluation"):
+        reasons(BORN, BORN)
+
+
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs slices of the benchmarks, which are not part of the project")
 def test_real_benchmarks_of_one_template_family_keep_their_questions_and_lose_what_was_copied():
     questions = load_questions("2wikimultihopqa", DATA / "2wikimultihopqa" / "train.json")
@@ -136,23 +141,17 @@ def test_real_benchmarks_of_one_template_family_keep_their_questions_and_lose_wh
 NOTE = "Arlen Voss was born in Tirsk, the capital of Orvania. He studied at the academy of Velmor until 1931."
 
 
-def pair(chosen=NOTE, rejected="He liked boats.", tokens=12, limit=64, prompt="Question: where?"):
+def pair(chosen=NOTE, rejected="He liked boats.", prompt="Question: where?"):
     return {
         "prompt": [{"role": "system", "content": "Take notes."}, {"role": "user", "content": prompt}],
         "chosen": [{"role": "assistant", "content": chosen}],
         "rejected": [{"role": "assistant", "content": rejected}],
         "stage": "deepnote/init_note",
-        "chosen_source": {"kind": "model", "max_tokens": limit},
-        "rejected_source": {"kind": "model", "max_tokens": 64},
-        "chosen_tokens": tokens,
-        "rejected_tokens": 64,
     }
 
 
 def test_a_sound_pair_has_no_fault():
     assert pair_fault(pair()) is None
-    # Gold text has no sampling and no tokens.
-    assert pair_fault(pair() | {"chosen_source": {"kind": "gold"}, "chosen_tokens": None}) is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,6 @@ def test_a_sound_pair_has_no_fault():
         (pair(chosen=" \n"), hygiene.EMPTY),
         (pair(rejected="-- !"), hygiene.EMPTY),
         (pair(rejected="  " + NOTE.replace(" ", "\n")), hygiene.IDENTICAL),
-        (pair(tokens=64), hygiene.CUT),
         (pair(chosen=NOTE + " He liked boats very much." * 5), hygiene.LOOP),
     ],
 )
@@ -169,7 +167,11 @@ def test_a_pair_that_teaches_nothing_has_a_reason(row, fault):
     assert pair_fault(row) == fault
 
 
-def test_the_rejected_side_may_be_cut_and_may_loop():
+def test_a_chosen_side_that_was_cut_is_a_fault():
+    assert pair_fault(pair(), chosen_is_cut=True) == hygiene.CUT
+
+
+def test_the_rejected_side_may_loop():
     assert pair_fault(pair(rejected="boats " * 60)) is None
 
 
@@ -215,7 +217,7 @@ def test_most_lengths_are_usual_whatever_they_are(lengths):
 def test_a_pair_far_from_the_lengths_of_its_stage_is_told_by_its_side():
     rows = [pair(chosen=NOTE[: 60 + number], prompt="p" * (900 + 20 * number)) for number in range(30)]
     long, short = pair(chosen=NOTE * 20), pair(prompt="p" * 50, chosen=NOTE)
-    usual = hygiene.usual_pair_lengths((row["stage"], hygiene.pair_lengths(row)) for row in [*rows, long, short])
+    usual = hygiene.usual_pair_lengths([*rows, long, short])
     faults = Counter(hygiene.length_fault(row, usual) for row in rows)
     assert faults == {None: 30}
     assert hygiene.length_fault(short, usual) == "the prompt's length is far from the others' of its stage"
@@ -223,3 +225,6 @@ def test_a_pair_far_from_the_lengths_of_its_stage_is_told_by_its_side():
         hygiene.length_fault(long | {"prompt": rows[0]["prompt"]}, usual)
         == "the chosen side's length is far from the others' of its stage"
     )
+    record = {"question_id": "q0", "rows": [rows[0], short], "drops": [{"stage": "s", "reason": "r"}]}
+    (kept,) = hygiene.within_lengths(usual, [record])
+    assert kept["rows"] == [rows[0]] and [drop["stage"] for drop in kept["drops"]] == ["s", "deepnote/init_note"]

@@ -65,11 +65,11 @@ def stats(folder):
     return json.loads((folder / "stats.json").read_text())
 
 
-def test_pairs_load_with_datasets_in_both_splits(build, tmp_path):
+def test_the_folder_loads_with_datasets_by_its_name_alone(build, tmp_path):
     folder = build()
-    files = {split: str(folder / f"{split}.parquet") for split in ("train", "dev")}
-    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
-    for split in files:
+    loaded = load_dataset(str(folder), cache_dir=str(tmp_path / "huggingface"))
+    assert set(loaded) == {"train", "dev"}
+    for split in loaded:
         assert loaded[split].column_names == COLUMNS.names
         assert loaded[split].num_rows == stats(folder)["pairs"][split] > 0
 
@@ -97,8 +97,8 @@ def test_no_question_is_on_both_sides_of_the_split(build, world):
 def test_without_dev_questions_there_is_no_dev_file_and_the_folder_loads_all_the_same(build, tmp_path):
     folder = build(dev_share=0.0)
     assert not (folder / "dev.parquet").exists()
-    files = str(folder / "*.parquet")
-    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
+    loaded = load_dataset(str(folder), cache_dir=str(tmp_path / "huggingface"))
+    assert set(loaded) == {"train"}
     assert loaded["train"].num_rows == stats(folder)["pairs"]["train"]
 
 
@@ -219,6 +219,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"method_options": {"direct": {}}}, "'direct' is not the method of any stage"),
         ({"gold_stages": ["deepnote/answer"]}, "gold_stages: 'deepnote/answer' is not among the stages"),
         ({"limit": 0}, "limit"),
+        ({"eval_files": {"dev.json": "squad"}}, "unknown dataset of dev.json in eval_files 'squad'"),
         ({"stagess": {}}, "unknown key 'stagess'; did you mean 'stages'"),
     ],
 )
@@ -274,3 +275,27 @@ def test_quotas_that_end_the_work_give_the_same_pairs_whatever_the_concurrency(b
 def test_a_quota_that_means_nothing_is_refused(build, quotas):
     with pytest.raises(UserError, match="quotas"):
         build("refused", quotas=quotas)
+
+
+def test_questions_of_an_evaluation_file_are_not_rolled_out_and_said_to_be_left_out(build, world, tmp_path, capsys):
+    questions = [record for _, record in jsonl.read(world["path"])]
+    evaluation = tmp_path / "evaluation.jsonl"
+    jsonl.write(evaluation, [questions[1] | {"id": "e1"}, questions[4] | {"id": "e4"}])
+
+    folder = build(eval_files={str(evaluation): "jsonl"})
+
+    rolled_out = {record["question_id"] for _, record in jsonl.read(folder / "rollouts.jsonl")}
+    assert rolled_out == {record["id"] for record in questions} - {questions[1]["id"], questions[4]["id"]}
+    assert stats(folder)["hygiene"] == {
+        "questions_dropped": {"the question is in an evaluation file": 2},
+        "evaluation_files": {
+            str(evaluation): {"questions": 2, "training_questions_dropped": 2, "evaluation_questions_met": 2}
+        },
+    }
+    dropped = [(drop["question_id"], drop["other_id"]) for _, drop in jsonl.read(folder / "dropped_questions.jsonl")]
+    assert dropped == [(questions[1]["id"], "e1"), (questions[4]["id"], "e4")]
+    assert "2 left out: the question is in an evaluation file" in capsys.readouterr().out
+    assert (
+        "Held against evaluation.jsonl (2 questions): 2 training questions left out."
+        in (folder / "README.md").read_text()
+    )

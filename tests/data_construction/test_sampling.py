@@ -183,6 +183,17 @@ async def test_a_candidate_that_was_cut_at_its_token_limit_is_never_chosen(roll_
     assert row["rejected"][0]["content"] == "Fulda"
 
 
+async def test_a_pair_that_teaches_nothing_is_dropped_with_its_reason_and_the_method_goes_on(roll_out):
+    notes = by_sampler("Osk has a mother. " * 8, "Osk " * 20, otherwise=MOTHER)
+    _, harvest, trace, _ = await roll_out({"deepnote/init_note": spy([])}, notes=notes, **FIRST_NOTE)
+    assert harvest.rows != [] and harvest.drops == []
+    loops = by_sampler("No idea.", otherwise="Osk has a mother. " * 8)
+    _, harvest, trace, _ = await roll_out({"deepnote/init_note": spy([])}, notes=loops, **FIRST_NOTE)
+    assert harvest.rows == []
+    assert harvest.drops == [{"stage": "deepnote/init_note", "reason": "the chosen side repeats itself"}]
+    assert trace.note.startswith("Osk has a mother.")
+
+
 async def test_a_text_that_was_also_finished_counts_as_finished(roll_out):
     answers = by_sampler("Tolen...", "Tolen", otherwise="Fulda")
     _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
