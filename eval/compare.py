@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from eval.accounting import COSTS
 from eval.statistics import Interval, holm, mcnemar, paired_interval, permutation_test, standard_deviation
 from notewriter import jsonl
 from notewriter.config import parse
@@ -15,9 +16,6 @@ from notewriter.errors import UserError
 PREDICTION_SCHEMA = "notewriter/prediction/1"
 METRICS_SCHEMA = "notewriter/metrics/1"
 
-COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
-"""What a question cost, beside its scores: counts of calls, retrievals and tokens."""
-
 PREDICTION_KEYS: dict[str, type] = {
     "question_id": str,
     "question": str,
@@ -25,8 +23,8 @@ PREDICTION_KEYS: dict[str, type] = {
     "prediction": str,
     "note": str,
     "error": str,
-    "scores": dict,
-    **dict.fromkeys(COSTS, int),
+    **dict.fromkeys(("scores", "counts"), dict),
+    **dict.fromkeys((*COSTS, "words_retrieved", "words_answered_from"), int),
 }
 METRICS_KEYS: dict[str, type] = {
     **dict.fromkeys(("name", "dataset", "method", "model", "family", "config_hash", "version"), str),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.accounting import COSTS, account, check_prices, supporting_recall, totals
 from eval.metrics import ALL_FAMILIES, score_question
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
@@ -34,8 +35,6 @@ from notewriter.runs import (
 
 logger = logging.getLogger(__name__)
 
-COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
-
 
 @dataclass
 class Arguments:
@@ -59,6 +58,10 @@ class Arguments:
     )
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions"})
+    prices: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs.json"},
+    )
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's"})
 
 
@@ -73,6 +76,7 @@ def main(argv: list[str]) -> None:
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
     if not arguments.index and retrieves(method):
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
+    check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
     config = asdict(arguments) | asdict(models)
@@ -125,9 +129,9 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
     scores = score_question(family, trace["answer"], question)
     if trace["note"] is not None:
         scores |= note_quality(trace["note"], question)
+    scores |= supporting_recall(trace, question)
     if trace["error"]:
         scores = dict.fromkeys(scores, 0.0)
-    generations = [step for step in trace["steps"] if step["kind"] == "generate"]
     return {
         "schema": "notewriter/prediction/1",
         "question_id": question.id,
@@ -137,10 +141,8 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
         "note": trace["note"] or "",
         "error": trace["error"],
         "scores": scores,
-        "calls": len(generations),
-        "retrievals": len(trace["steps"]) - len(generations),
-        "prompt_tokens": sum(step["completion"]["prompt_tokens"] for step in generations),
-        "completion_tokens": sum(step["completion"]["completion_tokens"] for step in generations),
+        **account(trace),
+        "counts": trace["counts"],
         "metadata": question.metadata,
     }
 
@@ -168,7 +170,7 @@ def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _finish(
     arguments: Arguments, models: ModelArguments, folder: Path, questions: list[Question], config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write predictions.jsonl and metrics.json from the traces, in the order of the questions."""
+    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions."""
     by_id = {question.id: question for question in questions}
     family = arguments.family or DATASETS[arguments.dataset].family
     path = folder / "predictions.jsonl"
@@ -185,6 +187,9 @@ def _finish(
         "config_hash": config_hash(config),
         "version": __version__,
     }
+    costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
+    costs = {"schema": "notewriter/costs/1"} | costs
+    jsonl.write_text(folder / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])
     jsonl.write_text(folder / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
     return metrics
 

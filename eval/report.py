@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.compare import COSTS, check_present, compare, decimals, read_metrics, read_predictions, read_text
+from eval.accounting import COSTS
+from eval.compare import check_present, compare, decimals, read_metrics, read_predictions, read_text
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -25,7 +26,14 @@ LABELS = {
     "calls": "Model calls",
     "retrievals": "Retrievals",
     "prompt_tokens": "Prompt tokens",
+    "cached_tokens": "Prompt tokens from the cache",
     "completion_tokens": "Completion tokens",
+    "seconds": "Seconds of model calls",
+    "supporting_recall": "Gold passages retrieved",
+    "str_em": "Short answers in the answer",
+    "str_hit": "All short answers in the answer",
+    "loose": "Parts of the answer found",
+    "strict": "All parts of the answer found",
 }
 """What a metric or cost is called on the page; others go by their own name."""
 

@@ -70,12 +70,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """A step that retrieved: the query and the ids and titles of what it found, best first."""
+    """A step that retrieved: the query, the ids and titles of what it found, best first, and their length in words."""
 
     query: str
     top_k: int
     passages: list[dict[str, str]]
     seconds: float
+    words: int = 0
     kind: str = "retrieve"
 
 

@@ -57,7 +57,8 @@ class Rollout:
         start = time.perf_counter()
         passages = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
         found = [{"id": passage.id, "title": passage.title} for passage in passages]
-        self.trace.steps.append(Retrieval(query, top_k, found, round(time.perf_counter() - start, 4)))
+        words = sum(len(passage.text.split()) for passage in passages)
+        self.trace.steps.append(Retrieval(query, top_k, found, round(time.perf_counter() - start, 4), words))
         return passages
 
     async def generate(

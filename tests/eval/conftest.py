@@ -28,6 +28,9 @@ def _write_run(folder, scores, *, name="", family="musique", question="Who?", pr
                 "error": error,
                 "scores": {} if f1 is None else {"f1": f1},
                 "metadata": {},
+                "counts": {},
+                "words_retrieved": 300,
+                "words_answered_from": 100,
                 **costs,
             }
             for identifier, f1 in scores.items()

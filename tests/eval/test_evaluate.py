@@ -68,9 +68,11 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
     assert [record["question_id"] for record in records] == [question["id"] for question in questions]
     for record, question in zip(records, questions, strict=True):
         assert record.keys() == {"schema", "metadata", *PREDICTION_KEYS}
-        assert all(type(record[key]) is expected for key, expected in PREDICTION_KEYS.items())
+        assert all(isinstance(record[key], expected) for key, expected in PREDICTION_KEYS.items())
         assert record["answers"] == question["answers"]
-        assert record["scores"].keys() == {"em", "f1", "note_fact_recall", "note_has_answer", "note_words"}
+        assert record["scores"].keys() == {
+            *("em", "f1", "note_fact_recall", "note_has_answer", "note_words", "supporting_recall")
+        }
         # init_note, refine_query, accumulate_knowledge, decide, answer; two searches.
         assert (record["calls"], record["retrievals"]) == (5, 2)
         assert record["prompt_tokens"] > record["completion_tokens"] > 0
@@ -96,7 +98,7 @@ def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
 def test_methods_without_a_note_are_scored_by_their_answers_alone(run, method, calls, retrievals):
     changes = {"method": method, "method_options": {}} | ({"index": None} if method == "direct" else {})
     for prediction in read_predictions(run(**changes)).values():
-        assert prediction["scores"].keys() == {"em", "f1"}
+        assert prediction["scores"].keys() - {"supporting_recall"} == {"em", "f1"}
         assert (prediction["calls"], prediction["retrievals"]) == (calls, retrievals)
 
 
@@ -162,7 +164,7 @@ def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):
     assert first["error"] and first["note"] == ""
     assert first["scores"].keys() >= {"note_words", "note_has_answer"} and set(first["scores"].values()) == {0}
     without = read_metrics(run("without", method="vanilla", method_options={}))
-    assert without["metrics"].keys() == {"em", "f1"}
+    assert without["metrics"].keys() == {"em", "f1", "supporting_recall"}
     for note, measured in ((None, False), ("", True), ("Tolen", True)):
         trace = {**Trace("q", "any").to_dict(), "note": note}
         scores = prediction_of(Question("q", "Where?", ("Tolen",)), trace, "hotpotqa")["scores"]
@@ -199,6 +201,16 @@ def test_the_family_decides_which_scores_there_are(run):
     assert read_metrics(folder)["metrics"].keys() == {"acc", "em", "f1"}
 
 
+def test_costs_are_told_by_stage_and_role_and_in_money(run):
+    folder = run(method="vanilla", method_options={}, prices={"answer": [2, 4]})
+    costs = json.loads((folder / "costs.json").read_text())
+    (stage,) = costs["stages"].values()
+    assert list(costs["stages"]) == ["vanilla/answer (answer)"]
+    assert stage["calls"] == QUESTIONS
+    assert costs["money"] == pytest.approx((2 * stage["prompt_tokens"] + 4 * stage["completion_tokens"]) / 1e6)
+    assert costs["compression"] > 0
+
+
 def test_a_benchmark_brings_its_metrics_and_its_style_of_answer(run, endpoint, tmp_path):
     path = tmp_path / "strategyqa.json"
     path.write_text(json.dumps([{"qid": "s1", "question": "Would it fit?", "answer": False, "evidence": []}]))
@@ -225,6 +237,7 @@ def test_a_folder_with_other_settings_is_refused(run):
     [
         ({"index": None}, "method deepnote retrieves; add --index PATH"),
         ({"method": "dreamnote"}, "unknown method 'dreamnote'; choose one of: "),
+        ({"prices": {"answer": 3}}, "prices: answer: 3 is not"),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"steps": 1}}, "has no option 'steps'"),
         ({"method_options": {"top_k": "5"}}, "top_k must be int, not '5'"),

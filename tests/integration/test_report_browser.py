@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.accounting import COSTS
 from eval.report import write_report
 from eval.statistics import bootstrap_interval
 from notewriter import jsonl
@@ -78,6 +79,9 @@ def write_run(folder: Path, predictions: list[str], errors: dict[int, str]) -> P
                 "retrievals": 3,
                 "prompt_tokens": 2884,
                 "completion_tokens": 61 + number,
+                "counts": {},
+                "words_retrieved": 420,
+                "words_answered_from": 105,
                 "metadata": {},
             }
         )
@@ -100,10 +104,7 @@ def write_run(folder: Path, predictions: list[str], errors: dict[int, str]) -> P
         "questions": len(records),
         "errors": len(errors),
         "metrics": intervals,
-        "per_question": {
-            cost: sum(record[cost] for record in records) / len(records)
-            for cost in ("calls", "retrievals", "prompt_tokens", "completion_tokens")
-        },
+        "per_question": {cost: sum(record[cost] for record in records) / len(records) for cost in COSTS},
         "config_hash": "3f9c0b7712ab5521",
         "version": "0.1.0",
     }
