@@ -1,17 +1,52 @@
 """Judges: each looks at the candidates of one prompt and names the better and the worse, or says why it cannot.
 
-A judge is an async function of a `Case`; `JUDGES` holds them by name.
+A judge is an async function of a `Case`; `JUDGES` holds them by name. `decide` asks several in order.
 """
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from data_construction.gold import is_better, reference_score
-from eval.metrics import score
+from eval.metrics import score_question
 from notewriter.parsing import parse_best_and_worst, parse_status
 from notewriter.records import Passage, Question
+
+STAGE_KINDS: dict[str, str] = {
+    "deepnote/init_note": "note",
+    "deepnote/refine_query": "query",
+    "deepnote/accumulate_knowledge": "updated note",
+    "deepnote/decide": "status",
+    "deepnote/answer": "answer",
+    "direct/answer": "answer",
+    "vanilla/answer": "answer",
+    "in_context/answer": "answer",
+    "chain_of_note/take_notes": "note",
+    "chain_of_note/answer": "answer",
+    "sure/summarize": "note",
+    "rat/query": "query",
+    "rat/answer": "answer",
+    "search_o1/reason_in_documents": "note",
+    "rearag/shorten": "answer",
+    "resp/local_pathway": "note",
+    "resp/global_evidence": "note",
+    "resp/plan": "query",
+    "resp/answer": "answer",
+    "react/answer": "answer",
+    "renact/note": "note",
+    "renact/answer": "answer",
+    "ircot/note": "note",
+    "ircot/answer": "answer",
+    "flare/note": "note",
+    "flare/answer": "answer",
+}
+"""Stage -> what its completion is, for judges that understand that kind alone. A stage that is not here is a
+`"step"`, which only judges of any kind can compare. An `"updated note"` takes the place of `note` in its prompt;
+a `"status"` tells whether `new_note` is better than `best_note`; an `"answer"` is scored as it stands."""
+
+STEP = "step"
 
 
 @dataclass(frozen=True)
@@ -19,64 +54,160 @@ class Case:
     """What a judge gets to see.
 
     `candidates` are distinct, non-empty texts; `choosable` says which of them may be the better one
-    (a completion that was cut at its token limit may only be the worse one). `variables` are those of
-    the prompt they answer. `ask` sends a prompt to the judge's model, `search` asks the index.
+    (a completion that was cut at its token limit may only be the worse one). `kind` is what they are
+    (`STAGE_KINDS`), `request` the prompt that they answer and `variables` what filled it.
+
+    `ask` sends a prompt to the judge's model, `search` asks the index. `finish` rolls a candidate forward: it
+    gives the answer that the method comes to with it, `next_query` what the method then searches for first
+    (None: it comes to none). `orders` says in how many orders a judge's model sees the candidates, 1 or 2.
     `family` names the metric family that answers are scored with.
     """
 
     question: Question
-    stage: str
+    kind: str
+    request: str
     variables: dict[str, Any]
     candidates: Sequence[str]
     choosable: Sequence[bool]
     ask: Callable[..., Awaitable[str]]
     search: Callable[[str, int], Awaitable[list[Passage]]]
+    finish: Callable[[str], Awaitable[str | None]]
+    next_query: Callable[[str], Awaitable[str | None]]
     family: str
     random: random.Random
-    min_gap: float
+    orders: int = 2
+    min_gap: float = 0.0
+
+    def among(self, members: Sequence[int]) -> "Case":
+        """The same case with these candidates alone."""
+        return replace(
+            self,
+            candidates=[self.candidates[index] for index in members],
+            choosable=[self.choosable[index] for index in members],
+        )
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The indices of the better and the worse candidate, or a `reason` why there is no pair.
 
-    `scores` has a number for each candidate where the judge gives numbers; `replies` are its raw words.
+    `scores` has a number for each candidate where the judge gives numbers; `replies` are its raw words, and
+    `orders` the candidates' indices in the order in which it saw them, one list a reply. `agreements` say for
+    each question that was put in two orders whether the two replies named the same. `best` and `worst` are the
+    candidates that are as good as the one chosen, and as bad as the one rejected; `alike` says that all are
+    worth the same. `judge` names who decided.
     """
 
     chosen: int | None = None
     rejected: int | None = None
     scores: list[float | None] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
+    orders: list[list[int]] = field(default_factory=list)
+    agreements: list[bool] = field(default_factory=list)
     reason: str = ""
+    best: Sequence[int] = ()
+    worst: Sequence[int] = ()
+    alike: bool = False
+    judge: str = ""
 
 
 Judge = Callable[[Case], Awaitable[Verdict]]
 
 
+async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
+    """Ask judges in order, each further one only about what those before it left tied.
+
+    Where one finds all candidates alike, the next judges them all. Where it finds several best ones or several
+    worst ones, the next names the one among them; a tie that nobody breaks is broken at random.
+    """
+    (name, judge), *others = judges
+    verdict = replace(await judge(case), judge=name)
+    if not others:
+        return verdict
+    if verdict.alike:
+        further = await decide(others, case)
+        return replace(
+            _joined(verdict, further, range(len(case.candidates))),
+            chosen=verdict.chosen if further.chosen is None else further.chosen,
+            rejected=further.rejected,
+            scores=further.scores or verdict.scores,
+            reason=further.reason,
+        )
+    for side, tied in (("chosen", verdict.best), ("rejected", verdict.worst)):
+        if len(tied) > 1:
+            further = await decide(others, case.among(tied))
+            named = getattr(further, side)
+            verdict = _joined(verdict, further, tied)
+            verdict = verdict if named is None else replace(verdict, **{side: tied[named]})
+    return verdict
+
+
+def _joined(verdict: Verdict, further: Verdict, members: Sequence[int]) -> Verdict:
+    """The verdict with the words of a further judge, who saw `members` of the candidates."""
+    names = verdict.judge.split(", ")
+    return replace(
+        verdict,
+        replies=verdict.replies + further.replies,
+        orders=verdict.orders + [[members[index] for index in order] for order in further.orders],
+        agreements=verdict.agreements + further.agreements,
+        judge=", ".join(dict.fromkeys([*names, *further.judge.split(", ")])),
+    )
+
+
 async def llm(case: Case) -> Verdict:
     """A judge model sees all candidates and names the best and the worst (DNAlign's D_Init and D_QR, appendix D).
 
-    The candidates are shuffled first, so that a liking for a place in the list does not become a preference.
+    The candidates are shuffled, and shown a second time the other way round; only a pair that is named both
+    times is one, so that a liking for a place in the list does not become a preference. (The paper asks once.)
     """
     order = list(range(len(case.candidates)))
     case.random.shuffle(order)
-    reply = await case.ask(
-        "judge/best_and_worst",
-        kind="query" if "passages" not in case.variables else "note",
-        question=case.question.question,
-        note=case.variables.get("note", ""),
-        passages=case.variables.get("passages", []),
-        candidates=[case.candidates[index] for index in order],
+    orders = [order, order[::-1]][: case.orders]
+    ids = list(range(1, len(order) + 1))
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": "integer", "enum": ids} for key in ("best_id", "worst_id")},
+        "required": ["best_id", "worst_id"],
+        "additionalProperties": False,
+    }
+    told = {key: value for key, value in case.variables.items() if key != "turns"} | {
+        "question": case.question.question,
+        "kind": case.kind,
+        "request": case.request,
+    }
+    replies = list(
+        await asyncio.gather(
+            *(
+                case.ask(
+                    "judge/best_and_worst",
+                    json_schema=schema,
+                    **told | {"candidates": [case.candidates[index] for index in shown]},
+                )
+                for shown in orders
+            )
+        )
     )
-    parsed = parse_best_and_worst(reply, len(order))
-    if parsed is None:
-        return Verdict(replies=[reply], reason="judge reply not readable")
-    best, worst = (order[index] for index in parsed)
-    if best == worst:
-        return Verdict(replies=[reply], reason="judge named one candidate twice")
-    if not case.choosable[best]:
-        return Verdict(replies=[reply], reason="the best candidate was cut at its token limit")
-    return Verdict(best, worst, replies=[reply])
+    verdict = Verdict(replies=replies, orders=orders)
+    named = []
+    for reply, shown in zip(replies, orders, strict=True):
+        parsed = parse_best_and_worst(reply, len(shown))
+        if parsed is None:
+            return replace(verdict, reason="judge reply not readable")
+        named.append((shown[parsed[0]], shown[parsed[1]]))
+    if any(best == worst for best, worst in named):
+        return replace(verdict, reason="judge named one candidate twice")
+    (best, worst), (best_again, worst_again) = named[0], named[-1]
+    return replace(
+        verdict,
+        chosen=best if best == best_again and case.choosable[best] else None,
+        rejected=worst if worst == worst_again else None,
+        agreements=[named[0] == named[1]] if len(named) == 2 else [],
+        reason=""
+        if named[0] == named[-1] and case.choosable[best]
+        else "judge named others in the other order"
+        if named[0] != named[-1]
+        else "the best candidate was cut at its token limit",
+    )
 
 
 async def decision(case: Case) -> Verdict:
@@ -85,36 +216,64 @@ async def decision(case: Case) -> Verdict:
     The better one is a random True, the worse one a random False. Without a False the method still
     goes on with a True.
     """
-    replies = [
-        await case.ask(
-            "deepnote/decide",
-            question=case.question.question,
-            best_note=case.variables["note"],
-            new_note=candidate,
+    replies = list(
+        await asyncio.gather(
+            *(
+                case.ask(
+                    "deepnote/decide",
+                    json_schema=_STATUS_SCHEMA,
+                    question=case.question.question,
+                    best_note=case.variables["note"],
+                    new_note=candidate,
+                )
+                for candidate in case.candidates
+            )
         )
-        for candidate in case.candidates
-    ]
+    )
     statuses = [parse_status(reply) for reply in replies]
     scores = [None if status is None else float(status) for status in statuses]
     better = [i for i, status in enumerate(statuses) if status is True and case.choosable[i]]
     worse = [i for i, status in enumerate(statuses) if status is False]
     chosen = case.random.choice(better) if better else None
+    verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse)
     if better and worse:
-        return Verdict(chosen, case.random.choice(worse), scores, replies)
+        return replace(verdict, rejected=case.random.choice(worse))
     if None in statuses:
-        return Verdict(chosen, scores=scores, replies=replies, reason="judge reply not readable")
-    reason = "no candidate better" if worse else "no candidate worse"
-    return Verdict(chosen, scores=scores, replies=replies, reason=reason)
+        return replace(verdict, reason="judge reply not readable")
+    return replace(verdict, alike=True, reason="no candidate better" if worse else "no candidate worse")
+
+
+_STATUS_SCHEMA = {
+    "type": "object",
+    "properties": {"status": {"type": "string", "enum": ["True", "False"]}},
+    "required": ["status"],
+    "additionalProperties": False,
+}
 
 
 async def metric(case: Case) -> Verdict:
     """The task's own metric ranks answers, no model (DNAlign's D_Ans, appendix D).
 
-    Candidates are scored with token F1 against the golds; where it is 0 or 1 this is the paper's
-    random right one and random wrong one.
+    Candidates are scored by `answer_score`; where that is 0 or 1 this is the paper's random right one and
+    random wrong one.
     """
-    golds = list(case.question.answers)
-    return _by_score(case, [score(case.family, candidate, golds)["f1"] for candidate in case.candidates])
+    return _by_score(case, [answer_score(case, candidate) for candidate in case.candidates])
+
+
+async def outcome(case: Case) -> Verdict:
+    """Each candidate is rolled forward to the answer that the method comes to with it, and that is scored.
+
+    What a note or a query is worth is measured by what becomes of it; the answers are the verdict's `replies`.
+    """
+    answers = await asyncio.gather(*map(case.finish, case.candidates))
+    verdict = _by_score(case, [None if answer is None else answer_score(case, answer) for answer in answers])
+    return replace(verdict, replies=[answer or "" for answer in answers])
+
+
+def answer_score(case: Case, answer: str) -> float:
+    """The F1 of an answer by the rules of the case's family, or the family's first metric where it has no F1."""
+    scores = score_question(case.family, answer, case.question)
+    return scores.get("f1", next(iter(scores.values())))
 
 
 async def reference(case: Case) -> Verdict:
@@ -132,34 +291,42 @@ async def status(case: Case) -> Verdict:
 async def retrieval(case: Case) -> Verdict:
     """The index ranks queries, no model: the mean reciprocal rank of the supporting passages.
 
-    The query goes out with the question, as `deepnote` sends it.
+    What is searched for is what the method makes of the candidate (`deepnote` puts the question after it).
     """
-    scores = []
-    for candidate in case.candidates:
-        found = [passage.id for passage in await case.search(f"{candidate} {case.question.question}", 10)]
+    scores: list[float | None] = []
+    for query in await asyncio.gather(*map(case.next_query, case.candidates)):
+        if query is None:
+            scores.append(None)
+            continue
+        found = [passage.id for passage in await case.search(query, 10)]
         ranks = [1 / (found.index(id) + 1) if id in found else 0.0 for id in case.question.supporting_ids]
         scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
     return _by_score(case, scores)
 
 
-def _by_score(case: Case, scores: list[float]) -> Verdict:
-    """The highest choosable score against the lowest; a tie is broken at random."""
-    rounded: list[float | None] = [round(value, 4) for value in scores]
-    choosable = [i for i, may in enumerate(case.choosable) if may]
+def _by_score(case: Case, scores: Sequence[float | None]) -> Verdict:
+    """The highest choosable score against the lowest; a tie is broken at random. None: a candidate with no score."""
+    rounded = [None if value is None else round(value, 4) for value in scores]
+    scored = {index: value for index, value in enumerate(scores) if value is not None}
+    if not scored:
+        return Verdict(scores=rounded, reason="no candidate could be rolled forward")
+    choosable = {index: value for index, value in scored.items() if case.choosable[index]}
     if not choosable:
         return Verdict(scores=rounded, reason="every candidate was cut at its token limit")
-    highest, lowest = max(scores[i] for i in choosable), min(scores)
-    chosen = case.random.choice([i for i in choosable if scores[i] == highest])
+    highest, lowest = max(choosable.values()), min(scored.values())
+    best = [index for index, value in choosable.items() if value == highest]
+    worst = [index for index, value in scored.items() if value == lowest]
+    verdict = Verdict(case.random.choice(best), scores=rounded, best=best, worst=worst)
     if highest <= 0:
-        return Verdict(chosen=chosen, scores=rounded, reason="no candidate better than nothing")
+        return replace(verdict, alike=True, reason="no candidate better than nothing")
     if highest - lowest < case.min_gap or highest == lowest:
-        return Verdict(chosen=chosen, scores=rounded, reason="candidates too much alike")
-    rejected = case.random.choice([i for i, value in enumerate(scores) if value == lowest])
-    return Verdict(chosen, rejected, rounded)
+        return replace(verdict, alike=True, reason="candidates too much alike")
+    return replace(verdict, rejected=case.random.choice(worst))
 
 
 JUDGES: dict[str, Judge] = {
     "llm": llm,
+    "outcome": outcome,
     "decision": decision,
     "metric": metric,
     "reference": reference,
@@ -167,15 +334,11 @@ JUDGES: dict[str, Judge] = {
     "status": status,
 }
 
-_NOTES = ("deepnote/init_note", "deepnote/accumulate_knowledge")
-_QUERIES = ("deepnote/refine_query",)
-
-JUDGED_STAGES: dict[str, tuple[str, ...]] = {
-    "llm": (*_NOTES, *_QUERIES),
-    "decision": ("deepnote/accumulate_knowledge",),
-    "metric": ("deepnote/answer", "vanilla/answer", "direct/answer"),
-    "reference": _NOTES,
-    "retrieval": _QUERIES,
-    "status": ("deepnote/decide",),
+UNDERSTANDS: dict[str, tuple[str, ...]] = {
+    "decision": ("updated note",),
+    "metric": ("answer",),
+    "reference": ("note", "updated note"),
+    "retrieval": ("query",),
+    "status": ("status",),
 }
-"""Judge -> the stages whose candidates it understands: notes, queries, answers or decisions."""
+"""Judge -> the kinds of candidates that it understands; those that are not here understand any."""

@@ -20,7 +20,7 @@ from data_construction.hygiene import (
     usual_pair_lengths,
     within_lengths,
 )
-from data_construction.judges import JUDGED_STAGES, JUDGES
+from data_construction.judges import JUDGES, STAGE_KINDS, STEP, UNDERSTANDS, Judge
 from data_construction.pairs_format import COLUMNS
 from data_construction.pairs_stats import STATS_SCHEMA, pairs_stats
 from data_construction.quotas import Quotas, within_quotas
@@ -31,8 +31,8 @@ from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
 from notewriter.datasets import load_questions, select
 from notewriter.errors import UserError
-from notewriter.llm import RequestRefused
 from notewriter.methods import Method, prepare, retrieves
+from notewriter.prompts import Prompts
 from notewriter.records import Question
 from notewriter.rollout import Resources
 from notewriter.runs import (
@@ -61,8 +61,9 @@ class Arguments:
     output_dir: str = field(metadata={"help": "where pairs, statistics and traces go; run again to go on"})
     stages: dict[str, Any] = field(
         metadata={
-            "help": "stage -> judge, e.g. {deepnote/init_note: llm, vanilla/answer: metric}; the methods named by the "
-            f"stages are run. Judges: {', '.join(JUDGES)}"
+            "help": "stage -> judge, or judges of which each further one breaks the ties of those before it, e.g. "
+            "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; the methods named by the stages are run. "
+            f"Judges: {', '.join(JUDGES)}"
         },
     )
     method_options: dict[str, Any] = field(
@@ -96,6 +97,10 @@ class Arguments:
             "help": "quotas are looked at between blocks of so many questions, so that the same pairs come out of "
             "every run; at least half of concurrency, or the server waits"
         },
+    )
+    judge_orders: int = field(
+        default=2,
+        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
@@ -142,10 +147,9 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
         raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
     if not 0 <= arguments.dev_share < 1:
         raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
-    judges = {stage: (name, choose(f"judge for {stage}", name, JUDGES)) for stage, name in arguments.stages.items()}
-    for stage, (name, _) in judges.items():
-        if stage not in JUDGED_STAGES[name]:
-            raise UserError(f"stages: {name} cannot judge {stage!r}; it judges: {', '.join(JUDGED_STAGES[name])}")
+    if arguments.judge_orders not in (1, 2):
+        raise UserError(f"judge_orders: {arguments.judge_orders} is neither 1 nor 2")
+    judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
     methods = {}
     for name in dict.fromkeys(stage.split("/")[0] for stage in arguments.stages):
         options = arguments.method_options.get(name, {})
@@ -169,10 +173,39 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
             raise UserError(
                 f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
             )
-    return (
-        Recipe(judges, samplers, frozenset(arguments.gold_stages), arguments.min_gap, arguments.family, arguments.seed),
-        methods,
+    recipe = Recipe(
+        judges=judges,
+        samplers=samplers,
+        gold_stages=frozenset(arguments.gold_stages),
+        orders=arguments.judge_orders,
+        min_gap=arguments.min_gap,
+        family=arguments.family,
+        seed=arguments.seed,
     )
+    return recipe, methods
+
+
+def _judges(stage: str, names: Any) -> list[tuple[str, Judge]]:
+    """A stage's judges, in the order in which they are asked; each has to understand what the stage's candidates are.
+
+    Raises:
+        UserError: there is no such stage or judge, or the judge understands other kinds alone.
+    """
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names:
+        raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
+    Prompts().check(stage)
+    kind = STAGE_KINDS.get(stage, STEP)
+    for name in names:
+        choose(f"judge for {stage}", name, JUDGES)
+        kinds = UNDERSTANDS.get(name, (kind,))
+        if kind not in kinds:
+            others = [other for other in JUDGES if kind in UNDERSTANDS.get(other, (kind,))]
+            raise UserError(
+                f"stages: {name} judges what is a {' or a '.join(kinds)}, and {stage} gives a {kind}; "
+                f"its judges are: {', '.join(others)}"
+            )
+    return [(name, JUDGES[name]) for name in names]
 
 
 async def _roll_out(
@@ -219,12 +252,8 @@ async def roll_out(
     for name in dict.fromkeys(stage.split("/")[0] for stage in recipe.judges):
         method, options = methods[name]
         options = {"top_k": top_k} | options if retrieves(method) else options
-        rollout = SamplingRollout(question, name, resources, recipe, harvest, options.get("top_k"))
-        try:
-            rollout.trace.answer = await method(question.question, rollout, **options)
-        except RequestRefused as refusal:
-            rollout.trace.error = str(refusal)
-            harvest.refused.append(name)
+        rollout = SamplingRollout(question, name, method, options, resources, recipe, harvest)
+        await rollout.run()
         traces.append(rollout.trace.to_dict())
     return {"question_id": question.id, **harvest.to_dict(), "traces": traces}
 
@@ -248,13 +277,14 @@ def _finish(
 
     dev = dev_questions(questions, arguments.dev_share, arguments.seed)
     counts = write_splits(folder, COLUMNS, rows, dev)
+    stages = arguments.stages
     stats = {
         "schema": STATS_SCHEMA,
         "questions": len(questions),
         "pairs": counts,
-        **pairs_stats(records(), arguments.stages),
+        **pairs_stats(records(), stages),
         "hygiene": hygiene,
-        "judges": arguments.stages,
+        "judges": {stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in stages.items()},
         "config_hash": config_hash(config),
         "version": __version__,
     }

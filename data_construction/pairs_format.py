@@ -26,6 +26,8 @@ COLUMNS = pa.schema(
         ("rejected_score", pa.float64()),
         ("judge", pa.string()),
         ("judge_replies", pa.list_(pa.string())),
+        # The candidates in the order in which each reply's judge saw them, counted from 0 as they were drawn.
+        ("judge_orders", pa.list_(pa.list_(pa.int64()))),
         # As the teacher's server counted them; empty for the gold answer.
         ("prompt_tokens", pa.int64()),
         ("chosen_tokens", pa.int64()),

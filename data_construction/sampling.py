@@ -1,6 +1,7 @@
 """The sampling rollout: a method runs as always, and at the stages being trained its choices become pairs."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -10,8 +11,10 @@ from typing import Any
 
 from data_construction.gold import GOLD
 from data_construction.hygiene import pair_fault
-from data_construction.judges import Case, Judge, Verdict
+from data_construction.judges import STAGE_KINDS, STEP, Case, Judge, Verdict, decide
 from data_construction.pairs_format import SCHEMA
+from notewriter.llm import RequestRefused
+from notewriter.methods import Method
 from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling
 from notewriter.rollout import Resources, Rollout
 
@@ -20,14 +23,16 @@ from notewriter.rollout import Resources, Rollout
 class Recipe:
     """How candidates are drawn and judged.
 
-    `judges` maps the stages being trained to their judge. `samplers` are (temperature, top_p), one
+    `judges` maps the stages being trained to their judges, in the order in which they are asked. `orders` says in
+    how many orders a judge's model sees the candidates. `samplers` are (temperature, top_p), one
     candidate each (DeepNote, section 3.4: 0.1, 0.5, 0.9 squared). `gold_stages` are the stages where
     what the gold evidence would write joins the candidates, for teachers too weak to find it themselves.
     """
 
-    judges: Mapping[str, tuple[str, Judge]]
+    judges: Mapping[str, Sequence[tuple[str, Judge]]]
     samplers: Sequence[tuple[float, float]] = tuple(itertools.product((0.1, 0.5, 0.9), repeat=2))
     gold_stages: frozenset[str] = frozenset()
+    orders: int = 2
     min_gap: float = 0.0
     family: str = "hotpotqa"
     seed: int = 0
@@ -58,13 +63,13 @@ class Candidate:
 class Judged:
     """What became of one prompt at a stage being trained: a pair's row, or the reason why there is none.
 
-    `agreed` says whether a judge that was asked in two orders came to one verdict.
+    `agreements` say whether a judge that was asked in two orders named the same both times.
     """
 
     stage: str
     row: dict[str, Any] | None = None
     reason: str = ""
-    agreed: bool | None = None
+    agreements: list[bool] = field(default_factory=list)
 
 
 @dataclass
@@ -95,11 +100,12 @@ class Harvest:
 
     def to_dict(self) -> dict[str, Any]:
         """`rows`, `drops` (stage, reason), `agreements` (stage, agreed) and `usage` (stage, role, tokens)."""
-        judged = [each for each in self.judged if each.agreed is not None]
         return {
             "rows": self.rows,
             "drops": self.drops,
-            "agreements": [{"stage": each.stage, "agreed": each.agreed} for each in judged],
+            "agreements": [
+                {"stage": judged.stage, "agreed": agreed} for judged in self.judged for agreed in judged.agreements
+            ],
             "usage": [
                 {"stage": stage, "role": role, "tokens": dict(self.usage[stage, role])}
                 for stage, role in sorted(self.usage)
@@ -111,13 +117,31 @@ class SamplingRollout(Rollout):
     """A rollout that draws several candidates at the stages being trained and goes on with the better one."""
 
     def __init__(
-        self, question: Question, method: str, resources: Resources, recipe: Recipe, harvest: Harvest, top_k: int | None
+        self,
+        question: Question,
+        name: str,
+        method: Method,
+        options: Mapping[str, Any],
+        resources: Resources,
+        recipe: Recipe,
+        harvest: Harvest,
     ) -> None:
-        super().__init__(question, method, resources)
+        super().__init__(question, name, resources)
+        self._method = method
+        self._options = options
         self._recipe = recipe
         self._harvest = harvest
-        self._top_k = top_k
         self._counted: set[str] = set()
+        self._said: dict[str, list[Completion]] = {}
+        self._found: dict[tuple[str, int], list[Passage]] = {}
+
+    async def run(self) -> None:
+        """Run the method; the trace gets its answer, or why there is none."""
+        try:
+            self.trace.answer = await self._method(self.question.question, self, **self._options)
+        except RequestRefused as refusal:
+            self.trace.error = str(refusal)
+            self._harvest.refused.append(self.trace.method)
 
     async def generate(
         self,
@@ -141,10 +165,11 @@ class SamplingRollout(Rollout):
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         candidates = await self._candidates(stage, role, messages, sampling, variables)
-        verdict, judge = await self._judge(stage, messages, variables, candidates)
+        verdict = await self._judge(stage, messages, variables, candidates)
+        judged.agreements = verdict.agreements
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
-            row = self._row(stage, messages, chosen, rejected, verdict, judge, candidates)
+            row = self._row(stage, messages, chosen, rejected, verdict, candidates)
             judged.reason = pair_fault(row, chosen.cut) or ""
             judged.row = None if judged.reason else row
         else:
@@ -154,7 +179,24 @@ class SamplingRollout(Rollout):
             self.record(stage, role, messages, taken.sampling, taken.completion)
         elif taken:
             self.trace.steps.append(Gold(stage, role, messages, taken.text))
-        return taken.text if taken else ""
+        text = taken.text if taken else ""
+        self._remember(stage, messages, _said(text))
+        return text
+
+    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+        """One completion, recorded and remembered for when candidates are rolled forward."""
+        completion = await super().complete(stage, role, messages, sampling)
+        self._remember(stage, messages, completion)
+        return completion
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """The passages that fit the query best, remembered likewise."""
+        passages = await super().retrieve(query, top_k)
+        self._found[query, top_k] = passages
+        return passages
+
+    def _remember(self, stage: str, messages: list[Message], completion: Completion) -> None:
+        self._said.setdefault(_key(stage, messages), []).append(completion)
 
     async def draw(
         self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
@@ -195,34 +237,55 @@ class SamplingRollout(Rollout):
 
     async def _judge(
         self, stage: str, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
-    ) -> tuple[Verdict, str]:
-        name, judge = self._recipe.judges[stage]
+    ) -> Verdict:
         if len(candidates) < 2:
-            return Verdict(reason="fewer than two distinct candidates"), name
+            return Verdict(reason="fewer than two distinct candidates")
+        key = _key(stage, messages)
         case = Case(
             question=self.question,
-            stage=stage,
+            kind=STAGE_KINDS.get(stage, STEP),
+            request="\n\n".join(message["content"] for message in messages),
             variables=variables,
             candidates=[candidate.text for candidate in candidates],
             choosable=[not candidate.cut for candidate in candidates],
             ask=self._ask_judge,
             search=self._search,
+            finish=lambda text: self._finish(key, text),
+            next_query=lambda text: self._next_query(key, text),
             family=self._recipe.family,
             # Chance that does not depend on the order in which questions, or prompts of one, happen to run.
-            random=random.Random(f"{self._recipe.seed} {self.question.id} {stage} {messages}"),
+            random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
+            orders=self._recipe.orders,
             min_gap=self._recipe.min_gap,
         )
-        return await judge(case), name
+        return await decide(self._recipe.judges[stage], case)
 
-    async def _ask_judge(self, prompt: str, **variables: Any) -> str:
+    async def _ask_judge(self, prompt: str, json_schema: dict[str, Any] | None = None, **variables: Any) -> str:
         """A judge's reply: the method did not ask for it, so it is not in the trace."""
         messages = self.resources.prompts.render(prompt, **variables)
-        return (await self.draw(prompt, "judge", messages, self.sampling(prompt))).text.strip()
+        sampling = replace(self.sampling(prompt), json_schema=json_schema)
+        return (await self.draw(prompt, "judge", messages, sampling)).text.strip()
 
     async def _search(self, query: str, top_k: int) -> list[Passage]:
-        """A search on behalf of a judge, not in the trace either."""
-        assert self.resources.retriever is not None
-        return await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+        """A search on behalf of a judge, not in the trace either; one that was made before is not made again."""
+        if (query, top_k) not in self._found:
+            assert self.resources.retriever is not None
+            self._found[query, top_k] = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+        return self._found[query, top_k]
+
+    async def _finish(self, key: str, text: str) -> str | None:
+        """The answer that the method comes to where it gets `text` for the prompt `key`; None: the endpoint refuses."""
+        try:
+            return await self._method(self.question.question, Continuation(self, key, text), **self._options)
+        except RequestRefused:
+            return None
+
+    async def _next_query(self, key: str, text: str) -> str | None:
+        """What the method searches for first where it gets `text` for the prompt `key`; None: for nothing."""
+        continuation = Continuation(self, key, text, until_search=True)
+        with contextlib.suppress(_Searched, RequestRefused):
+            await self._method(self.question.question, continuation, **self._options)
+        return continuation.query
 
     def _row(
         self,
@@ -231,7 +294,6 @@ class SamplingRollout(Rollout):
         chosen: Candidate,
         rejected: Candidate,
         verdict: Verdict,
-        judge: str,
         candidates: list[Candidate],
     ) -> dict[str, Any]:
         scores = dict(zip((candidate.text for candidate in candidates), verdict.scores, strict=False))
@@ -244,14 +306,64 @@ class SamplingRollout(Rollout):
             "stage": stage,
             "method": self.trace.method,
             "question_id": self.question.id,
-            "top_k": self._top_k,
+            "top_k": self._options.get("top_k"),
             "chosen_source": chosen.source,
             "rejected_source": rejected.source,
             "chosen_score": scores.get(chosen.text),
             "rejected_score": scores.get(rejected.text),
-            "judge": judge,
+            "judge": verdict.judge,
             "judge_replies": verdict.replies,
+            "judge_orders": verdict.orders,
             "prompt_tokens": drawn[0].prompt_tokens if drawn else None,
             "chosen_tokens": chosen.completion.completion_tokens if chosen.completion else None,
             "rejected_tokens": rejected.completion.completion_tokens if rejected.completion else None,
         }
+
+
+class _Searched(Exception):
+    """A continuation has come to its first search, which is all that was asked of it."""
+
+
+class Continuation(Rollout):
+    """The method from its start, with one text tried out at a prompt of a sampling rollout, and on to its end.
+
+    Up to that prompt the sampling rollout's own completions and passages come back, each by the prompt or the query
+    that it belongs to, without a call; so the method, which is a function of these alone, arrives at the same
+    prompt and gets the text. What comes after it is completed as at inference, one completion a prompt. Its calls
+    are cached and counted like any other, but are no steps of the sampling rollout.
+    """
+
+    def __init__(self, origin: SamplingRollout, key: str, text: str, until_search: bool = False) -> None:
+        super().__init__(origin.question, origin.trace.method, origin.resources)
+        self.query: str | None = None
+        self._origin = origin
+        self._tried = _said(text)
+        self._until_search = until_search
+        self._arrived = False
+        self._replies = {known: list(completions) for known, completions in origin._said.items()}
+        self._replies.setdefault(key, []).append(self._tried)
+
+    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+        """What was said to this prompt, each reply once and in its order, then new completions."""
+        replies = self._replies.get(_key(stage, messages))
+        if not replies:
+            return await self._origin.draw(stage, role, messages, sampling)
+        completion = replies.pop(0)
+        self._arrived = self._arrived or completion is self._tried
+        return completion
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """What was found before, or is found now."""
+        if self._arrived and self._until_search:
+            self.query = query
+            raise _Searched
+        return await self._origin._search(query, top_k)
+
+
+def _key(stage: str, messages: list[Message]) -> str:
+    return repr((stage, messages))
+
+
+def _said(text: str) -> Completion:
+    """A text in the place of a completion, where a candidate is tried out or gone on with."""
+    return Completion(text, "stop", 0, 0, 0, 0.0)

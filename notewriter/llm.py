@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -141,6 +141,7 @@ class Client:
         self._revive = revive
         self._replicas = [_Replica(address, _connect(address, endpoint)) for address in endpoint.addresses]
         self._places = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
+        self._takes_schemas = True
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def complete(
@@ -275,6 +276,21 @@ class Client:
             await asyncio.to_thread(self._revive)
 
     async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
+        if sampling.json_schema is None or not self._takes_schemas:
+            return await self._ask_once(api, messages, replace(sampling, json_schema=None))
+        try:
+            return await self._ask_once(api, messages, sampling)
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            # Servers word it in many ways; if the same request without a schema is served, it was the schema.
+            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None))
+            if self._takes_schemas:
+                self._takes_schemas = False
+                logger.warning(
+                    "%s: takes no JSON schema (%s); asked without from now on", self.endpoint.base_url, _reason(error)
+                )
+            return completion
+
+    async def _ask_once(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
         start = time.perf_counter()
         try:
             reply = await api.chat.completions.create(

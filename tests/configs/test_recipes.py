@@ -48,7 +48,7 @@ def test_dnalign_is_the_papers():
     recipe, _ = pairs._prepare(arguments)
     assert len(recipe.samplers) == 9
     assert (arguments.limit, arguments.top_k_range) == (15000, [3, 9])
-    assert {stage: judge for stage, (judge, _) in recipe.judges.items()} == {
+    assert {stage: judge for stage, ((judge, _),) in recipe.judges.items()} == {
         "deepnote/init_note": "llm",
         "deepnote/refine_query": "llm",
         "deepnote/accumulate_knowledge": "decision",

@@ -1,9 +1,24 @@
 import random
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
-from data_construction.judges import JUDGED_STAGES, JUDGES, Case, decision, llm, metric, reference, retrieval, status
+from data_construction.judges import (
+    JUDGES,
+    STAGE_KINDS,
+    UNDERSTANDS,
+    Case,
+    decide,
+    decision,
+    llm,
+    metric,
+    outcome,
+    reference,
+    retrieval,
+    status,
+)
+from notewriter.methods import METHODS
+from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
 
 QUESTION = Question(
@@ -21,26 +36,36 @@ BOTH = "Osk's mother is Mira. Mira was born in Tolen."
 def make_case():
     """A case with these candidates; the judge's model replies what `reply(candidate texts)` says."""
 
-    def make(candidates, *, reply=None, found=(), cut=(), seed="0 q1", stage="deepnote/init_note", **changes):
+    def make(candidates, *, reply=None, found=(), answers=(), cut=(), seed="0 q1", kind="note", **changes):
         asked = []
 
-        async def ask(prompt, **variables):
+        async def ask(prompt, json_schema, **variables):
             asked.append((prompt, variables))
             return reply(variables)
 
         async def search(query, top_k):
             return [Passage(id, id, id) for id in dict(found).get(query, ())][:top_k]
 
+        async def finish(candidate):
+            return dict(answers)[candidate]
+
+        async def next_query(candidate):
+            return f"{candidate} {QUESTION.question}"
+
         case = Case(
             question=changes.pop("question", QUESTION),
-            stage=stage,
+            kind=kind,
+            request="Write a note.",
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
             candidates=candidates,
             choosable=[candidate not in cut for candidate in candidates],
             ask=ask,
             search=search,
+            finish=finish,
+            next_query=next_query,
             family=changes.pop("family", "hotpotqa"),
             random=random.Random(seed),
+            orders=changes.pop("orders", 2),
             min_gap=changes.pop("min_gap", 0.0),
         )
         assert not changes
@@ -50,7 +75,14 @@ def make_case():
 
 
 def test_every_judge_knows_the_stages_whose_candidates_it_understands():
-    assert JUDGED_STAGES.keys() == JUDGES.keys()
+    assert UNDERSTANDS.keys() <= JUDGES.keys()
+    assert {kind for kinds in UNDERSTANDS.values() for kind in kinds} == set(STAGE_KINDS.values())
+
+
+def test_the_stages_with_a_kind_are_stages_of_methods():
+    for stage in STAGE_KINDS:
+        assert stage.split("/")[0] in METHODS
+        Prompts().check(stage)
 
 
 # llm: a judge model names the best and the worst of all candidates
@@ -71,7 +103,41 @@ async def test_llm_names_the_same_texts_in_whatever_order_they_are_shown(make_ca
         case, _ = make_case(["a", "b", "c"], reply=naming("c", "a"), seed=seed)
         verdict = await llm(case)
         assert (verdict.chosen, verdict.rejected) == (2, 0)
-        assert len(verdict.replies) == 1 and verdict.replies[0].startswith("Surely")
+        assert len(verdict.replies) == 2 and all(reply.startswith("Surely") for reply in verdict.replies)
+        assert verdict.agreements == [True]
+
+
+async def test_llm_shows_the_candidates_a_second_time_the_other_way_round(make_case):
+    case, asked = make_case(list("abcd"), reply=naming("c", "a"))
+    verdict = await llm(case)
+    there, back = (variables["candidates"] for _, variables in asked)
+    assert there == back[::-1]
+    assert [[case.candidates[index] for index in order] for order in verdict.orders] == [there, back]
+
+
+async def test_llm_in_one_order_asks_once_as_the_paper_does(make_case):
+    case, asked = make_case(list("abcd"), reply=naming("c", "a"), orders=1)
+    verdict = await llm(case)
+    assert (verdict.chosen, verdict.rejected, len(asked), verdict.agreements) == (2, 0, 1, [])
+
+
+async def test_llm_that_likes_a_place_in_the_list_makes_no_pair(make_case):
+    case, _ = make_case(list("abcd"), reply=lambda variables: '{"best_id": 1, "worst_id": 4}')
+    verdict = await llm(case)
+    assert (verdict.chosen, verdict.rejected, verdict.agreements) == (None, None, [False])
+    assert verdict.reason == "judge named others in the other order"
+
+
+async def test_llm_keeps_its_favourite_where_the_orders_differ_in_the_worst_alone(make_case):
+    def reply(variables):
+        shown = variables["candidates"]
+        worst = next(place for place, text in enumerate(shown, start=1) if text != "c")
+        return f'{{"best_id": {shown.index("c") + 1}, "worst_id": {worst}}}'
+
+    case, _ = make_case(list("abc"), reply=reply)
+    verdict = await llm(case)
+    assert (verdict.chosen, verdict.rejected, verdict.agreements) == (2, None, [False])
+    assert verdict.reason == "judge named others in the other order"
 
 
 async def test_llm_shuffles_by_the_seed_alone(make_case):
@@ -105,7 +171,7 @@ async def test_llm_without_two_candidates_named_has_a_reason_and_keeps_the_reply
     case, _ = make_case(["a", "b", "c"], reply=lambda variables: reply)
     verdict = await llm(case)
     assert (verdict.chosen, verdict.rejected, verdict.reason) == (None, None, reason)
-    assert verdict.replies == [reply]
+    assert verdict.replies == [reply, reply]
 
 
 async def test_llm_may_call_a_cut_candidate_the_worst_but_not_the_best(make_case):
@@ -116,14 +182,21 @@ async def test_llm_may_call_a_cut_candidate_the_worst_but_not_the_best(make_case
     assert (verdict.chosen, verdict.reason) == (None, "the best candidate was cut at its token limit")
 
 
-async def test_llm_is_told_whether_it_compares_notes_or_queries(make_case):
-    for variables, kind in (({"passages": []}, "note"), ({"note": BEFORE, "queries": []}, "query")):
-        case, asked = make_case(["a", "b"], reply=naming("a", "b"), variables=variables)
-        await llm(case)
-        prompt, shown = asked[0]
-        assert prompt == "judge/best_and_worst"
-        assert (shown["kind"], shown["question"]) == (kind, QUESTION.question)
-        assert shown["note"] == variables.get("note", "")
+async def test_llm_is_told_what_it_compares_and_what_was_asked_for(make_case):
+    case, asked = make_case(["a", "b"], reply=naming("a", "b"), kind="query", variables={"turns": [], "query": "Who?"})
+    await llm(case)
+    prompt, shown = asked[0]
+    assert prompt == "judge/best_and_worst"
+    assert (shown["kind"], shown["request"], shown["question"]) == ("query", "Write a note.", QUESTION.question)
+    # A user's own prompt may name the stage's variables; the turns of a chat are in the request.
+    assert shown["query"] == "Who?" and "turns" not in shown
+
+
+@pytest.mark.parametrize("kind", [*dict.fromkeys(STAGE_KINDS.values()), "step"])
+def test_the_prompt_of_llm_fits_every_kind(kind):
+    told = {"kind": kind, "request": "Do it.", "question": "Who?", "candidates": ["One", "Two"]}
+    text = Prompts().render("judge/best_and_worst", **told)[0]["content"]
+    assert '<candidate id="2">\nTwo\n</candidate>' in text and "A good" in text and "best_id" in text
 
 
 # decision: the adaptive-decision prompt compares every candidate with the note before it
@@ -180,6 +253,94 @@ async def test_decision_never_chooses_a_cut_note(make_case):
     assert (await decision(case)).reason == "no candidate better"
 
 
+# outcome: the answer that comes of a candidate
+
+
+async def test_outcome_ranks_candidates_by_the_answers_that_come_of_them(make_case):
+    answers = {"a": "Fulda", "b": "Tolen", "c": "in Tolen, I think"}
+    case, _ = make_case(list("abc"), answers=answers)
+    verdict = await outcome(case)
+    assert (verdict.chosen, verdict.rejected, verdict.scores) == (1, 0, [0, 1, 0.4])
+    assert verdict.replies == list(answers.values())
+
+
+async def test_outcome_passes_over_candidates_that_no_answer_came_of(make_case):
+    case, _ = make_case(list("abc"), answers={"a": None, "b": "Tolen", "c": "Fulda"})
+    verdict = await outcome(case)
+    assert (verdict.chosen, verdict.rejected, verdict.scores) == (1, 2, [None, 1, 0])
+    case, _ = make_case(list("ab"), answers={"a": None, "b": None})
+    assert (await outcome(case)).reason == "no candidate could be rolled forward"
+
+
+async def test_outcome_of_a_family_without_f1_is_its_first_metric(make_case):
+    question = Question("q1", "Is it?", ("yes",))
+    case, _ = make_case(list("ab"), answers={"a": "no", "b": "Yes."}, question=question, family="strategyqa")
+    assert (await outcome(case)).scores == [0, 1]
+
+
+# decide: judges in order
+
+
+async def test_a_further_judge_is_asked_about_ties_alone(make_case):
+    judges = [("outcome", outcome), ("llm", llm)]
+    case, asked = make_case(list("ab"), answers={"a": "Fulda", "b": "Tolen"})
+    verdict = await decide(judges, case)
+    assert (verdict.chosen, verdict.rejected, verdict.judge, asked) == (1, 0, "outcome", [])
+
+    answers = dict.fromkeys("abc", "Tolen") | dict.fromkeys("de", "Fulda") | {"f": "in Tolen, I think"}
+
+    def reply(variables):
+        shown = variables["candidates"]
+        best, worst = ("c", "a") if "c" in shown else ("e", "d")
+        return naming(best, worst)(variables)
+
+    case, asked = make_case(list("fedcba"), answers=answers, reply=reply)
+    verdict = await decide(judges, case)
+    assert (case.candidates[verdict.chosen], case.candidates[verdict.rejected]) == ("c", "d")
+    assert verdict.judge == "outcome, llm"
+    assert {frozenset(variables["candidates"]) for _, variables in asked} == {frozenset("abc"), frozenset("de")}
+    # Replies and orders are told in the case's own indices.
+    assert [sorted(order) for order in verdict.orders] == [[3, 4, 5], [3, 4, 5], [1, 2], [1, 2]]
+    assert verdict.scores[verdict.chosen] == 1 and verdict.agreements == [True, True]
+
+
+async def test_where_all_are_alike_the_next_judge_decides_alone(make_case):
+    judges = [("outcome", outcome), ("llm", llm)]
+    for answer in ("Tolen", "Fulda"):
+        case, _ = make_case(list("abc"), answers=dict.fromkeys("abc", answer), reply=naming("c", "a"))
+        verdict = await decide(judges, case)
+        assert (verdict.chosen, verdict.rejected, verdict.reason) == (2, 0, "")
+        case, _ = make_case(list("abc"), answers=dict.fromkeys("abc", answer), reply=lambda variables: "Hm.")
+        verdict = await decide(judges, case)
+        assert (verdict.rejected, verdict.reason) == (None, "judge reply not readable")
+
+
+async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make_case):
+    answers = {"a": "Tolen", "b": "Tolen", "c": "Fulda"}
+    chosen = set()
+    for seed in range(20):
+        case, _ = make_case(list("abc"), answers=answers, reply=lambda variables: "Hm.", seed=seed)
+        verdict = await decide([("outcome", outcome), ("llm", llm)], case)
+        assert verdict.rejected == 2 and verdict.reason == ""
+        chosen.add(verdict.chosen)
+    assert chosen == {0, 1}
+
+
+async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_better_was_not_cut(make_case):
+    names = ["outcome", "llm", "metric", "reference"]
+    for first, second, seed in product(names, names, range(6)):
+        chance = random.Random(seed)
+        candidates = ["Tolen", "the Tolen", BOTH, BEFORE, "Fulda", "No idea."]
+        answers = {text: chance.choice(["Tolen", "Fulda", None]) for text in candidates}
+        reply = lambda _: f'{{"best_id": {chance.randint(1, 3)}, "worst_id": {chance.randint(0, 3)}}}'  # noqa: B023, E731
+        case, _ = make_case(candidates, answers=answers, reply=reply, cut=chance.sample(candidates, 2), seed=seed)
+        verdict = await decide([(first, JUDGES[first]), (second, JUDGES[second])], case)
+        if verdict.chosen is None or verdict.rejected is None:
+            assert verdict.reason
+        else:
+            assert verdict.chosen != verdict.rejected and case.choosable[verdict.chosen] and not verdict.reason
+
+
 # metric, reference, retrieval, status: no model
 
 
@@ -219,7 +380,7 @@ async def test_retrieval_ranks_queries_by_the_reciprocal_ranks_of_the_supporting
         f"second {QUESTION.question}": ["x", "p1"],
         f"third {QUESTION.question}": ["x", "y"],
     }
-    case, _ = make_case(["third", "first", "second"], found=found, stage="deepnote/refine_query")
+    case, _ = make_case(["third", "first", "second"], found=found, kind="query")
     verdict = await retrieval(case)
     assert verdict.scores == [0, round((1 + 1 / 3) / 2, 4), 0.25]
     assert (verdict.chosen, verdict.rejected) == (1, 0)

@@ -204,9 +204,16 @@ def test_a_folder_with_other_settings_is_refused(build):
     [
         ({"stages": {}}, "stages: names no stage"),
         ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge for deepnote/init_note 'oracle'; choose one of"),
-        ({"stages": {"deepnote/first_note": "llm"}}, "llm cannot judge 'deepnote/first_note'; it judges: "),
-        ({"stages": {"deepnote/init_note": "decision"}}, "decision cannot judge 'deepnote/init_note'"),
-        ({"stages": {"vanilla/answer": "llm"}}, "llm cannot judge 'vanilla/answer'"),
+        ({"stages": {"deepnote/first_note": "llm"}}, "no prompt 'deepnote/first_note'"),
+        (
+            {"stages": {"deepnote/init_note": "decision"}},
+            "decision judges what is a updated note, and deepnote/init_note gives a note; "
+            "its judges are: llm, outcome, reference",
+        ),
+        ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges what is a answer"),
+        ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
+        ({"stages": {"deepnote/init_note": []}}, "names no judge"),
+        ({"judge_orders": 3}, "judge_orders: 3 is neither 1 nor 2"),
         ({"top_k_range": [4]}, "top_k_range"),
         ({"top_k_range": [5, 4]}, "top_k_range"),
         ({"top_k_range": [0, 4]}, "top_k_range"),

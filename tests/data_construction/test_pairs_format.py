@@ -7,7 +7,7 @@ from data_construction.splits import write_rows
 
 DOCUMENTED = [
     *("schema", "prompt", "chosen", "rejected", "stage", "method", "question_id", "dataset", "top_k"),
-    *("chosen_source", "rejected_source", "chosen_score", "rejected_score", "judge", "judge_replies"),
+    *("chosen_source", "rejected_source", "chosen_score", "rejected_score", "judge", "judge_replies", "judge_orders"),
     *("prompt_tokens", "chosen_tokens", "rejected_tokens"),
 ]
 
@@ -30,6 +30,7 @@ def row(number):
         "rejected_score": None,
         "judge": "reference",
         "judge_replies": [],
+        "judge_orders": [],
         "prompt_tokens": 90,
         "chosen_tokens": None,
         "rejected_tokens": 12,

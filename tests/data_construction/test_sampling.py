@@ -1,12 +1,14 @@
 import asyncio
 import itertools
+import re
 from dataclasses import dataclass, field
 
 import pytest
 
-from data_construction.judges import Verdict, decision, metric, reference, retrieval
+from data_construction.judges import Verdict, decision, llm, metric, outcome, reference, retrieval
 from data_construction.pairs_format import COLUMNS
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
+from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Gold, Passage, Question, Sampling
@@ -62,10 +64,21 @@ def roll_out():
         models = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
         resources = Resources(models, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
         harvest = Harvest()
-        named = {stage: (judge.__name__, judge) for stage, judge in judges.items()}
-        rollout = SamplingRollout(question, method, resources, Recipe(named, **dict(recipe)), harvest, 3)
-        answer = await METHODS[method](question.question, rollout, **({"top_k": 3} | dict(options)))
-        return answer, harvest, rollout.trace, models
+        named = {
+            stage: [(judge.__name__, judge) for judge in (several if isinstance(several, list) else [several])]
+            for stage, several in judges.items()
+        }
+        rollout = SamplingRollout(
+            question,
+            method,
+            METHODS[method],
+            {"top_k": 3} | dict(options),
+            resources,
+            Recipe(named, **dict(recipe)),
+            harvest,
+        )
+        await rollout.run()
+        return rollout.trace.answer, harvest, rollout.trace, models
 
     return run
 
@@ -241,7 +254,7 @@ async def test_a_row_tells_where_it_comes_from_and_fits_the_columns(roll_out):
     assert row.keys() | {"dataset"} == set(COLUMNS.names)
     told = {key: row[key] for key in ("stage", "method", "question_id", "top_k")}
     assert told == {"stage": "deepnote/init_note", "method": "deepnote", "question_id": "q1", "top_k": 3}
-    assert (row["judge"], row["judge_replies"]) == ("reference", [])
+    assert (row["judge"], row["judge_replies"], row["judge_orders"]) == ("reference", [], [])
     assert row["chosen_score"] == 1 > row["rejected_score"] > 0
     assert (row["chosen_tokens"], row["rejected_tokens"]) == (9, 4)
     assert row["chosen_source"] == {"kind": "model", "temperature": 0.1, "top_p": 0.5, "max_tokens": 40}
@@ -277,9 +290,9 @@ async def test_calls_of_a_judge_are_no_steps_of_the_method_but_their_tokens_coun
     assert stages == [f"deepnote/{name}" for name in NAMES]
     calls = {(each["stage"], each["role"]): each["tokens"] for each in harvest.to_dict()["usage"]}
     assert calls["deepnote/accumulate_knowledge", "notes"]["calls"] == 9
-    # Three distinct candidates; one of the judge's calls is the method's own decision, which is made once.
-    assert calls["deepnote/decide", "judge"] == {"calls": 3, "prompt_tokens": 150, "completion_tokens": 6}
-    assert sum(tokens["calls"] for tokens in calls.values()) == 1 + 1 + 9 + 3 + 1
+    # Three distinct candidates, and the method's own decision.
+    assert calls["deepnote/decide", "judge"] == {"calls": 4, "prompt_tokens": 200, "completion_tokens": 8}
+    assert sum(tokens["calls"] for tokens in calls.values()) == 1 + 1 + 9 + 4 + 1
 
 
 async def test_searches_of_a_judge_are_no_steps_of_the_method(roll_out):
@@ -304,3 +317,184 @@ async def test_chance_hangs_on_seed_question_and_stage_not_on_the_order_of_quest
     first, second = await asyncio.gather(draw(QUESTION), draw(other))
     assert (await draw(other), await draw(QUESTION)) == (second, first)
     assert len({first, second, await draw(QUESTION, seed=1)}) == 3
+
+
+# Rolling candidates forward
+
+
+def reader(prompt, sampling, sample):
+    """A model that answers rightly from a note or passages that tell of the birth, and wrongly elsewhere."""
+    return "Tolen" if BIRTH in prompt else "Fulda"
+
+
+TRIED = {"notes": by_sampler(MOTHER, f"{MOTHER} {BIRTH}", otherwise="No idea."), "answer": reader}
+
+
+async def test_outcome_prefers_the_note_that_the_right_answer_came_from(roll_out):
+    answer, harvest, _, _ = await roll_out({"deepnote/init_note": outcome}, **TRIED, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert row["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
+    assert (row["chosen_score"], row["rejected_score"]) == (1, 0)
+    assert row["judge_replies"] == ["Fulda", "Tolen", "Fulda"]
+    assert answer == "Tolen"
+
+
+async def test_a_candidate_is_rolled_forward_through_the_rest_of_the_method_without_asking_again_what_was_said(
+    roll_out,
+):
+    _, harvest, trace, models = await roll_out(
+        {"deepnote/refine_query": outcome},
+        query=by_sampler("Mira?", "Osk?", otherwise="Bore?"),
+        notes=lambda prompt, sampling, sample: BIRTH,
+        judge=always('{"status": "True"}'),
+        answer=lambda prompt, sampling, sample: "Tolen",
+        options=ONCE,
+    )
+    assert harvest.rows == [] and harvest.drops[0]["reason"] == "candidates too much alike"
+    # One first note; the prompts after the query are the same for every candidate here: one update a candidate.
+    first = [messages for messages, _, _ in models["notes"].calls if "Notes so far" not in messages[0]["content"]]
+    assert len(first) == 1
+    assert len(models["query"].calls) == 9
+    # Three candidates and the method itself.
+    assert [len(models[role].calls) for role in ("judge", "answer")] == [4, 4]
+    # What was tried is no step of the method, and equal calls count once.
+    assert [step.stage for step in trace.steps if step.kind == "generate"] == [f"deepnote/{name}" for name in NAMES]
+    usage = {each["stage"]: each["tokens"]["calls"] for each in harvest.to_dict()["usage"]}
+    assert usage["deepnote/answer"] == 1
+
+
+async def test_outcome_works_at_every_generated_stage_of_a_method(roll_out):
+    stages = {f"deepnote/{name}": outcome for name in NAMES}
+    _, harvest, trace, _ = await roll_out(
+        stages,
+        query=by_sampler("Mira?", otherwise="Osk?"),
+        judge=by_sampler('{"status": "True"}', otherwise='{"status": "False"}'),
+        notes=lambda prompt, sampling, sample: f"{MOTHER} {BIRTH}" if sampling.top_p == 0.9 else MOTHER,
+        answer=lambda prompt, sampling, sample: reader(prompt, sampling, sample) + " it is" * (sampling.top_p == 0.1),
+        options=ONCE,
+    )
+    assert [judged.stage for judged in harvest.judged] == list(stages)
+    rows = {row["stage"]: row for row in harvest.rows}
+    assert rows["deepnote/init_note"]["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
+    assert rows["deepnote/answer"]["chosen"][0]["content"] == trace.answer == "Tolen"
+    assert rows["deepnote/answer"]["rejected"][0]["content"] == "Tolen it is"
+
+
+async def test_a_candidate_whose_continuation_the_endpoint_refuses_has_no_score_and_is_neither_side(roll_out):
+    def refusing(prompt, sampling, sample):
+        if "No idea." in prompt:
+            raise RequestRefused("too long")
+        return reader(prompt, sampling, sample)
+
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": outcome}, **TRIED | {"answer": refusing}, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert row["rejected"][0]["content"] == MOTHER
+
+
+async def test_where_every_continuation_is_refused_there_is_no_pair_and_the_method_goes_on(roll_out):
+    def refuses(prompt, sampling, sample):
+        raise RequestRefused("too long")
+
+    _, harvest, trace, _ = await roll_out({"deepnote/init_note": outcome}, **TRIED | {"answer": refuses}, **FIRST_NOTE)
+    assert [drop["reason"] for drop in harvest.drops] == [
+        "no candidate could be rolled forward",
+        "the endpoint refused the request",
+    ]
+    assert trace.error == "too long"
+
+
+async def test_a_judge_can_break_the_ties_of_another(roll_out):
+    def judge(prompt, sampling, sample):
+        shown = re.findall(r'<candidate id="(\d+)">\n(.*)\n</candidate>', prompt)
+        ids = {text: number for number, text in shown}
+        return f'{{"best_id": {ids.get("d", ids.get("No idea."))}, "worst_id": {ids.get("b", ids.get("a"))}}}'
+
+    # Two notes lead to the right answer and two do not.
+    notes = by_sampler("a", f"b {BIRTH}", f"d {BIRTH}", otherwise="No idea.")
+    table = {f"b {BIRTH}": "b", f"d {BIRTH}": "d"}
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": [outcome, llm]},
+        notes=notes,
+        answer=reader,
+        judge=lambda prompt, sampling, sample: judge(
+            re.sub("|".join(map(re.escape, table)), lambda match: table[match[0]], prompt), sampling, sample
+        ),
+        **FIRST_NOTE,
+    )
+    (row,) = harvest.rows
+    assert row["chosen"][0]["content"] == f"d {BIRTH}" and row["rejected"][0]["content"] == "a"
+    assert row["judge"] == "outcome, llm"
+    # Four answers, and both orders of either tie.
+    assert len(row["judge_replies"]) == 4 + 2 + 2
+    assert sorted(map(sorted, row["judge_orders"])) == [[0, 3], [0, 3], [1, 2], [1, 2]]
+    assert [each["agreed"] for each in harvest.to_dict()["agreements"]] == [True, True]
+
+
+async def test_retrieval_searches_with_what_the_method_makes_of_a_query(roll_out):
+    searched = []
+
+    async def judge(case):
+        searched.extend([await case.next_query(candidate) for candidate in case.candidates])
+        return Verdict(0, 1)
+
+    queries = by_sampler("Mira?", otherwise="Osk?")
+    _, _, trace, models = await roll_out(
+        {"deepnote/refine_query": judge}, query=queries, judge=always('{"status": "True"}'), options=ONCE
+    )
+    assert searched == [f"Mira? {QUESTION.question}", f"Osk? {QUESTION.question}"]
+    assert len(models["notes"].calls) == 2 and sum(step.kind == "retrieve" for step in trace.steps) == 2
+
+
+# Teachers that cannot do it
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "fewer than two distinct candidates"),
+        ("the note the note the note", "fewer than two distinct candidates"),
+        ("and on and on...", "fewer than two distinct candidates"),
+    ],
+)
+async def test_a_teacher_that_says_nothing_or_the_same_or_never_ends_is_a_counted_reason(roll_out, text, reason):
+    for judge in (outcome, reference, llm):
+        answer, harvest, _, _ = await roll_out(
+            {"deepnote/init_note": judge}, notes=always(text), judge=always("Hm."), **FIRST_NOTE
+        )
+        assert (harvest.rows, [drop["reason"] for drop in harvest.drops], answer) == ([], [reason], "Tolen")
+
+
+async def test_a_teacher_that_never_comes_to_an_end_has_no_pair(roll_out):
+    endless = by_sampler("so Mira...", "so Osk...", otherwise="so Tolen...")
+    for judge in (outcome, reference):
+        _, harvest, _, _ = await roll_out({"deepnote/init_note": judge}, notes=endless, **FIRST_NOTE)
+        assert [drop["reason"] for drop in harvest.drops] == ["every candidate was cut at its token limit"]
+
+
+BAD_REPLIES = [
+    "The first is best.",
+    "",
+    '{"best_id": 1',
+    '{"best_id": 0, "worst_id": 99}',
+    '{"best_id": 1, "worst_id": 1}',
+    '{"best_id": "one", "worst_id": null}',
+    "[1, 2]",
+]
+
+
+@pytest.mark.parametrize("reply", BAD_REPLIES)
+async def test_a_judge_that_cannot_be_read_is_a_counted_reason_and_no_pair(roll_out, reply):
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": llm}, **TRIED, judge=always(reply), **FIRST_NOTE)
+    expected = "judge named one candidate twice" if reply == BAD_REPLIES[4] else "judge reply not readable"
+    assert (harvest.rows, [drop["reason"] for drop in harvest.drops]) == ([], [expected])
+
+
+@pytest.mark.parametrize("reply", BAD_REPLIES)
+async def test_a_tie_that_an_unreadable_judge_leaves_is_broken_at_random(roll_out, reply):
+    notes = by_sampler("a", f"b {BIRTH}", f"d {BIRTH}", otherwise="No idea.")
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": [outcome, llm]}, notes=notes, answer=reader, judge=always(reply), **FIRST_NOTE
+    )
+    (row,) = harvest.rows
+    assert BIRTH in row["chosen"][0]["content"] and row["rejected"][0]["content"] in ("a", "No idea.")
+    assert reply in row["judge_replies"]

@@ -451,3 +451,25 @@ async def test_an_endpoint_without_log_probabilities_is_told_of(connect):
         pytest.raises(RequestRefused, match="gives no log-probabilities"),
     ):
         await connect(endpoint.base_url).complete(chat("Where"), replace(SAMPLING, logprobs=True))
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_an_endpoint_that_takes_no_schema_is_asked_without_it_from_then_on(connect, status):
+    unknown = error(status, "Unrecognized request argument supplied: response_format")
+    with fake_endpoint(reply=lambda request: "plain", faults=[unknown]) as endpoint:
+        client = connect(endpoint.base_url)
+        for number in range(3):
+            completion = await client.complete(
+                chat(f"Judge {number}"), replace(SAMPLING, json_schema={"type": "object"})
+            )
+            assert completion.text == "plain"
+    assert ["response_format" in request for request in endpoint.requests] == [True, False, False, False]
+
+
+async def test_a_prompt_beyond_the_context_is_no_reason_to_leave_the_schema_out(connect):
+    with fake_endpoint(faults=["400", "400"]) as endpoint:
+        client = connect(endpoint.base_url)
+        with pytest.raises(RequestRefused, match="maximum context length"):
+            await client.complete(chat("Long"), replace(SAMPLING, json_schema={"type": "object"}))
+        await client.complete(chat("Short"), replace(SAMPLING, json_schema={"type": "object"}))
+    assert ["response_format" in request for request in endpoint.requests] == [True, False, True]

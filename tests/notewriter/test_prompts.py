@@ -76,8 +76,7 @@ STAGES = {
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
-        "note": "",
-        "passages": PASSAGES,
+        "request": "Write a {note}.",
         "candidates": ["One {a}", "Two"],
     },
 }
