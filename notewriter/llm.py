@@ -18,6 +18,7 @@ import openai
 import tenacity
 
 from notewriter.errors import UserError
+from notewriter.parsing import without_surrogates
 from notewriter.records import Completion, Message, Sampling
 
 logger = logging.getLogger(__name__)
@@ -314,7 +315,7 @@ class Client:
             raise RequestRefused(f"{self.endpoint.base_url}: gives no log-probabilities; use one that does, as vLLM")
         details = usage.prompt_tokens_details
         return Completion(
-            text=choice.message.content or "",
+            text=without_surrogates(choice.message.content or ""),
             finish_reason=choice.finish_reason,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,

@@ -70,6 +70,12 @@ async def test_a_reply_that_was_cut_says_so(connect):
     assert completion.completion_tokens == 2
 
 
+async def test_half_a_surrogate_pair_in_a_reply_becomes_a_character_that_every_file_can_hold(connect):
+    with fake_endpoint(reply=lambda request: "cut \ud83d here") as endpoint:
+        completion = await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
+    assert completion.text == "cut ? here"
+
+
 async def test_extra_body_and_key_are_sent(connect, monkeypatch):
     monkeypatch.setenv("A_KEY", "secret")
     with fake_endpoint() as endpoint:
