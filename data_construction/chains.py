@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from data_construction.hygiene import EVAL_FILES, clean_questions, load_evaluation, question_stats
 from data_construction.pairs_format import MESSAGES
 from data_construction.splits import dev_questions, write_splits
 from eval.metrics import token_f1
@@ -81,6 +82,7 @@ class Arguments:
         default=1, metadata={"help": "chains with fewer searches are dropped: they answer from the teacher's memory"}
     )
     drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})
+    eval_files: dict[str, Any] = field(default_factory=dict, metadata=EVAL_FILES)
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     dev_share: float = field(default=0.05, metadata={"help": "share of the questions whose chains go to dev.parquet"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions and the split"})
@@ -91,7 +93,9 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter chains", description=__doc__)
     check(arguments)
     check_inputs(models, arguments.index)
-    questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    evaluation = load_evaluation(arguments.eval_files)
+    questions, drops = clean_questions(selected, evaluation)
     if not arguments.reasoning:
         check_decompositions(questions)
     config = asdict(arguments) | asdict(models)
@@ -100,7 +104,9 @@ def main(argv: list[str]) -> None:
         if remaining(journal, questions):
             with served_models(models, folder) as roles:
                 asyncio.run(_roll_out(arguments, models, roles, questions, journal))
-        stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config)
+        jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
+        hygiene = question_stats(drops, evaluation)
+        stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config, hygiene)
     sys.stdout.write(_summary(stats, folder))
 
 
@@ -229,6 +235,7 @@ def _finish(
     journal: Path,
     questions: list[Question],
     config: dict[str, Any],
+    hygiene: dict[str, Any],
 ) -> dict[str, Any]:
     """Write train.parquet, dev.parquet (if it has chains) and stats.json from the journal, in the questions' order."""
     by_id = {question.id: question for question in questions}
@@ -278,6 +285,7 @@ def _finish(
     stats = {
         "schema": "notewriter/chains-stats/1",
         "questions": len(questions),
+        "hygiene": hygiene,
         "chains": chains,
         "dropped": {fault: dropped[fault] for fault in sorted(dropped)},
         "steps_of_the_kept": {str(length): lengths[length] for length in sorted(lengths)},
@@ -294,5 +302,6 @@ def _finish(
 
 def _summary(stats: dict[str, Any], folder: Path) -> str:
     lines = [f"{stats['chains']['train']} training and {stats['chains']['dev']} development chains in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in stats["hygiene"]["questions_dropped"].items()]
     lines += [f"  dropped: {count} {fault}" for fault, count in stats["dropped"].items()]
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ from typing import Any
 from data_construction.card import write_card
 from data_construction.gold import GOLD
 from data_construction.hygiene import (
+    EVAL_FILES,
     clean_questions,
     load_evaluation,
     question_stats,
@@ -104,13 +105,7 @@ class Arguments:
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
-    eval_files: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "files that will be evaluated with, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; "
-            "training questions that overlap with theirs are left out and counted"
-        },
-    )
+    eval_files: dict[str, Any] = field(default_factory=dict, metadata=EVAL_FILES)
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     dev_share: float = field(default=0.1, metadata={"help": "share of the questions whose pairs go to dev.parquet"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions, top-k, the judge's order, the split"})

@@ -242,6 +242,21 @@ def test_an_answer_that_is_a_sentence_counts_by_its_share_of_the_gold(build, gol
     assert all(0 < row["f1"] < 1 for row in rows(build(verbose)))
 
 
+def test_questions_of_an_evaluation_file_are_not_reasoned_about(build, world, tmp_path):
+    questions = [record for _, record in jsonl.read(world["path"])]
+    evaluation = tmp_path / "evaluation.jsonl"
+    jsonl.write(evaluation, [questions[2] | {"id": "e2"}])
+
+    folder = build(eval_files={str(evaluation): "jsonl"})
+
+    rolled_out = {record["question_id"] for _, record in jsonl.read(folder / "rollouts.jsonl")}
+    assert rolled_out == {record["id"] for record in questions} - {questions[2]["id"]}
+    (dropped,) = (drop for _, drop in jsonl.read(folder / "dropped_questions.jsonl"))
+    assert (dropped["question_id"], dropped["other_id"]) == (questions[2]["id"], "e2")
+    told = json.loads((folder / "stats.json").read_text())["hygiene"]
+    assert told["questions_dropped"] == {"the question is in an evaluation file": 1}
+
+
 def test_repeated_queries_are_dropped_where_that_is_asked_for(build, golds):
     def repeating(chat: Chat) -> str:
         return step("search", "Who?") if steps_so_far(chat) < 2 else step("finish", golds[question_of(chat)])
