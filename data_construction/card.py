@@ -78,7 +78,10 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         dataset=source.name if source else f"{Path(config['path']).name} ({config['dataset']})",
         source=source,
         stats=stats,
-        stages=config["stages"],
+        stages={
+            stage: judge if isinstance(judge, str) else ", then ".join(judge)
+            for stage, judge in config["stages"].items()
+        },
         models=model_names(config),
         settings={
             key: value if isinstance(value, str) else json.dumps(value) for key, value in settings(config).items()

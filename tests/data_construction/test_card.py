@@ -90,6 +90,11 @@ def test_the_card_tells_yield_hygiene_lengths_and_recipe(folder):
     assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
 
 
+def test_judges_that_break_each_others_ties_are_told_in_their_order(folder):
+    text = card(folder, stages={"deepnote/init_note": ["outcome", "llm"]})
+    assert "| deepnote/init_note | outcome, then llm | 7 |" in text
+
+
 def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
     text = card(folder, prompts_dir="/home/someone/prompts", family="a | b")
     for private in ("/home", "node7", "api_key_env"):
