@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from data_construction.gold import is_better, reference_score
+from data_construction.gold import document_note_score, is_better, reference_score
 from eval.metrics import score_question
 from notewriter.parsing import parse_best_and_worst, parse_status
 from notewriter.records import Passage, Question
@@ -35,15 +35,16 @@ STAGE_KINDS: dict[str, str] = {
     "resp/plan": "query",
     "resp/answer": "answer",
     "react/answer": "answer",
-    "renact/note": "note",
+    "renact/note": "document note",
     "renact/answer": "answer",
-    "ircot/note": "note",
+    "ircot/note": "document note",
     "ircot/answer": "answer",
-    "flare/note": "note",
+    "flare/note": "document note",
     "flare/answer": "answer",
 }
 """Stage -> what its completion is, for judges that understand that kind alone. A stage that is not here is a
 `"step"`, which only judges of any kind can compare. An `"updated note"` takes the place of `note` in its prompt;
+a `"document note"` is what a note-taker replies to one document (`YES#...`, `NO#...`);
 a `"status"` tells whether `new_note` is better than `best_note`; an `"answer"` is scored as it stands."""
 
 STEP = "step"
@@ -277,8 +278,17 @@ def answer_score(case: Case, answer: str) -> float:
 
 
 async def reference(case: Case) -> Verdict:
-    """The gold evidence ranks notes, no model: what they hold of it against their length (`reference_score`)."""
-    return _by_score(case, [reference_score(candidate, case.question) for candidate in case.candidates])
+    """The gold evidence ranks notes, no model: what they hold of it against their length (`reference_score`).
+
+    The reply to one document is held against what is new in that document (`document_note_score`).
+    """
+    if case.kind == "document note":
+        if not case.question.supporting_facts:
+            return Verdict(alike=True, reason="no facts are known")
+        scores = [document_note_score(candidate, case.question, case.variables) for candidate in case.candidates]
+    else:
+        scores = [reference_score(candidate, case.question) for candidate in case.candidates]
+    return _by_score(case, scores)
 
 
 async def status(case: Case) -> Verdict:
@@ -337,7 +347,7 @@ JUDGES: dict[str, Judge] = {
 UNDERSTANDS: dict[str, tuple[str, ...]] = {
     "decision": ("updated note",),
     "metric": ("answer",),
-    "reference": ("note", "updated note"),
+    "reference": ("note", "updated note", "document note"),
     "retrieval": ("query",),
     "status": ("status",),
 }

@@ -374,6 +374,25 @@ async def test_reference_prefers_the_evidence_whole_and_alone(make_case):
     assert whole > long > half > nothing
 
 
+async def test_reference_holds_a_note_takers_reply_against_what_is_new_in_its_document(make_case):
+    replies = [
+        "NO#No relevant information.",
+        "YES#Mira was born in Tolen.",
+        "YES#Mira sings.",
+        "Mira was born in Tolen.",
+    ]
+    told = {"query": "Where was she born?", "note": f"Osk - {BEFORE}"}
+    mira, river = Passage("p2", "Mira", "Mira was born in Tolen. She sings."), Passage("p3", "Bore", "The Bore flows.")
+    for passage, scores in ((mira, [0, 1, 0.2857, 0]), (river, [1, 0, 0, 0])):
+        case, _ = make_case(replies, kind="document note", variables=told | {"passages": [passage]})
+        verdict = await reference(case)
+        assert verdict.scores == scores and verdict.chosen == scores.index(1)
+    # Without known facts nobody can tell what is relevant; another judge may.
+    unknown = Question("q", "Where?", ("Tolen",))
+    case, _ = make_case(replies, kind="document note", variables=told | {"passages": [mira]}, question=unknown)
+    assert (await reference(case)).alike
+
+
 async def test_retrieval_ranks_queries_by_the_reciprocal_ranks_of_the_supporting_passages(make_case):
     found = {
         f"first {QUESTION.question}": ["p1", "x", "p2"],
