@@ -183,3 +183,8 @@ def test_prompts_that_differ_are_an_error(models):
     batch["input_ids"][1, 0] += 1
     with pytest.raises(UserError, match="do not begin with the same prompt; set prefix_sharing: false"):
         models[1](**batch, fused_lm_head=True, use_cache=False)
+
+
+def test_a_routers_loss_is_refused_with_the_remedy(models):
+    with pytest.raises(UserError, match="router_aux_loss_coef: 0, or set prefix_sharing: false"):
+        models[1](**stack([10], [(4, 4)]), fused_lm_head=True, output_router_logits=True)
