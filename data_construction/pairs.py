@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from data_construction.card import write_card
 from data_construction.gold import GOLD
 from data_construction.hygiene import (
     EVAL_FILES,
+    Drop,
+    Seen,
     clean_questions,
     load_evaluation,
     question_stats,
@@ -44,7 +47,9 @@ from notewriter.runs import (
     for_each_question,
     open_resources,
     open_run,
+    parse_shard,
     served_models,
+    shard_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -107,6 +112,13 @@ class Arguments:
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
     eval_files: dict[str, Any] = field(default_factory=dict, metadata=EVAL_FILES)
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
+    shard: str | None = field(
+        default=None,
+        metadata={
+            "help": "i/n: the i-th of n parts of the questions, to be run on n machines at once with an output_dir "
+            "each; of a quota a shard has its n-th part. notewriter merge-shards makes one dataset of them"
+        },
+    )
     dev_share: float = field(default=0.1, metadata={"help": "share of the questions whose pairs go to dev.parquet"})
     seed: int = field(default=0, metadata={"help": "for the draw of questions, top-k, the judge's order, the split"})
 
@@ -116,21 +128,34 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter pairs", description=__doc__)
     recipe, methods = _prepare(arguments)
     check_inputs(models, arguments.index)
-    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
-    evaluation = load_evaluation(arguments.eval_files)
-    questions, drops = clean_questions(selected, evaluation)
+    questions, drops, evaluation = clean_selection(arguments)
+    members = shard_of(questions, arguments.shard)
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
-        quotas = Quotas(list(arguments.stages), arguments.quotas, questions, arguments.quota_block)
-        for record in finished(journal, questions):
-            quotas.add(record)
+        quotas = quotas_of(arguments, members, journal)
         if quotas.to_do():
             with served_models(models, folder) as roles:
-                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, questions, quotas, journal))
-        jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
-        stats = _finish(arguments, folder, journal, questions, config, question_stats(drops, evaluation))
-    sys.stdout.write(_summary(stats, folder))
+                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, members, quotas, journal))
+        stats = finish(arguments, folder, questions, drops, evaluation, config)
+    sys.stdout.write(summary(stats, folder))
+
+
+def clean_selection(arguments: Arguments) -> tuple[list[Question], list[Drop], list[Seen]]:
+    """The questions of all shards, those that are left out, and the evaluation questions that they may not meet."""
+    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    evaluation = load_evaluation(arguments.eval_files)
+    return *clean_questions(selected, evaluation), evaluation
+
+
+def quotas_of(arguments: Arguments, questions: list[Question], journal: Path) -> Quotas:
+    """The quotas, or a shard's part of them (the parts add up), with what the journal holds already."""
+    number, count = parse_shard(arguments.shard)
+    parts = {stage: quota // count + (number <= quota % count) for stage, quota in arguments.quotas.items()}
+    quotas = Quotas(list(arguments.stages), parts, questions, arguments.quota_block)
+    for record in finished(journal, questions):
+        quotas.add(record)
+    return quotas
 
 
 def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict[str, Any]]]]:
@@ -226,7 +251,15 @@ async def _roll_out(
             quotas.add(record)
             return record
 
-        await for_each_question(questions, work, journal, concurrency=models.concurrency, description="rolling out")
+        await for_each_question(
+            questions,
+            work,
+            journal,
+            concurrency=models.concurrency,
+            description="rolling out",
+            clients=resources.clients.values(),
+            count=lambda record: Counter(row["stage"] for row in record["rows"]),
+        )
 
 
 async def roll_out(
@@ -253,15 +286,17 @@ async def roll_out(
     return {"question_id": question.id, **harvest.to_dict(), "traces": traces}
 
 
-def _finish(
+def finish(
     arguments: Arguments,
     folder: Path,
-    journal: Path,
-    questions: list[Question],
+    everything: list[Question],
+    drops: list[Drop],
+    evaluation: list[Seen],
     config: dict[str, Any],
-    hygiene: dict[str, Any],
 ) -> dict[str, Any]:
     """Write the pairs in the questions' order (dev.parquet if it has any), stats.json, and the card with its plots."""
+    journal, questions = folder / "rollouts.jsonl", shard_of(everything, arguments.shard)
+    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
     usual = usual_pair_lengths(row for record in finished(journal, questions) for row in record["rows"])
 
     def records() -> Iterator[dict[str, Any]]:
@@ -270,7 +305,8 @@ def _finish(
     def rows() -> Iterator[dict[str, Any]]:
         return (row | {"dataset": arguments.dataset} for record in records() for row in record["rows"])
 
-    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
+    # Of all questions, so that every shard makes the same split.
+    dev = dev_questions(everything, arguments.dev_share, arguments.seed)
     counts = write_splits(folder, COLUMNS, rows, dev)
     stages = arguments.stages
     stats = {
@@ -278,7 +314,7 @@ def _finish(
         "questions": len(questions),
         "pairs": counts,
         **pairs_stats(records(), stages),
-        "hygiene": hygiene,
+        "hygiene": question_stats(drops, evaluation),
         "judges": {stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in stages.items()},
         "config_hash": config_hash(config),
         "version": __version__,
@@ -288,7 +324,8 @@ def _finish(
     return stats
 
 
-def _summary(stats: dict[str, Any], folder: Path) -> str:
+def summary(stats: dict[str, Any], folder: Path) -> str:
+    """What was built, a line a stage."""
     lines = [f"{stats['pairs']['train']} training and {stats['pairs']['dev']} development pairs in {folder}"]
     lines += [f"  {count} left out: {reason}" for reason, count in stats["hygiene"]["questions_dropped"].items()]
     for stage, yielded in stats["stages"].items():

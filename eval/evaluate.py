@@ -102,7 +102,15 @@ async def _run(
         async def work(question: Question) -> dict[str, Any]:
             return await trace_of(question, arguments.method, method, arguments.method_options, resources)
 
-        await for_each_question(questions, work, journal, concurrency=models.concurrency, description="evaluating")
+        await for_each_question(
+            questions,
+            work,
+            journal,
+            concurrency=models.concurrency,
+            description="evaluating",
+            clients=resources.clients.values(),
+            count=lambda trace: {"errors": int(bool(trace["error"]))},
+        )
 
 
 async def trace_of(

@@ -14,6 +14,7 @@ COMMANDS = {
     "index": ("notewriter.retrieval.index", "build a BM25 index of a corpus"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
+    "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs that were built in shards"),
     "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),

@@ -6,10 +6,17 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
+import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +32,7 @@ from notewriter.prompts import Prompts
 from notewriter.records import Question, Sampling
 from notewriter.retrieval import open_index
 from notewriter.rollout import Resources
-from notewriter.serving import Server, serve
+from notewriter.serving import Server, free_ports, serve, visible_devices
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +50,11 @@ class ModelArguments:
     )
     port: int | None = field(default=None, metadata={"help": "port of the server that is started; default: a free one"})
     base_url: str | None = field(
-        default=None, metadata={"help": "an OpenAI-compatible endpoint that runs already, e.g. http://node7:8000/v1"}
+        default=None,
+        metadata={
+            "help": "an OpenAI-compatible endpoint that runs already, e.g. http://node7:8000/v1; several servers of "
+            "one model with commas between: a question stays on one of them, another does the work of one that is down"
+        },
     )
     model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
     models: dict[str, Any] = field(
@@ -53,7 +64,14 @@ class ModelArguments:
             "answer, judge; `policy` plays the roles that are not named"
         },
     )
-    concurrency: int = field(default=64, metadata={"help": "questions in flight at once"})
+    replicas: int = field(
+        default=1,
+        metadata={"help": "servers started for each model that is served, each on the next devices"},
+    )
+    concurrency: int = field(
+        default=64,
+        metadata={"help": "questions in flight at once, and requests to a server unless its endpoint says otherwise"},
+    )
     cache: str = field(
         default="runs/cache.sqlite",
         metadata={"help": "every reply is kept here, so that no finished call is made twice"},
@@ -74,7 +92,7 @@ ROLES = ("policy", "notes", "query", "answer", "judge")
 """The parts that models play in methods and judges; a name that is none of them would go unheard."""
 
 WITHOUT_EFFECT = {
-    *("concurrency", "port", "cache", "output_dir"),
+    *("concurrency", "replicas", "port", "cache", "output_dir"),
     *("base_url", "api_key_env", "timeout", "attempts", "patience"),
 }
 """Settings that cannot change a result: they may differ when a run goes on.
@@ -101,8 +119,8 @@ def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sa
 
 
 @contextlib.contextmanager
-def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str, tuple[Endpoint, Server | None]]]:
-    """Start the servers that are asked for; yields each role's endpoint, and its server where we started it.
+def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str, tuple[Endpoint, list[Server]]]]:
+    """Start the servers that are asked for; yields each role's endpoint, and its servers where we started them.
 
     Raises:
         UserError: no model is named, one is named twice over, or an endpoint's keys are wrong.
@@ -113,6 +131,10 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
         choose("role in models", role, dict.fromkeys(ROLES))
         if not isinstance(value, dict):
             raise UserError(f"models: {role}: {value!r} is no endpoint; give {{serve: PATH}}, or base_url and model")
+    if arguments.replicas < 1:
+        raise UserError(f"replicas: {arguments.replicas} servers serve nobody; give at least 1")
+    if arguments.replicas > 1 and arguments.port:
+        raise UserError(f"port: {arguments.replicas} replicas cannot share one; leave it out, and free ones are taken")
     specifications = {role: dict(value) for role, value in arguments.models.items()}
     given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
     given += ["models: policy"] if "policy" in specifications else []
@@ -127,21 +149,41 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
     if "policy" not in specifications:
         raise UserError("no model: give --serve PATH, or --base_url URL --model NAME")
 
-    with contextlib.ExitStack() as servers:
-        roles: dict[str, tuple[Endpoint, Server | None]] = {}
+    with contextlib.ExitStack() as stack:
+        roles: dict[str, tuple[Endpoint, list[Server]]] = {}
         for role, specification in specifications.items():
+            specification.setdefault("concurrency", arguments.concurrency)
             path = specification.pop("serve", None)
             if path is None:
-                roles[role] = (_endpoint(role, specification), None)
+                roles[role] = (_endpoint(role, specification), [])
                 continue
             name = Path(path).name
-            options = arguments.serve_options | {"served_model_name": name}
-            log = log_dir / f"vllm-{role}.log"
-            server = servers.enter_context(serve(path, options, log=log, port=arguments.port))
+            first = sum(len(servers) for _, servers in roles.values())
+            servers = _serve_replicas(stack, path, name, arguments, log_dir / f"vllm-{role}.log", first)
             identity = f"{fingerprint(path)} {json.dumps(arguments.serve_options, sort_keys=True)}"
-            specification |= {"base_url": server.base_url, "model": name, "identity": identity}
-            roles[role] = (_endpoint(role, specification), server)
+            base_url = ",".join(server.base_url for server in servers)
+            specification |= {"base_url": base_url, "model": name, "identity": identity}
+            roles[role] = (_endpoint(role, specification), servers)
         yield roles
+
+
+def _serve_replicas(
+    stack: contextlib.ExitStack, path: str, name: str, arguments: ModelArguments, log: Path, first: int
+) -> list[Server]:
+    """Start a model's servers, all at once since each takes minutes; `first` counts those that have devices already."""
+    options = arguments.serve_options | {"served_model_name": name}
+    if arguments.replicas == 1:
+        return [stack.enter_context(serve(path, options, log=log, port=arguments.port))]
+    size = math.prod(int(options.get(key, 1)) for key in ("tensor_parallel_size", "pipeline_parallel_size"))
+    devices = [visible_devices((first + number) * size, size) for number in range(arguments.replicas)]
+    ports = free_ports(arguments.replicas)
+
+    def start(number: int) -> Server:
+        own_log = log.with_stem(f"{log.stem}-{number}")
+        return stack.enter_context(serve(path, options, log=own_log, port=ports[number], devices=devices[number]))
+
+    with ThreadPoolExecutor(arguments.replicas) as pool:
+        return list(pool.map(start, range(arguments.replicas)))
 
 
 def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
@@ -173,7 +215,7 @@ def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None
 
 @contextlib.asynccontextmanager
 async def open_resources(
-    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, Server | None]], index: Sequence[str] | None
+    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, list[Server]]], index: Sequence[str] | None
 ) -> AsyncIterator[Resources]:
     """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
     check_inputs(arguments, index)
@@ -182,8 +224,8 @@ async def open_resources(
     retriever = open_index(index) if index else None
     cache = ResponseCache(arguments.cache)
     clients = {
-        role: Client(endpoint, cache, server.ensure_alive if server else None)
-        for role, (endpoint, server) in roles.items()
+        role: Client(endpoint, cache, partial(_revive, servers) if servers else None)
+        for role, (endpoint, servers) in roles.items()
     }
     try:
         await asyncio.gather(*(client.check() for client in clients.values()))
@@ -191,6 +233,11 @@ async def open_resources(
     finally:
         await asyncio.gather(*(client.close() for client in clients.values()))
         cache.close()
+
+
+def _revive(servers: list[Server]) -> None:
+    for server in servers:
+        server.ensure_alive()
 
 
 def config_hash(config: dict[str, Any]) -> str:
@@ -237,6 +284,30 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
         yield folder
 
 
+def parse_shard(shard: str | None) -> tuple[int, int]:
+    """`"2/4"` as (2, 4); without a shard (1, 1).
+
+    Raises:
+        UserError: it is no such text.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, as 2/4 is")
+    return int(match[1]), int(match[2])
+
+
+def shard_of(questions: Sequence[Question], shard: str | None) -> list[Question]:
+    """The questions of the shard `i/n`: every n-th one from the i-th on.
+
+    Raises:
+        UserError: it is no shard, or has no question.
+    """
+    number, count = parse_shard(shard)
+    if number > len(questions):
+        raise UserError(f"shard: {len(questions)} questions leave nothing for {shard}; make fewer shards")
+    return list(questions[number - 1 :: count])
+
+
 def questions_digest(questions: Sequence[Question]) -> str:
     """A hash of the questions' content in their order; it tells that a question file was changed in place."""
     digest = hashlib.sha256()
@@ -266,23 +337,41 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _check_config(folder: Path, config: dict[str, Any]) -> None:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved configuration of a run.
+
+    Raises:
+        UserError: the folder holds none, or something else.
+    """
     path = folder / "config.yaml"
-    if not path.exists():
-        return
     try:
-        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
-    if not isinstance(before, dict):
+    if not isinstance(config, dict):
         raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
-    before, now = _with_effect(before), _with_effect(config)
-    for key in {**before, **now}:
-        if before.get(key) != now.get(key):
-            raise UserError(
-                f"{folder}: holds a run with {key}: {before.get(key)!r}, not {now.get(key)!r}; "
-                "choose another output_dir, or remove this one"
-            )
+    return config
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first setting with an effect in which two configurations differ, with its two values."""
+    one, other = _with_effect(one), _with_effect(other)
+    for key in {**one, **other}:
+        if one.get(key) != other.get(key):
+            return key, one.get(key), other.get(key)
+    return None
+
+
+def _check_config(folder: Path, config: dict[str, Any]) -> None:
+    if not (folder / "config.yaml").exists():
+        return
+    if found := difference(read_config(folder), config):
+        key, before, now = found
+        raise UserError(
+            f"{folder}: holds a run with {key}: {before!r}, not {now!r}; choose another output_dir, or remove this one"
+        )
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:
@@ -322,25 +411,49 @@ async def for_each_question(
     *,
     concurrency: int,
     description: str,
+    clients: Collection[Client] = (),
+    count: Callable[[dict[str, Any]], Mapping[str, int]] = lambda record: {},
 ) -> None:
     """Run `work` for every question that the journal does not hold yet, and append what it returns.
 
     Each record must have a `question_id`; None says that there is nothing to do for a question, and leaves no trace.
     What is finished when the run is killed stays finished.
-    The first error ends the run, after the calls under way were given up.
+    The first error ends the run, after the calls under way were given up. Beside the progress stand the
+    completion tokens that the clients received a second, and the sums of what `count` tells of each record.
     """
+    totals: Counter[str] = Counter()
+    done = set()
     with jsonl.Journal(journal) as file:
-        done = {record["question_id"] for _, record in jsonl.read(journal)}
+        for _, record in jsonl.read(journal):
+            done.add(record["question_id"])
+            totals.update(count(record))
         waiting = [question for question in questions if question.id not in done]
         before = len(questions) - len(waiting)
         queue = iter(waiting)
-        with tqdm(total=len(questions), initial=before, desc=description, unit="question", smoothing=0.05) as bar:
+        # The last points in time with the tokens received until then; the first and the last one give the rate.
+        points = deque([_received(clients)], maxlen=50)
+        # A terminal gets a bar that moves, a log file a line now and then.
+        interval = 0.5 if sys.stderr.isatty() else 30.0
+        with tqdm(
+            total=len(questions),
+            initial=before,
+            desc=description,
+            unit="question",
+            smoothing=0.05,
+            mininterval=interval,
+            maxinterval=max(interval, 10.0),
+        ) as bar:
 
             async def worker() -> None:
                 for question in queue:
                     record = await work(question)
                     if record is not None:
                         file.append(record)
+                        totals.update(count(record))
+                    points.append(_received(clients))
+                    seconds, tokens = (last - first for first, last in zip(points[0], points[-1], strict=True))
+                    rate = {"tokens/s": round(tokens / max(seconds, 1e-9))} if clients else {}
+                    bar.set_postfix({**rate, **totals}, refresh=False)
                     bar.update()
 
             try:
@@ -349,6 +462,11 @@ async def for_each_question(
                         workers.create_task(worker())
             except BaseExceptionGroup as group:
                 raise _first_leaf(group) from None
+
+
+def _received(clients: Collection[Client]) -> tuple[float, int]:
+    """The time in seconds, and the completion tokens received until now."""
+    return time.monotonic(), sum(client.received for client in clients)
 
 
 def _first_leaf(error: BaseException) -> BaseException:

@@ -31,11 +31,20 @@ _PR_SET_PDEATHSIG = 1
 class Server:
     """A running vLLM server; `base_url` is its OpenAI-compatible address, `model` the name it serves."""
 
-    def __init__(self, model: str, options: Mapping[str, Any], port: int, log: Path, ready_timeout: float) -> None:
+    def __init__(
+        self,
+        model: str,
+        options: Mapping[str, Any],
+        port: int,
+        log: Path,
+        ready_timeout: float,
+        devices: str | None = None,
+    ) -> None:
         self.model = model
         self.base_url = f"http://127.0.0.1:{port}/v1"
         self._health = f"http://127.0.0.1:{port}/health"
         self._log = log
+        self._devices = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
         self._ready_timeout = ready_timeout
         self._command = [
             # The module, not the `vllm` command: the CPU package's command does not find its own metadata.
@@ -93,7 +102,7 @@ class Server:
         return self._starter.submit(self._launch).result()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"} | os.environ
+        environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"} | os.environ | self._devices
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 self._command,
@@ -137,12 +146,14 @@ def serve(
     *,
     log: str | Path,
     port: int | None = None,
+    devices: str | None = None,
     ready_timeout: float = 900.0,
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
     `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...). Without `port` a
-    free one is taken. The server ends with the block, on Ctrl-C, and, on Linux, also when this process is killed.
+    free one is taken. `devices` are those it may use, as CUDA_VISIBLE_DEVICES has them. The server ends with
+    the block, on Ctrl-C, and, on Linux, also when this process is killed.
 
     Raises:
         UserError: the path is no model, vLLM is not installed, the port is in use, or the server does not start.
@@ -153,12 +164,34 @@ def serve(
     log = Path(log)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
-    server = Server(model, options or {}, _claim_port(port), log, ready_timeout)
+    server = Server(model, options or {}, _claim_port(port), log, ready_timeout, devices)
     try:
         server.wait_until_ready()
         yield server
     finally:
         server.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def visible_devices(first: int, count: int) -> str:
+    """`count` devices from the `first` on among those that this process sees, as CUDA_VISIBLE_DEVICES has them.
+
+    Raises:
+        UserError: CUDA_VISIBLE_DEVICES has too few.
+    """
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = seen.split(",") if seen else [str(number) for number in range(first + count)]
+    if first + count > len(names):
+        raise UserError(f"replicas: {first + count} devices are needed and CUDA_VISIBLE_DEVICES has {len(names)}")
+    return ",".join(names[first : first + count])
 
 
 def _claim_port(port: int | None) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -217,6 +218,31 @@ def test_a_question_whose_line_a_kill_cut_is_asked_again(tmp_path):
     assert sorted(record["question_id"] for record in lines(journal)) == [question.id for question in QUESTIONS]
 
 
+def test_the_progress_tells_the_speed_and_what_came_of_the_questions_also_of_those_before(tmp_path, capsys):
+    journal = tmp_path / "traces.jsonl"
+    client = SimpleNamespace(received=0)
+
+    async def work(question):
+        client.received += 7
+        await asyncio.sleep(0.01)
+        return {"question_id": question.id, "rows": [1, 2]}
+
+    for questions in (QUESTIONS[:2], QUESTIONS):
+        run = runs.for_each_question(
+            questions,
+            work,
+            journal,
+            concurrency=1,
+            description="asking",
+            clients=[client],
+            count=lambda record: {"pairs": len(record["rows"])},
+        )
+        asyncio.run(run)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "6/6" in last and "pairs=12" in last
+    assert 0 < int(re.search(r"tokens/s=(\d+)", last)[1]) <= 700 * 1.05
+
+
 def test_a_journal_of_other_questions_does_not_keep_these_from_being_asked(tmp_path):
     journal = tmp_path / "traces.jsonl"
     ask(journal, questions=[Question(f"other{number}", "Who?", ("Mira",)) for number in range(8)])
@@ -257,8 +283,8 @@ def served(monkeypatch):
     calls = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None):
-        calls.append((path, options, log.name, port))
+    def serve(path, options, *, log, port=None, devices=None):
+        calls.append((path, options, log.name, port if devices is None else devices))
         yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
         calls.append("stopped")
 
@@ -269,7 +295,7 @@ def served(monkeypatch):
 
 def roles(tmp_path, **settings):
     with runs.served_models(ModelArguments(**settings), tmp_path) as given:
-        return {role: (endpoint, server is not None) for role, (endpoint, server) in given.items()}
+        return {role: (endpoint, bool(servers)) for role, (endpoint, servers) in given.items()}
 
 
 def test_an_endpoint_that_runs_already_plays_the_policy(tmp_path):
@@ -302,6 +328,38 @@ def test_every_role_can_have_a_model_of_its_own(tmp_path, served):
     ]
 
 
+def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("abcdefgh"))
+    given = roles(
+        tmp_path,
+        serve="models/tiny",
+        models={"judge": {"serve": "models/judge"}},
+        serve_options={"tensor_parallel_size": 2},
+        replicas=2,
+    )
+    started = sorted((path, log, devices) for path, _, log, devices in (call for call in served if call != "stopped"))
+    assert started == [
+        ("models/judge", "vllm-judge-0.log", "a,b"),
+        ("models/judge", "vllm-judge-1.log", "c,d"),
+        ("models/tiny", "vllm-policy-0.log", "e,f"),
+        ("models/tiny", "vllm-policy-1.log", "g,h"),
+    ]
+    assert [len(set(endpoint.addresses)) for endpoint, _ in given.values()] == [2, 2]
+    assert served.count("stopped") == 4
+
+
+def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(UserError, match=r"replicas: 3 devices are needed and CUDA_VISIBLE_DEVICES has 2"):
+        roles(tmp_path, serve="models/tiny", replicas=3)
+    assert served == []
+
+
+def test_a_server_gets_as_many_requests_as_there_are_questions_in_flight_unless_its_endpoint_says_otherwise(tmp_path):
+    given = roles(tmp_path, concurrency=200, models={"judge": {**URL, "concurrency": 4}}, **URL)
+    assert {role: endpoint.concurrency for role, (endpoint, _) in given.items()} == {"policy": 200, "judge": 4}
+
+
 URL = {"base_url": "http://node7:8000/v1", "model": "m"}
 
 
@@ -320,6 +378,8 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"judge": {**URL, "concurrency": 0}}, **URL}, r"judge: concurrency must be a whole number above 0"),
         ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be a whole number above 0"),
         ({"concurrency": 0, **URL}, r"concurrency: 0 questions at once"),
+        ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 servers serve nobody"),
+        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share one"),
     ],
 )
 def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
@@ -370,7 +430,7 @@ async def test_a_dead_server_of_ours_is_revived_before_a_call_is_tried_again(tmp
         arguments = ModelArguments(base_url=endpoint.base_url, model="fake", cache=str(tmp_path / "cache.sqlite"))
         with runs.served_models(arguments, tmp_path) as given:
             server = SimpleNamespace(ensure_alive=lambda: revived.append(True))
-            given["policy"] = (given["policy"][0], server)
+            given["policy"] = (given["policy"][0], [server])
             async with runs.open_resources(arguments, given, None) as resources:
                 await resources.clients["policy"].complete([{"role": "user", "content": "hi"}], resources.sampling)
     assert revived == [True]

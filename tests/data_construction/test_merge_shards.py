@@ -1,0 +1,137 @@
+import json
+from collections import Counter
+
+import pyarrow.parquet
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from data_construction import merge_shards, pairs
+from notewriter.errors import UserError
+
+RESULTS = ("train.parquet", "dev.parquet", "stats.json")
+QUOTAS = {"deepnote/init_note": 5, "deepnote/decide": 2}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), 8)
+
+
+@pytest.fixture(scope="module")
+def build(world, tmp_path_factory):
+    """Build pairs of a shard (or of everything) in a folder of its own; returns the folder."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    with fake_endpoint() as endpoint:
+
+        def run(name, shard=None, **changes):
+            options = {
+                **world,
+                "output_dir": str(folder / name),
+                "cache": str(folder / "cache.sqlite"),
+                "stages": {"deepnote/init_note": "reference", "deepnote/decide": "status"},
+                "gold_stages": ["deepnote/init_note", "deepnote/decide"],
+                "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
+                "temperatures": [0.1, 0.9],
+                "top_ps": [0.9],
+                "dev_share": 0.3,
+                "base_url": endpoint.base_url,
+                "model": endpoint.model,
+                **({"shard": shard} if shard else {}),
+            }
+            pairs.main(write_config(folder / "config.yaml", options | changes))
+            return folder / name
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def shards(build):
+    return [build(f"shard{number}", f"{number}/3") for number in (1, 2, 3)]
+
+
+def merge(folders, output):
+    merge_shards.main(["--shards", *map(str, folders), "--output_dir", str(output)])
+    return output
+
+
+def ids(folder):
+    return [row["question_id"] for row in pyarrow.parquet.read_table(folder / "train.parquet").to_pylist()]
+
+
+def test_merged_shards_are_what_a_run_without_shards_makes(build, shards, tmp_path, capsys):
+    whole, merged = build("whole"), merge(shards[::-1], tmp_path / "merged")
+    for name in RESULTS:
+        assert (merged / name).read_bytes() == (whole / name).read_bytes()
+    assert f"development pairs in {merged}" in capsys.readouterr().out
+
+
+def test_no_question_is_in_two_shards_and_none_on_both_sides_of_the_split(shards, tmp_path):
+    dev = set()
+    for one in shards:
+        assert not any(set(ids(one)) & set(ids(other)) for other in shards if other != one)
+        if (one / "dev.parquet").exists():
+            dev |= {row["question_id"] for row in pyarrow.parquet.read_table(one / "dev.parquet").to_pylist()}
+    assert dev and not dev & {id for shard in shards for id in ids(shard)}
+
+
+def test_the_quotas_of_the_shards_add_up(build, tmp_path):
+    folders = [build(f"quota{number}", f"{number}/3", quotas=QUOTAS, dev_share=0.0) for number in (1, 2, 3)]
+    merged = merge(folders, tmp_path / "merged")
+    stages = Counter(row["stage"] for row in pyarrow.parquet.read_table(merged / "train.parquet").to_pylist())
+    assert stages == QUOTAS
+    assert json.loads((merged / "stats.json").read_text())["pairs"]["train"] == 7
+
+
+@pytest.mark.parametrize(
+    ("choose", "problem"),
+    [
+        (lambda shards, other: shards[:2], r"shard 3/3 is missing; run it"),
+        (lambda shards, other: [*shards, shards[0]], r"shard1: is shard 1/3, and so is .*shard1; give each once"),
+        (lambda shards, other: [shards[0], other, shards[2]], r"has min_gap: 0\.3, but .*shard1 has 0\.0"),
+    ],
+    ids=["missing", "twice", "other settings"],
+)
+def test_shards_that_do_not_fit_are_refused(build, shards, tmp_path, choose, problem):
+    other = build("other", "2/3", min_gap=0.3)
+    with pytest.raises(UserError, match=problem):
+        merge(choose(shards, other), tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_run_without_shards_and_shards_of_another_number_are_refused(build, shards, tmp_path):
+    with pytest.raises(UserError, match=r"whole: is no shard of pairs"):
+        merge([build("whole"), *shards], tmp_path / "merged")
+    with pytest.raises(UserError, match=r"does not go with"):
+        merge([build("half", "1/2"), *shards], tmp_path / "merged")
+
+
+def test_an_unfinished_shard_is_refused(build, shards, tmp_path):
+    cut = build("cut", "2/3")
+    journal = cut / "rollouts.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match=r"cut: is not finished, 1 questions are left; run it again first"):
+        merge([shards[0], cut, shards[2]], tmp_path / "merged")
+
+
+def test_shards_of_other_questions_are_refused(world, shards, tmp_path):
+    path = tmp_path / "questions.sha256"
+    kept = (shards[1] / path.name).read_text()
+    (shards[1] / path.name).write_text("0" * 64)
+    try:
+        with pytest.raises(UserError, match=r"shard2: was built from other questions than .* holds now"):
+            merge(shards, tmp_path / "merged")
+    finally:
+        (shards[1] / path.name).write_text(kept)
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"])
+def test_what_is_no_shard_is_named(build, shard):
+    with pytest.raises(UserError, match=r"shard: .* is not i/n with 1 <= i <= n"):
+        build("refused", shard)
+
+
+def test_a_shard_without_a_question_is_named(build):
+    with pytest.raises(UserError, match=r"8 questions leave nothing for 9/9"):
+        build("refused", "9/9")
