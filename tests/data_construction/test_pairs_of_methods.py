@@ -56,8 +56,10 @@ def build(world, endpoint, tmp_path, **changes):
     return pyarrow.parquet.read_table(tmp_path / "pairs" / "train.parquet").to_pylist()
 
 
-def test_a_note_takers_pairs_are_replies_to_single_documents(world, endpoint, tmp_path):
-    rows = build(world, endpoint, tmp_path, stages={"renact/note": "reference"}, gold_stages=["renact/note"])
+# Whatever is noted, the answer is the same here, so that the outcome leaves the decision to the reference.
+@pytest.mark.parametrize("judges", ["reference", ["outcome", "reference"]])
+def test_a_note_takers_pairs_are_replies_to_single_documents(world, endpoint, tmp_path, judges):
+    rows = build(world, endpoint, tmp_path, stages={"renact/note": judges}, gold_stages=["renact/note"])
     stats = json.loads((tmp_path / "pairs" / "stats.json").read_text())
     # One search of two documents a question.
     assert stats["stages"]["renact/note"]["pairs"] == len(rows) == 4 * 2
