@@ -16,6 +16,7 @@ COMMANDS = {
     "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
     "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs that were built in shards"),
     "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
+    "preflight": ("training.preflight", "check what a training run would train on, and what it will need"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
     "compare": ("eval.compare", "compare two runs on the same questions"),
@@ -54,4 +55,5 @@ def _help() -> str:
         + "\n".join(lines)
         + "\n\nTraining, between pairs and evaluate, runs by itself, on as many processes as you have:\n"
         "  accelerate launch [--config_file configs/accelerate/FILE] training/train_dpo.py --config configs/dpo/FILE\n"
+        "  (or training/train_sft.py --config configs/sft/FILE)\n"
     )

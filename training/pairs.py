@@ -96,24 +96,39 @@ def _fault(pair: Mapping[str, Any]) -> str | None:
 
 
 def measure(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, path: Path, processes: int | None = None) -> Dataset:
-    """Add `length`: tokens of prompt and longer completion under the model's chat template, as the trainer sees them.
+    """Add a pair's tokens under the model's chat template, as the trainer sees them.
+
+    `prompt_ids` with the opening of the assistant's turn, `chosen_ids` and `rejected_ids` after it; `length`, tokens
+    of prompt and longer completion; and `diverging`, empty where the prompt begins both sides, else what differs.
 
     Raises:
         UserError: the template refuses a row (some know no system role); names file and row.
     """
 
-    def tokens(pair: dict[str, Any], row: int) -> dict[str, int]:
+    def render(messages: list[dict[str, str]], generate: bool = False) -> list[int]:
+        rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=generate, return_dict=True)
+        return list(rendered["input_ids"])
+
+    def tokens(pair: dict[str, Any], row: int) -> dict[str, Any]:
         try:
-            return {
-                "length": max(
-                    len(tokenizer.apply_chat_template(pair["prompt"] + pair[side], return_dict=True)["input_ids"])
-                    for side in ("chosen", "rejected")
-                )
-            }
+            prompt = render(pair["prompt"], generate=True)
+            sides = {side: render(pair["prompt"] + pair[side]) for side in ("chosen", "rejected")}
         except jinja2.TemplateError as error:
             raise UserError(f"{path}: row {row}: the model's chat template refuses it ({one_line(error)})") from error
+        diverging = ""
+        for side, ids in sides.items():
+            if ids[: len(prompt)] != prompt:
+                place = next(i for i, (a, b) in enumerate(zip([*ids, -1], [*prompt, -2], strict=False)) if a != b)
+                served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prompt, ids))
+                diverging = f"a server shows {served!r} where the chat template has {trained!r} before {side}"
+        return {
+            "prompt_ids": prompt,
+            **{f"{side}_ids": ids[len(prompt) :] for side, ids in sides.items()},
+            "length": max(map(len, sides.values())),
+            "diverging": diverging,
+        }
 
-    return dataset.map(tokens, with_indices=True, num_proc=processes, desc=f"Measuring {path.name}")
+    return dataset.map(tokens, with_indices=True, num_proc=processes, desc=f"Tokenising {path.name}")
 
 
 def fit(dataset: Dataset, max_length: int | None, path: Path, drop: bool) -> tuple[Dataset, int]:

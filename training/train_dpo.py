@@ -21,14 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from notewriter import config
 from notewriter.errors import UserError, run
-from training import common, pairs, reference
+from training import checks, common, pairs, reference
 
 logger = logging.getLogger(__name__)
+
+TRAINED = ["prompt", "chosen", "rejected", "length"]
+"""What the trainer gets; `length` is for `train_sampling_strategy: group_by_length`."""
 
 
 @dataclass
@@ -95,12 +98,9 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     if common.is_finished(output):
         return
 
+    stops = common.stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading pairs"):
-        datasets: dict[str, Dataset] = {}
-        dropped: dict[str, int] = {}
-        for split, file in files.items():
-            measured = pairs.measure(pairs.read(file), tokenizer, file, training.dataset_num_proc)
-            datasets[split], dropped[split] = pairs.fit(measured, training.max_length, file, arguments.drop_long_rows)
+        datasets, dropped = load(arguments, training, tokenizer, stops, files)
     for split, dataset in datasets.items():
         logger.info(
             "%s: %d pairs (%s); %d dropped as longer than %s tokens",
@@ -111,6 +111,9 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
             training.max_length,
         )
 
+    if training.process_index == 0:
+        logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
+
     training.model_init_kwargs = common.model_options(training, model)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
@@ -119,11 +122,8 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         prefix_sharing=arguments.prefix_sharing,
         reference_cache=Path(arguments.reference_cache).expanduser(),
         args=training,
-        # `stage` and `question_id` have done their work; `length` is for `train_sampling_strategy: group_by_length`.
-        train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
-        eval_dataset=datasets["dev"].remove_columns(["stage", "question_id"])
-        if training.eval_strategy != "no"
-        else None,
+        train_dataset=datasets["train"].select_columns(TRAINED),
+        eval_dataset=datasets["dev"].select_columns(TRAINED) if training.eval_strategy != "no" else None,
         processing_class=tokenizer,
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
@@ -144,6 +144,27 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         },
     )
     trainer.end()
+
+
+def load(
+    arguments: Arguments,
+    training: Configuration,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    files: dict[str, Path],
+) -> tuple[dict[str, Dataset], dict[str, int]]:
+    """The pairs of each split with their tokens, and how many were dropped as too long.
+
+    Raises:
+        UserError: a row is no pair, is too long, or would be trained wrongly.
+    """
+    datasets: dict[str, Dataset] = {}
+    dropped: dict[str, int] = {}
+    for split, file in files.items():
+        measured = pairs.measure(pairs.read(file), tokenizer, file, training.dataset_num_proc)
+        datasets[split], dropped[split] = pairs.fit(measured, training.max_length, file, arguments.drop_long_rows)
+    checks.prepare(datasets, tokenizer, stops, arguments.pairs)
+    return datasets, dropped
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 
 from notewriter import config
 from notewriter.errors import UserError, run
-from training import common, conversations, pairs
+from training import checks, common, conversations, pairs
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +127,9 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
             training.max_length,
         )
 
+    if training.process_index == 0:
+        logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
+
     training.model_init_kwargs = common.model_options(training, model)
     trainer = SFTTrainer(
         model=base,
@@ -168,7 +171,7 @@ def load(
     """Token ids and labels of each split, and how many rows were dropped as too long.
 
     Raises:
-        UserError: a row is no conversation, is too long, or is refused by the chat template.
+        UserError: a row is no conversation, is too long, or would be trained wrongly.
     """
 
     def tokens(file: Path) -> tuple[Dataset, int]:
@@ -184,6 +187,7 @@ def load(
     if arguments.mix:
         others = {path: tokens(pairs.find(path, "mix")["train"])[0] for path in arguments.mix}
         datasets["train"] = conversations.mix(datasets["train"], others, arguments.mix, training.seed)
+    checks.prepare(datasets, tokenizer, stops, arguments.data)
     return datasets, dropped
 
 

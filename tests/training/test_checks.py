@@ -1,0 +1,185 @@
+"""Each way of training on the wrong tokens is found before the first step, and what is shown can be trusted."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from notewriter.errors import UserError
+from training import checks, pairs
+
+Pair = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def check_pairs(tokenizer: PreTrainedTokenizerBase, *rows: dict[str, Any]) -> None:
+    """As training checks pairs that lie in train.parquet."""
+    measured = pairs.measure(Dataset.from_list(list(rows)), tokenizer, Path("train.parquet"))
+    checks.check_pairs(measured, tokenizer, frozenset([tokenizer.eos_token_id]), "train.parquet")
+
+
+def sample(ids: list[int], labels: list[int]) -> Dataset:
+    return Dataset.from_list([{"input_ids": ids, "labels": labels, "question_id": "q0", "stage": "s"}])
+
+
+def test_sound_pairs_pass(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
+    check_pairs(tokenizer, make_pair(0), make_pair(1))
+
+
+def test_a_chosen_equal_to_its_rejected_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
+    same = make_pair(1)
+    same["rejected"] = same["chosen"]
+
+    with pytest.raises(
+        UserError, match=r"1 fault\(s\) in 2 rows: row 1 \(question q1\): chosen and rejected are the sa"
+    ):
+        check_pairs(tokenizer, make_pair(0), same)
+
+
+def test_a_prompt_that_does_not_begin_both_sides_is_an_error(
+    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    tokenizer.chat_template += "{% if add_generation_prompt %}the town {% endif %}"
+
+    with pytest.raises(UserError, match=r"row 0 .*prompt does not begin both sides: a server shows 'the town'"):
+        check_pairs(tokenizer, make_pair(0))
+
+
+def test_an_end_of_turn_that_is_not_trained_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
+    # The assistant's turn is left open, as in templates that put the end of a turn before the next one.
+    tokenizer.chat_template = (
+        "{% for message in messages %}<{{ message.role }}> {{ message.content }} "
+        "{% if message.role != 'assistant' %}<end> {% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant> {% endif %}"
+    )
+
+    with pytest.raises(
+        UserError, match=r"chosen: what is trained ends in 'the' without a token that ends a turn \(<en"
+    ):
+        check_pairs(tokenizer, make_pair(0))
+
+
+def test_a_mask_that_trains_nothing_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0 .*no token of it is trained"):
+        checks.check(sample([6, 7, 2], [-100, -100, -100]), tokenizer, frozenset([2]), "data")
+
+
+def test_a_doubled_beginning_of_sequence_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
+    tokenizer.bos_token = "<system>"
+    check_pairs(tokenizer, make_pair(0))
+    tokenizer.chat_template = "<system> <system> " + tokenizer.chat_template
+
+    with pytest.raises(UserError, match=r"begins with two <system>"):
+        check_pairs(tokenizer, make_pair(0))
+
+
+def test_padding_that_is_trained_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
+    tokenizer.pad_token = "<end>"
+
+    with pytest.raises(UserError, match="padding, <end>, is a token that is trained"):
+        check_pairs(tokenizer, make_pair(0))
+
+
+def test_another_padding_is_chosen_where_it_would_be_trained(tokenizer: PreTrainedTokenizerBase) -> None:
+    end = tokenizer.eos_token_id
+    checks.choose_padding(tokenizer, {end})
+    assert tokenizer.pad_token == "<pad>"
+
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|image|>", "<|right_pad_id|>"]})
+    checks.choose_padding(tokenizer, {end, tokenizer.pad_token_id})
+    assert tokenizer.pad_token == "<|right_pad_id|>"
+
+
+def test_no_more_than_five_faults_are_named(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = [{"input_ids": [6], "labels": [-100], "question_id": f"q{i}", "stage": "s"} for i in range(8)]
+
+    with pytest.raises(UserError, match=r"8 fault\(s\) .*question q4\).*; and 3 more$"):
+        checks.check(Dataset.from_list(rows), tokenizer, frozenset([2]), "data")
+
+
+def test_lengths_are_shown_by_stage() -> None:
+    lines = checks.lengths_by_stage({"note": [10, 20, 30, 240], "answer": [120]}, bars=24).splitlines()
+
+    assert lines[0].split() == ["stage", "rows", "min", "median", "95%", "max", "0", "to", "240", "tokens"]
+    assert lines[1].split()[:6] == ["answer", "1", "120", "120", "120", "120"]
+    assert lines[2].split()[:6] == ["note", "4", "10", "20", "30", "240"]
+    # Tokens 0 to 10 are in the first of 24 bars, 240 in the last.
+    histogram = lines[2][-24:]
+    assert histogram[0] == histogram[-1] != " "
+    assert set(histogram[4:-1]) == {" "}
+
+
+def test_the_preview_marks_what_is_trained(tokenizer: PreTrainedTokenizerBase) -> None:
+    row = {"input_ids": [6, 7, 8, 2], "labels": [-100, -100, 8, 2], "stage": "s", "question_id": "q0"}
+
+    assert checks.preview(row, tokenizer, colour=False) == (
+        "--- s, question q0: 2 of 4 tokens are trained\nthe river⟦crosses <end>⟧\n"
+    )
+    assert "\x1b[30;42mcrosses <end>\x1b[0m" in checks.preview(row, tokenizer, colour=True)
+
+
+def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokenizerBase) -> None:
+    ids = [6] + [7] * 500 + [8, 9, 2]
+    row = {"input_ids": ids, "labels": [-100] * 501 + [8, 9, 2], "stage": "s", "question_id": "q0"}
+
+    shown = checks.preview(row, tokenizer, colour=False, context=3)
+
+    assert "the river river [... 495 tokens ...] river river river⟦crosses a <end>⟧" in shown
+
+
+def test_control_characters_have_no_effect_on_a_terminal() -> None:
+    shown = checks.plain("\x1b[2J\r\x07 note ‮ \x9b31m line\nend", keep="\n")
+
+    assert shown == "\\x1b[2J\\r\\x07 note \\u202e \\x9b31m line\nend"
+
+
+class Tokenize(BaseHTTPRequestHandler):
+    """vLLM's /tokenize, with the tokenizer of `server.tokenizer`."""
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.path == "/tokenize" and body["model"] == "notes"
+        ids = self.server.tokenizer.apply_chat_template(  # type: ignore[attr-defined]
+            body["messages"], add_generation_prompt=body["add_generation_prompt"], return_dict=True
+        )["input_ids"]
+        answer = json.dumps({"tokens": ids} if known else {"error": "no such model"}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+@pytest.fixture
+def server(tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Tokenize) as running:
+        running.tokenizer = tokenizer  # type: ignore[attr-defined]
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}/v1"
+        running.shutdown()
+
+
+def test_token_ids_of_the_server_have_to_be_trainings(
+    server: str, tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    messages = make_pair(0, words=2)["prompt"]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+    checks.check_server(server, "notes", [("row 0", messages, True, ids)])
+    with pytest.raises(UserError, match=r"row 0: the server at .* has other tokens than training: from token 1 on"):
+        checks.check_server(server, "notes", [("row 0", messages, True, [ids[0], 9, *ids[2:]])])
+    with pytest.raises(UserError, match=r"refused row 0 \(404: .*no such model"):
+        checks.check_server(server, "other", [("row 0", messages, True, ids)])
+    with pytest.raises(UserError, match="gave no token ids"):
+        checks.check_server("http://127.0.0.1:1/v1", "notes", [("row 0", messages, True, ids)])
