@@ -17,6 +17,7 @@ COMMANDS = {
     "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs that were built in shards"),
     "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
     "preflight": ("training.preflight", "check what a training run would train on, and what it will need"),
+    "merge": ("training.merge", "merge a trained LoRA adapter into its base model, to serve it"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
     "compare": ("eval.compare", "compare two runs on the same questions"),

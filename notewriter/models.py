@@ -62,7 +62,7 @@ def check_model(name_or_path: str | Path) -> str:
         if (path / "adapter_config.json").is_file():
             raise UserError(
                 f"{path}: holds a LoRA adapter, not a whole model; merge it into its base model first "
-                "(peft: merge_and_unload, then save_pretrained)"
+                f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
             )
         raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
     if missing := _missing_weights(path):

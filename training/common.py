@@ -18,6 +18,7 @@ from transformers import (
     GenerationConfig,
     PreTrainedTokenizerBase,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
 )
 from transformers.trainer_utils import get_last_checkpoint
@@ -47,6 +48,7 @@ INCIDENTAL = {
     "reference_cache",
     "resume_from_checkpoint",
     "ddp_timeout",
+    "peak_tflops",
 }
 
 
@@ -154,6 +156,7 @@ def run_to_end(
     """
     arguments = trainer.args
     output = Path(arguments.output_dir)
+    trainer.add_callback(TellTracker(resolved, data))
     if trainer.is_world_process_zero():
         jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
         for name, digest in data.items():
@@ -171,6 +174,25 @@ def run_to_end(
         if not resolved["use_peft"]:
             cast_weights(output, dtype)
     return last_values(trainer.state.log_history) | metrics
+
+
+class TellTracker(TrainerCallback):
+    """Give Weights & Biases what makes a run traceable: its resolved options, its data's hash and statistics."""
+
+    def __init__(self, resolved: dict[str, Any], data: dict[str, str]) -> None:
+        self.facts = resolved | {f"{name}_sha256": digest for name, digest in data.items()}
+        for name in data:
+            folder = Path(resolved[name])
+            stats = (folder if folder.is_dir() else folder.parent) / "stats.json"
+            if stats.is_file():
+                self.facts[f"{name}_stats"] = json.loads(stats.read_text(encoding="utf-8"))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After the tracker's own callback, which has begun its run."""
+        if "wandb" in args.report_to and state.is_world_process_zero:
+            import wandb
+
+            wandb.config.update(self.facts, allow_val_change=True)
 
 
 def finish(trainer: Trainer, record: dict[str, Any]) -> None:

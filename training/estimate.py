@@ -93,8 +93,9 @@ class Arguments:
 
     gpus: int = field(default=1, metadata={"help": "how many GPUs train together"})
     sharding: str = field(default="none", metadata={"help": f"what is divided among them: {', '.join(SHARDING)}"})
-    gpu: str | None = field(default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}"})
-    peak_tflops: float | None = field(default=None, metadata={"help": "for hours on another GPU: its peak in bfloat16"})
+    gpu: str | None = field(
+        default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops"}
+    )
     utilization: float = field(
         default=0.35, metadata={"help": "for hours: the share of the peak that is reached, recomputation included"}
     )
@@ -115,7 +116,7 @@ def main(argv: list[str]) -> None:
     from training import train_dpo, train_sft
 
     script = choose("method", _value(argv, "--method") or "dpo", {"dpo": train_dpo, "sft": train_sft})
-    size, machine, _, training, model = config.parse(
+    size, machine, arguments, training, model = config.parse(
         [SizeArguments, Arguments, script.Arguments, script.Configuration, ModelConfig],
         [*argv, "--bf16", "false"],
         prog="python -m training.estimate",
@@ -124,7 +125,7 @@ def main(argv: list[str]) -> None:
     sides = 2 if size.method == "dpo" else 1
     length = size.prompt_tokens + size.completion_tokens
     load = Load(size.rows, size.rows * sides * length, sides * length, length, sides * size.completion_tokens)
-    sys.stdout.write(table(estimate(shape_of(model), load, machine, training, model)))
+    sys.stdout.write(table(estimate(shape_of(model), load, machine, training, model, arguments.peak_tflops)))
 
 
 def _value(argv: Sequence[str], option: str) -> str | None:
@@ -165,8 +166,12 @@ def shape_of(model: ModelConfig) -> Shape:
     )
 
 
-def estimate(shape: Shape, load: Load, machine: Arguments, training: Any, model: ModelConfig) -> dict[str, float | int]:
+def estimate(
+    shape: Shape, load: Load, machine: Arguments, training: Any, model: ModelConfig, peak: float | None = None
+) -> dict[str, float | int]:
     """Bytes of each GPU by what they hold, and tokens, steps, operations and hours of the run.
+
+    `peak` is that of a GPU in TFLOPS where `machine.gpu` does not name one that is known.
 
     Raises:
         UserError: the machine has no GPUs, or a GPU or sharding that is not known.
@@ -204,7 +209,7 @@ def estimate(shape: Shape, load: Load, machine: Arguments, training: Any, model:
     passes = (4 if model.use_peft else 6) + (2 if training.gradient_checkpointing else 0) + (2 if method_dpo else 0)
     attention = passes * shape.layers * shape.hidden * load.longest_sequence
     operations = load.forward_tokens * share * (passes * shape.computing + attention)
-    peak = machine.peak_tflops or (choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else None)
+    peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
     result: dict[str, float | int] = {name: round(value) for name, value in memory.items()}
     result |= {"total": round(sum(memory.values())), "tokens": round(load.forward_tokens * share), "steps": steps}
     result["operations"] = operations

@@ -67,7 +67,8 @@ def main(argv: list[str]) -> None:
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(checks.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
     shared = getattr(arguments, "prefix_sharing", False)
-    needed = estimate.estimate(estimate.shape_of(model), load_of(datasets["train"], shared), machine, training, model)
+    load = load_of(datasets["train"], shared)
+    needed = estimate.estimate(estimate.shape_of(model), load, machine, training, model, arguments.peak_tflops)
     sys.stdout.write(estimate.table(needed))
 
 

@@ -27,6 +27,7 @@ from trl import DPOConfig, ModelConfig, get_peft_config, get_quantization_config
 from notewriter import config
 from notewriter.errors import UserError, run
 from training import checks, common, pairs, reference
+from training.throughput import Metered
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +60,19 @@ class Arguments:
             "that starts from the same weights, whatever else it is told."
         },
     )
+    peak_tflops: float | None = field(
+        default=None,
+        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known by itself for common GPUs."},
+    )
 
 
 @dataclass
 class Configuration(common.BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and fp32 on the CPU."""
+
+
+class Trainer(Metered, reference.Trainer):
+    """The trainer with the throughput in its log."""
 
 
 def main(argv: list[str]) -> None:
@@ -117,7 +126,7 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
     training.model_init_kwargs = common.model_options(training, model)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    trainer = reference.Trainer(
+    trainer = Trainer(
         base,
         prefix_sharing=arguments.prefix_sharing,
         reference_cache=Path(arguments.reference_cache).expanduser(),
@@ -128,6 +137,7 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
     )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True)
     metrics = common.run_to_end(trainer, resolved, data, base_dtype)
     common.finish(
         trainer,

@@ -23,6 +23,7 @@ from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantiz
 from notewriter import config
 from notewriter.errors import UserError, run
 from training import checks, common, conversations, pairs
+from training.throughput import Metered
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,10 @@ class Arguments:
         default=False,
         metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
     )
+    peak_tflops: float | None = field(
+        default=None,
+        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known by itself for common GPUs."},
+    )
 
 
 @dataclass
@@ -80,6 +85,10 @@ class Configuration(common.BatchConfiguration, SFTConfig):
                 "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
             )
         super().__post_init__()
+
+
+class Trainer(Metered, SFTTrainer):
+    """TRL's SFTTrainer with the throughput in its log."""
 
 
 def main(argv: list[str]) -> None:
@@ -131,7 +140,7 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
 
     training.model_init_kwargs = common.model_options(training, model)
-    trainer = SFTTrainer(
+    trainer = Trainer(
         model=base,
         args=training,
         train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
@@ -142,6 +151,7 @@ def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> 
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
     )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
     metrics = common.run_to_end(trainer, resolved, data, base_dtype)
     common.finish(
         trainer,

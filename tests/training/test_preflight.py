@@ -57,7 +57,9 @@ def test_a_server_that_is_not_there_is_named(options: list[str]) -> None:
         preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1", "--model", "notes"])
 
 
-def estimated(tiny_model: Path, machine: estimate.Arguments, *options: str) -> dict[str, float]:
+def estimated(
+    tiny_model: Path, machine: estimate.Arguments, *options: str, peak: float | None = None
+) -> dict[str, float]:
     from trl import ModelConfig
 
     from notewriter.config import parse
@@ -66,7 +68,7 @@ def estimated(tiny_model: Path, machine: estimate.Arguments, *options: str) -> d
     defaults = ["--pairs", "p", "--model_name_or_path", str(tiny_model), "--bf16", "false", "--dtype", "float32"]
     _, training, model = parse([train_dpo.Arguments, train_dpo.Configuration, ModelConfig], [*defaults, *options])
     load = estimate.Load(rows=100, forward_tokens=10_000, longest=200, longest_sequence=120, trained=40)
-    return estimate.estimate(estimate.shape_of(model), load, machine, training, model)
+    return estimate.estimate(estimate.shape_of(model), load, machine, training, model, peak)
 
 
 def test_parameters_are_counted_from_the_configuration(tiny_model: Path) -> None:
@@ -100,9 +102,9 @@ def test_lora_trains_little_and_needs_no_reference(tiny_model: Path) -> None:
 
 
 def test_hours_follow_the_peak_and_the_number_of_gpus(tiny_model: Path) -> None:
-    one = estimated(tiny_model, estimate.Arguments(peak_tflops=1, utilization=0.5))
+    one = estimated(tiny_model, estimate.Arguments(utilization=0.5), peak=1)
     assert one["hours"] == pytest.approx(one["operations"] / 0.5e12 / 3600)
-    four = estimated(tiny_model, estimate.Arguments(gpus=4, peak_tflops=1, utilization=0.5))
+    four = estimated(tiny_model, estimate.Arguments(gpus=4, utilization=0.5), peak=1)
     assert four["hours"] == pytest.approx(one["hours"] / 4)
     assert "hours" not in estimated(tiny_model, estimate.Arguments())
     with pytest.raises(UserError, match="unknown gpu 'A1000'"):

@@ -1,0 +1,117 @@
+"""How fast a run is, in the same line as its loss: tokens a second, padding, share of the hardware's peak, memory."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from training.estimate import peak_tflops
+
+
+class Meter:
+    """Counts what goes through a model between two readings; a batch costs no synchronisation with the device."""
+
+    def __init__(
+        self, model: torch.nn.Module, device: torch.device, lora: bool, peak: float | None, paired: bool
+    ) -> None:
+        self.peak = peak
+        self.paired = paired
+        self.operations, self.attention = operations(model, lora)
+        self.device = device
+        self._start()
+
+    def _start(self) -> None:
+        self.since = time.perf_counter()
+        # Positions, tokens, tokens without a pair's second prompt, and the sum of squared lengths.
+        self.counts = torch.zeros(4)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def count(self, inputs: Mapping[str, Any]) -> None:
+        """Add a batch as the trainer's collator makes it; of pairs, the two halves are chosen and rejected."""
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            # Packed without padding: a sequence begins at each position 0.
+            bounds = torch.cat([(inputs["position_ids"][0] == 0).nonzero()[:, 0], torch.tensor([ids.shape[1]]).to(ids)])
+            lengths = bounds.diff()
+        else:
+            lengths = mask.sum(1)
+        tokens = lengths.sum()
+        unique = tokens
+        if self.paired:
+            prompts = lengths - inputs["completion_mask"].sum(1)
+            unique = tokens - prompts[: len(prompts) // 2].sum()
+        counted = torch.stack([torch.tensor(ids.numel()).to(tokens), tokens, unique, (lengths**2).sum()])
+        self.counts = self.counts.to(counted.device) + counted.float()
+
+    def read(self, reduce: Any, processes: int) -> dict[str, float]:
+        """The figures since the last reading, over all processes: `reduce` sums a tensor over them.
+
+        `tokens_per_second` counts tokens and not padding, `unique_tokens_per_second` a pair's prompt once, and `mfu`
+        (0 to 1) is the model's own operations on the unique tokens against the peak of all GPUs: forward and
+        backward, neither the reference nor what is recomputed (Chowdhery et al. 2022, appendix B).
+        """
+        seconds = time.perf_counter() - self.since
+        positions, tokens, unique, squares = reduce(self.counts.to(self.device)).tolist()
+        figures = {
+            "tokens_per_second": tokens / seconds,
+            "unique_tokens_per_second": unique / seconds,
+            "padding": 1 - tokens / positions if positions else 0.0,
+        }
+        if self.peak and tokens:
+            done = unique * self.operations + self.attention * squares * unique / tokens
+            figures["mfu"] = done / seconds / (self.peak * 1e12 * processes)
+        if self.device.type == "cuda":
+            figures["peak_memory_gib"] = torch.cuda.max_memory_allocated(self.device) / 2**30
+        self._start()
+        return {name: float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
+    """Floating-point operations of forward and backward: for each token, and for each token it attends to.
+
+    6 a parameter (4 with LoRA, where the base needs no gradients of its weights), without an input embedding that is
+    only looked up; 6 x layers x hidden for attention, half of what a whole square of scores would be.
+    """
+    base: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    parameters = sum(_size(parameter) for parameter in base.parameters())
+    embedding, head = base.get_input_embeddings().weight, base.get_output_embeddings()
+    if head is None or head.weight is not embedding:
+        parameters -= _size(embedding)
+    text = base.config.get_text_config()
+    passes = 4 if lora else 6
+    return passes * parameters, passes * text.num_hidden_layers * text.hidden_size
+
+
+def _size(parameter: torch.nn.Parameter) -> int:
+    # Under ZeRO-3 a parameter holds its share alone and knows its whole size.
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+class Metered:
+    """For a TRL trainer, before it among the base classes: `log` adds a `Meter`'s figures to those of training."""
+
+    meter: Meter | None = None
+
+    def measure(self, lora: bool, peak: float | None, paired: bool) -> None:
+        """Begin to count; `peak` is that of a GPU in TFLOPS, else that of the GPU there is where it is known."""
+        device = self.args.device  # type: ignore[attr-defined]
+        if peak is None and device.type == "cuda":
+            peak = peak_tflops(torch.cuda.get_device_name(device))
+        self.meter = Meter(self.model, device, lora, peak, paired)  # type: ignore[attr-defined]
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Count the batch and train on it."""
+        if self.meter is not None:
+            self.meter.count(inputs)
+        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with the throughput where the log is one of training steps."""
+        if self.meter is not None and "loss" in logs:
+            accelerator = self.accelerator  # type: ignore[attr-defined]
+            logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)
+        super().log(logs, start_time)  # type: ignore[misc]
