@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from notewriter import config
 from notewriter.errors import UserError
 from training import common, conversations, train_sft
 
@@ -189,3 +191,21 @@ def test_stop_tokens_are_the_tokenizers_and_the_generation_configurations(tiny_m
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
 
     assert common.stop_tokens(str(tmp_path), "main", tokenizer) == {tokenizer.eos_token_id, 7, 9}
+
+
+CONFIGURATIONS = sorted((Path(__file__).parents[2] / "configs/sft").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
+def test_recipes_have_no_unknown_keys(path: Path) -> None:
+    # bf16 and many processes need hardware; everything else is read as it would be in the run.
+    arguments, training, model = config.parse(
+        [train_sft.Arguments, train_sft.Configuration, train_sft.ModelConfig],
+        ["--config", str(path), "--bf16", "false"],
+    )
+
+    values = yaml.safe_load(path.read_text())
+    assert (arguments.data, training.output_dir) == (values["data"], values["output_dir"])
+    assert model.model_name_or_path == values["model_name_or_path"]
+    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    assert batch == values.get("total_batch_size", batch)
