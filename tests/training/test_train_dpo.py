@@ -265,3 +265,14 @@ def test_sharing_prompts_trains_the_same_weights(options: Options, tmp_path: Pat
     for name, expected in saved[0].items():
         # Adam's first steps divide by the gradient's own size, which magnifies the last digit.
         torch.testing.assert_close(saved[1][name], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_four_small_batches_are_one_of_four(options: Options, tmp_path: Path) -> None:
+    for size in (1, 4):
+        changes = {"output_dir": tmp_path / f"batch-{size}", "per_device_train_batch_size": size}
+        # Plain gradient descent: Adam would blow up the last digits of gradients near zero.
+        train_dpo.main(options(**changes, optim="sgd", learning_rate=0.5, loss_type="sigmoid"))
+
+    expected, found = weights(tmp_path / "batch-4"), weights(tmp_path / "batch-1")
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-5)

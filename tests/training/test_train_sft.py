@@ -209,3 +209,22 @@ def test_recipes_have_no_unknown_keys(path: Path) -> None:
     assert model.model_name_or_path == values["model_name_or_path"]
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
     assert batch == values.get("total_batch_size", batch)
+
+
+def test_weights_and_biases_is_told_options_hash_and_statistics(
+    options: Options, chains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    (chains / "stats.json").write_text('{"schema": "notewriter/chains-stats/1", "chains": 16}')
+
+    train_sft.main(options(report_to="wandb", max_steps=1, save_strategy="no"))
+
+    (run,) = (tmp_path / "wandb").glob("offline-run-*")
+    # Offline, what is known of a run is in one log of protocol buffers, texts as they are.
+    logged = next(run.glob("*.wandb")).read_bytes()
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    for part in (record["data_sha256"], "notewriter/chains-stats/1", "split_turns", "unique_tokens_per_second"):
+        assert part.encode() in logged
