@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-c", "from notewriter.cli import main; main()"]
 
 PAIRS = {
     "stages": {
-        "deepnote/init_note": "reference",
+        "deepnote/init_note": ["outcome", "llm"],
         "deepnote/refine_query": "retrieval",
         "deepnote/accumulate_knowledge": "decision",
         "deepnote/answer": "metric",
@@ -39,6 +39,8 @@ PAIRS = {
     "method_options": {"deepnote": {"max_step": 2, "max_failure": 2}},
     "temperatures": [0.1, 0.9],
     "top_ps": [0.5, 0.9],
+    "quotas": {"deepnote/init_note": 4, "deepnote/answer": 4, "deepnote/refine_query": 3},
+    "quota_block": 2,
     "dev_share": 0.3,
 }
 EVALUATE = {"method": "deepnote", "name": "run"}
@@ -63,7 +65,8 @@ class Process:
         return Counter(self._key(json.loads(line)) for line in lines)
 
     def _key(self, request) -> str:
-        sampling = Sampling(request["temperature"], request["top_p"], request["max_tokens"])
+        schema = request.get("response_format", {}).get("json_schema", {}).get("schema")
+        sampling = Sampling(request["temperature"], request["top_p"], request["max_tokens"], json_schema=schema)
         return cache_key(self.endpoint, request["messages"], sampling, 0)
 
 
@@ -106,8 +109,8 @@ def cached(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("command", "settings", "calls_at_once", "results"),
     [
-        # A question draws its four candidates at once.
-        ("pairs", PAIRS, 4 * CONCURRENCY, ["train.parquet", "dev.parquet", "stats.json"]),
+        # A question draws its four candidates at once, and rolls five forward: one is gold.
+        ("pairs", PAIRS, 5 * CONCURRENCY, ["train.parquet", "dev.parquet", "stats.json"]),
         ("evaluate", EVALUATE, CONCURRENCY, ["metrics.json", "predictions.jsonl"]),
     ],
 )
