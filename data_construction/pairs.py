@@ -222,7 +222,7 @@ def _judges(stage: str, names: Any) -> list[tuple[str, Judge]]:
         if kind not in kinds:
             others = [other for other in JUDGES if kind in UNDERSTANDS.get(other, (kind,))]
             raise UserError(
-                f"stages: {name} judges what is a {' or a '.join(kinds)}, and {stage} gives a {kind}; "
+                f"stages: {name} judges candidates of kind {' or '.join(kinds)}, and {stage} gives a {kind}; "
                 f"its judges are: {', '.join(others)}"
             )
     return [(name, JUDGES[name]) for name in names]
@@ -331,4 +331,6 @@ def summary(stats: dict[str, Any], folder: Path) -> str:
     for stage, yielded in stats["stages"].items():
         dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items()) or "none dropped"
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
+        if count := stats["agreement"].get(stage):
+            lines.append(f"    the judge named the same in both orders {count['agreed']} times of {count['asked']}")
     return "\n".join(lines) + "\n"

@@ -1,10 +1,11 @@
 import json
+import re
 from collections import Counter
 
 import pyarrow.parquet
 import pytest
 from datasets import load_dataset
-from fake_endpoint import fake_endpoint
+from fake_endpoint import default_reply, fake_endpoint
 from tiny_world import tiny_world, write_config
 
 from data_construction import pairs
@@ -120,6 +121,53 @@ def test_every_stage_of_every_question_is_a_pair_or_dropped_for_a_reason(build, 
     assert f"{QUESTIONS} judge reply not readable" in capsys.readouterr().out
 
 
+def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_row(build, capsys):
+    def reply(request):
+        prompt = request["messages"][0]["content"]
+        if '<candidate id="1">' not in prompt:
+            return default_reply(request)
+        # It likes what is longest, wherever it stands; where it was not told of the schema it only chats.
+        shown = re.findall(r'<candidate id="(\d+)">\n(.*?)\n</candidate>', prompt, re.DOTALL)
+        longest, shortest = (pick(shown, key=lambda each: (len(each[1]), each[1]))[0] for pick in (max, min))
+        ids = request["response_format"]["json_schema"]["schema"]["properties"]["best_id"]["enum"]
+        assert ids == list(range(1, len(shown) + 1))
+        return f'{{"best_id": {longest}, "worst_id": {shortest}}}'
+
+    with fake_endpoint(reply) as endpoint:
+        folder = build(stages={"deepnote/init_note": "llm"}, gold_stages=[], base_url=endpoint.base_url, dev_share=0.0)
+    assert stats(folder)["agreement"] == {"deepnote/init_note": {"asked": 6, "agreed": 6, "rate": 1.0}}
+    assert "named the same in both orders 6 times of 6" in capsys.readouterr().out
+    for row in rows(folder):
+        (there, back), replies = row["judge_orders"], [json.loads(reply) for reply in row["judge_replies"]]
+        assert there == back[::-1] and there[replies[0]["best_id"] - 1] == back[replies[1]["best_id"] - 1]
+
+
+def test_any_stage_of_any_method_gives_pairs_by_naming_it(build, world):
+    answers = {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+
+    def reply(request):
+        prompt = request["messages"][0]["content"]
+        gold = next(answer for question, answer in answers.items() if question in prompt)
+        if request["max_tokens"] == 99:
+            return f"It is known: {gold}" if request["temperature"] == 0.9 else "Nothing is known."
+        return gold if f"It is known: {gold}" in prompt else "Nobody"
+
+    with fake_endpoint(reply) as endpoint:
+        folder = build(
+            stages={"resp/global_evidence": "outcome"},
+            gold_stages=[],
+            method_options={"resp": {"max_step": 1}},
+            stage_sampling={"resp/global_evidence": {"max_tokens": 99}},
+            base_url=endpoint.base_url,
+            dev_share=0.0,
+        )
+    assert len(rows(folder)) == QUESTIONS
+    for row in rows(folder):
+        assert row["chosen"][0]["content"].startswith("It is known") and row["rejected_score"] == 0
+    # Two answers to every question, of which one is the method's own.
+    assert stats(folder)["tokens"]["resp/answer"]["answer"]["calls"] == 2 * QUESTIONS
+
+
 def test_gold_stands_at_the_gold_stages_alone(build):
     kinds = {stage: set() for stage in STAGES}
     for row in rows(build()):
@@ -207,10 +255,10 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"stages": {"deepnote/first_note": "llm"}}, "no prompt 'deepnote/first_note'"),
         (
             {"stages": {"deepnote/init_note": "decision"}},
-            "decision judges what is a updated note, and deepnote/init_note gives a note; "
+            "decision judges candidates of kind updated note, and deepnote/init_note gives a note; "
             "its judges are: llm, outcome, reference",
         ),
-        ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges what is a answer"),
+        ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
         ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
         ({"stages": {"deepnote/init_note": []}}, "names no judge"),
         ({"judge_orders": 3}, "judge_orders: 3 is neither 1 nor 2"),
