@@ -132,6 +132,13 @@ def decimals(*values: float) -> int:
     return 3 if all(abs(value) <= 1 for value in values) else 1
 
 
+def p_value_text(metric: str, p_value: float) -> str:
+    """A p-value as tables show it; costs have none, since the correction is for scores."""
+    if metric in COSTS:
+        return ""
+    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
+
+
 def format_table(comparison: Comparison) -> str:
     """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero."""
     rows = [["metric", "before", "after", "difference [95% interval]", "p", "questions"]]
@@ -147,7 +154,7 @@ def format_table(comparison: Comparison) -> str:
                     for side, deviation in zip(("before", "after"), values["deviations"], strict=True)
                 ),
                 interval + (" *" if difference.excludes_zero else "  "),
-                "" if metric in COSTS else f"{values['p_value']:.3f}" if values["p_value"] >= 0.001 else "<0.001",
+                p_value_text(metric, values["p_value"]),
                 str(values["questions"]),
             ]
         )

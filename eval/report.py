@@ -1,13 +1,18 @@
 """One HTML page for any number of runs: scores, differences, a plot, and every question's trace."""
 
+import json
 import logging
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.accounting import COSTS
-from eval.compare import check_present, compare, decimals, read_metrics, read_predictions, read_text
+from eval.accounting import COSTS, COUNTED
+from eval.compare import check_present, compare, decimals, p_value_text, read_metrics, read_predictions, read_text
+from eval.plots import scatter_plot
+from eval.statistics import bootstrap_interval
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -15,6 +20,8 @@ from notewriter.pages import write_page
 from notewriter.records import TRACE_SCHEMA
 
 logger = logging.getLogger(__name__)
+
+Record = dict[str, Any]
 
 LABELS = {
     "em": "Exact match",
@@ -43,10 +50,28 @@ LENGTHS = {"note_words", *COSTS}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b")
 """One a run, in turn; Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
+HEADLINE = ("f1", "acc", "str_em", "loose")
+"""The score that is held against costs and taken apart by kinds of questions: the first of these, else any share."""
+
+EXPENSES: dict[str, Callable[[Record], float]] = {
+    "Tokens a question, prompt and completion": lambda costs: float(
+        costs["prompt_tokens"] + costs["completion_tokens"]
+    ),
+    "Model calls a question": lambda costs: float(costs["calls"]),
+    "Retrievals a question": lambda costs: float(costs["retrievals"]),
+}
+"""What the score is held against: a plot's axis -> its value from the mean costs a question in metrics.json."""
+
+KINDS = {"type": "Type", "hops": "Hops"}
+"""Metadata of questions by which the score is taken apart; a value like `a | b` is of both kinds."""
+
+MOST_KINDS = 20
+"""Rows at the most for each of `KINDS`: those with the most questions."""
+
+COSTS_SCHEMA = "notewriter/costs/1"
+
 NOTES_ROLE = "notes"
 """The role of the model that writes notes: what it replies is a state of the note."""
-
-Record = dict[str, Any]
 
 
 @dataclass
@@ -71,6 +96,7 @@ class Run:
     colour: str
     metrics: Record
     config: str
+    costs: Record | None
     predictions: dict[str, Record]
     traces: dict[str, Record]
 
@@ -120,6 +146,10 @@ def write_report(runs: list[Path], output: Path) -> None:
         costs=_cost_rows(loaded),
         differences=[_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)],
         plot=_plot(loaded),
+        headline=_headline(loaded),
+        scatter_plots=_scatter_plots(loaded),
+        kinds=_kinds(loaded),
+        counted=COUNTED,
     )
 
 
@@ -139,9 +169,30 @@ def _read_run(run: Path, label: str, index: int) -> Run:
         colour=COLOURS[index % len(COLOURS)],
         metrics=read_metrics(run),
         config=read_text(run / "config.yaml"),
+        costs=_read_costs(run / "costs.json"),
         predictions=read_predictions(run),
         traces=_read_traces(run / "traces.jsonl"),
     )
+
+
+def _read_costs(path: Path) -> Record | None:
+    """Sums by stage from costs.json with their total, None where a run has none."""
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(read_text(path))
+        if record["schema"] != COSTS_SCHEMA:
+            raise ValueError(f"the schema {record['schema']!r}")
+        stages = {stage: {key: float(costs[key]) for key in COUNTED} for stage, costs in record["stages"].items()}
+        return {
+            "stages": stages,
+            "total": {key: sum(costs[key] for costs in stages.values()) for key in COUNTED},
+            "counts": {str(event): int(number) for event, number in record["counts"].items()},
+            "compression": record["compression"] and float(record["compression"]),
+            "money": float(record["money"]) if "money" in record else None,
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: is not what an evaluation writes (at {error}); run the evaluation again") from error
 
 
 def _read_traces(path: Path) -> dict[str, Record]:
@@ -206,7 +257,7 @@ def _questions(runs: list[Run]) -> list[tuple[str, Record]]:
 
 def _index(runs: list[Run], questions: list[tuple[str, Record]]) -> Record:
     """What the trace viewer needs of every question before one is opened."""
-    shares = [metric for metric in _metrics(runs) if metric not in LENGTHS and _is_share(runs, metric)]
+    shares = _shares(runs)
     return {
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
         "metrics": [{"name": metric, "label": LABELS.get(metric, metric)} for metric in shares],
@@ -235,6 +286,16 @@ def _outcome(run: Run, identifier: str) -> Record:
 
 def _metrics(runs: list[Run]) -> list[str]:
     return list(dict.fromkeys(metric for run in runs for metric in run.metrics["metrics"]))
+
+
+def _shares(runs: list[Run]) -> list[str]:
+    return [metric for metric in _metrics(runs) if metric not in LENGTHS and _is_share(runs, metric)]
+
+
+def _headline(runs: list[Run]) -> str | None:
+    """The first score of `HEADLINE` that a run has, else the first share."""
+    shares = _shares(runs)
+    return next((metric for metric in (*HEADLINE, *shares) if metric in shares), None)
 
 
 def _is_share(runs: list[Run], metric: str) -> bool:
@@ -289,10 +350,69 @@ def _differences(baseline: Path, path: Path, run: Run) -> Record:
                 "interval": f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
                 "excludes_zero": difference.excludes_zero,
                 "kind": "count" if metric in LENGTHS else "gain" if difference.mean > 0 else "loss",
+                "p_value": p_value_text(metric, values["p_value"]),
                 "questions": values["questions"],
             }
         )
     return {"run": run, "reason": "", "rows": rows}
+
+
+def _scatter_plots(runs: list[Run]) -> list[Record]:
+    """The headline score against each of `EXPENSES`, a dot a run."""
+    headline = _headline(runs)
+    if headline is None:
+        return []
+    scored = [(run, run.metrics["metrics"][headline]) for run in runs if headline in run.metrics["metrics"]]
+    return [
+        scatter_plot(
+            axis,
+            [{"run": run, "x": value(run.metrics["per_question"]), "interval": interval} for run, interval in scored],
+        )
+        for axis, value in EXPENSES.items()
+    ]
+
+
+def _kinds(runs: list[Run]) -> list[Record]:
+    """The headline score by kinds of questions: a row a kind, a cell a run with its interval (None: no question)."""
+    headline = _headline(runs)
+    rows = []
+    for key, title in KINDS.items():
+        values: list[dict[str, list[float]]] = []
+        for run in runs:
+            by_kind: dict[str, list[float]] = {}
+            for record in run.predictions.values():
+                for kind in _kinds_of(record, key) if headline in record["scores"] else ():
+                    by_kind.setdefault(kind, []).append(record["scores"][headline])
+            values.append(by_kind)
+        most: Counter[str] = Counter()
+        for by_kind in values:
+            most |= Counter({kind: len(scores) for kind, scores in by_kind.items()})
+        rows += [
+            {
+                "key": key,
+                "kind": f"{title}: {kind}",
+                "questions": most[kind],
+                "cells": [_kind_cell(by_kind[kind]) if kind in by_kind else None for by_kind in values],
+            }
+            for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS))
+        ]
+    return rows
+
+
+def _kinds_of(record: Record, key: str) -> list[str]:
+    value = record.get("metadata", {}).get(key)
+    if not isinstance(value, str | int):
+        return []
+    return list(dict.fromkeys(kind for kind in map(str.strip, str(value).split("|")) if kind))
+
+
+def _kind_cell(scores: list[float]) -> Record:
+    interval = bootstrap_interval(scores)
+    return {
+        "value": interval.mean,
+        "text": f"{interval.mean:.3f}",
+        "interval": f"{interval.low:.3f} to {interval.high:.3f}",
+    }
 
 
 def _plot(runs: list[Run]) -> Record | None:
@@ -300,7 +420,7 @@ def _plot(runs: list[Run]) -> Record | None:
 
     Only metrics that are shares go in, on one axis from zero; None where there are none.
     """
-    metrics = [metric for metric in _metrics(runs) if metric not in LENGTHS and _is_share(runs, metric)]
+    metrics = _shares(runs)
     if not metrics:
         return None
     left, right, width, row_height, gap = 200, 60, 680, 18, 18

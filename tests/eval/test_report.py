@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from eval.accounting import COUNTED
 from eval.report import main, write_report
 from notewriter import jsonl
 from notewriter.errors import UserError
@@ -53,6 +54,75 @@ def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):
     assert difference["data-difference"] == "after"
     assert float(difference["data-value"]) == pytest.approx(2.5 / 3)
     assert difference["class"] == "sure gain"
+
+
+def test_the_score_stands_against_costs_and_steps_on_axes_that_end_at_round_numbers(write_run, tmp_path):
+    cheap = write_run(tmp_path / "cheap", {"a": 0.5}, calls=1, retrievals=0, prompt_tokens=100, completion_tokens=20)
+    dear = write_run(tmp_path / "dear", {"a": 0.5}, calls=9, retrievals=4, prompt_tokens=4000, completion_tokens=500)
+    write_report([cheap, dear], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    for axis, ends in [("Tokens a question", "5,000"), ("Model calls", "10"), ("Retrievals", "4")]:
+        plot = re.search(rf'<svg class="scatter"[^>]*against: {axis}.*?</svg>', text, re.DOTALL)[0]
+        assert re.findall(r"<title>(.*?):", plot) == ["cheap", "dear"]
+        assert f">{ends}</text>" in plot
+    assert "<title>dear: 0.500 at 4,500.0</title>" in text
+
+
+def test_the_score_is_taken_apart_by_type_and_hops(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0, "b": 1.0, "c": 0.5})
+    records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
+    kinds = [{"type": "bridge", "hops": 2}, {"type": "bridge | <b>", "hops": 3}, {"type": ["odd"]}]
+    jsonl.write(
+        run / "predictions.jsonl",
+        [record | {"metadata": metadata} for record, metadata in zip(records, kinds, strict=True)],
+    )
+    write_report([run], tmp_path / "report.html")
+    cells = Page(tmp_path / "report.html").with_attribute("data-kind")
+    assert [cell["data-kind"] for cell in cells] == ["Type: <b>", "Type: bridge", "Hops: 2", "Hops: 3"]
+    values = re.findall(r'data-kind="[^"]*"[^>]*>([\d.]+)<', (tmp_path / "report.html").read_text())
+    assert values == ["1.000", "0.500", "0.000", "1.000"]
+
+
+def test_differences_carry_corrected_p_values(write_run, tmp_path):
+    few, many = [0.0] * 12, [1.0] * 12
+    runs = [
+        write_run(tmp_path / name, {str(number): score for number, score in enumerate(scores)})
+        for name, scores in [("before", few), ("after", many)]
+    ]
+    write_report(runs, tmp_path / "report.html")
+    (row,) = re.findall(
+        r'<tr[^>]*data-difference="after" data-metric="f1".*?</tr>', (tmp_path / "report.html").read_text(), re.DOTALL
+    )
+    # McNemar's exact test of twelve questions that all changed: 2 / 2 ** 12.
+    assert re.findall(r'<td class="number">(.*?)</td>', row)[-2:] == ["&lt;0.001", "12"]
+
+
+COSTS = {
+    "schema": "notewriter/costs/1",
+    "stages": {
+        "deepnote/init_note (notes)": dict.fromkeys(COUNTED, 1000),
+        "deepnote/answer (answer)": dict.fromkeys(COUNTED, 234),
+    },
+    "counts": {"invalid_actions": 3},
+    "compression": 5.884,
+    "money": 0.0125,
+}
+
+
+def test_costs_are_shown_by_stage_with_compression_events_and_money(two_runs, tmp_path):
+    (two_runs[1] / "costs.json").write_text(json.dumps(COSTS))
+    write_report(two_runs, tmp_path / "report.html")
+    assert [each["data-costs"] for each in Page(tmp_path / "report.html").with_attribute("data-costs")] == ["after"]
+    table = re.search(r"<tbody data-costs.*?</tbody>", (tmp_path / "report.html").read_text(), re.DOTALL)[0]
+    for text in (">1,234<", ">5.88<", ">0.0125<", "invalid actions: 3", "deepnote/init_note (notes)"):
+        assert text in table
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "notewriter/costs/0"}', '{"schema": "notewriter/costs/1"}'])
+def test_malformed_costs_are_refused(two_runs, tmp_path, text):
+    (two_runs[0] / "costs.json").write_text(text)
+    with pytest.raises(UserError, match=r"costs\.json: is not what an evaluation writes"):
+        write_report(two_runs, tmp_path / "report.html")
 
 
 def test_the_page_embeds_every_question_with_each_runs_outcome_and_steps(two_runs, tmp_path):
