@@ -1,6 +1,7 @@
 """SFT trains the assistant's turns, the same however they are batched or packed, and goes on where it stopped."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,10 +222,15 @@ def test_weights_and_biases_is_told_options_hash_and_statistics(
     (chains / "stats.json").write_text('{"schema": "notewriter/chains-stats/1", "chains": 16}')
 
     train_sft.main(options(report_to="wandb", max_steps=1, save_strategy="no"))
-
     (run,) = (tmp_path / "wandb").glob("offline-run-*")
-    # Offline, what is known of a run is in one log of protocol buffers, texts as they are.
-    logged = next(run.glob("*.wandb")).read_bytes()
     record = json.loads((tmp_path / "run/training.json").read_text())
-    for part in (record["data_sha256"], "notewriter/chains-stats/1", "split_turns", "unique_tokens_per_second"):
-        assert part.encode() in logged
+    told = [record["data_sha256"], "notewriter/chains-stats/1", "split_turns", "unique_tokens_per_second"]
+    # Offline, what is known of a run is in one log of protocol buffers, texts as they are, which a process of its own
+    # writes.
+    deadline = time.monotonic() + 60
+    missing = told
+    while missing and time.monotonic() < deadline:
+        time.sleep(0.2)
+        logged = next(run.glob("*.wandb")).read_bytes()
+        missing = [part for part in told if part.encode() not in logged]
+    assert not missing
