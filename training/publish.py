@@ -280,7 +280,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def training_facts(training: Mapping[str, Any]) -> dict[str, Any]:
     """What the card says about the training; what its record lacks is said to be not recorded."""
-    facts = {key: training.get(key, NOT_RECORDED) for key in ("method", "parameters", "steps", "pairs_sha256")}
+    facts = {key: training.get(key, NOT_RECORDED) for key in ("method", "parameters", "steps")}
+    facts["data_sha256"] = training.get("pairs_sha256") or training.get("data_sha256") or NOT_RECORDED
     logged = training.get("metrics", {})
     return facts | {
         "hyperparameters": training.get("hyperparameters") or {"hyper-parameters": NOT_RECORDED},

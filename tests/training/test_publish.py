@@ -291,6 +291,15 @@ def test_the_card_says_how_the_model_was_trained(checkpoint: Path) -> None:
     assert str(checkpoint.parent.parent) not in card
 
 
+def test_the_card_names_the_data_of_either_kind_of_training(checkpoint: Path) -> None:
+    assert f"| SHA-256 of the training data | {'d' * 64} |" in publish.card(arguments(checkpoint))
+    record = json.loads((checkpoint / "training.json").read_text())
+    record |= {"method": "sft", "data_sha256": "e" * 64}
+    del record["pairs_sha256"]
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    assert f"| SHA-256 of the training data | {'e' * 64} |" in publish.card(arguments(checkpoint))
+
+
 def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> None:
     stats = {
         "schema": "notewriter/pairs-stats/1",
