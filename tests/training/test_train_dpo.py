@@ -46,6 +46,12 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
 
 
+def losses(checkpoint: Path) -> list[float]:
+    """The loss of each step up to a checkpoint."""
+    history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
+
+
 def test_full_training_changes_the_weights_and_keeps_the_chat_template(
     options: Options, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +126,7 @@ def test_stopped_run_goes_on_from_its_last_checkpoint(
 ) -> None:
     train_dpo.main(options())
     whole = weights(tmp_path / "run")
+    undisturbed = losses(tmp_path / "run/checkpoint-4")
     # What is left of a run that was killed after its second step.
     for name in ("training.json", "model.safetensors"):
         (tmp_path / "run" / name).unlink()
@@ -129,6 +136,7 @@ def test_stopped_run_goes_on_from_its_last_checkpoint(
         train_dpo.main(options())
 
     assert "checkpoint-2: going on" in caplog.text
+    assert losses(tmp_path / "run/checkpoint-4") == pytest.approx(undisturbed, rel=1e-6)
     resumed = weights(tmp_path / "run")
     assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
 
