@@ -14,6 +14,7 @@ import pytest
 from tiny_world import tiny_world, write_config
 from transformers import AutoTokenizer
 
+from data_construction import pairs
 from eval import evaluate
 from eval.compare import compare, read_metrics, read_predictions
 from eval.report import write_report
@@ -21,6 +22,7 @@ from notewriter import jsonl
 from notewriter.llm import Client, Endpoint
 from notewriter.prompts import Prompts
 from notewriter.records import Passage, Sampling
+from training import preflight
 
 pytestmark = pytest.mark.integration
 
@@ -113,6 +115,44 @@ def test_the_server_sees_the_tokens_that_training_sees(vllm_server, tokenizer):
         messages = prompts.render(stage, question="Who opened “the bridge”?", **variables)
         body = {"model": vllm_server.model, "messages": messages, "add_generation_prompt": True}
         assert json.loads(ask(vllm_server, "/tokenize", body))["tokens"] == token_ids(tokenizer, messages)
+
+
+def test_preflight_finds_the_servers_tokens_equal_to_trainings(vllm_server, smollm2, tiny_pairs, capsys):
+    preflight.main(
+        [
+            *("--pairs", str(tiny_pairs), "--model_name_or_path", str(smollm2), "--eval_strategy", "no"),
+            *("--base_url", vllm_server.base_url, "--model", vllm_server.model, "--output_dir", "unused"),
+        ]
+    )
+    assert "the same token ids in 16 places" in capsys.readouterr().out
+
+
+def test_a_judge_that_is_bound_to_a_schema_always_names_two_candidates(vllm_server, world, tmp_path):
+    options = {
+        **world,
+        "output_dir": str(tmp_path / "pairs"),
+        "cache": str(tmp_path / "cache.sqlite"),
+        "stages": {"deepnote/init_note": "llm"},
+        "method_options": {"deepnote": {"max_step": 1, "max_failure": 1, "adaptive_retrieval": False}},
+        "top_k_range": [1, 1],
+        "temperatures": [0.1, 0.9],
+        "top_ps": [0.9],
+        "max_tokens": 24,
+        "dev_share": 0.0,
+        "base_url": vllm_server.base_url,
+        "model": vllm_server.model,
+    }
+    pairs.main(write_config(tmp_path / "pairs.yaml", options))
+    stats = json.loads((tmp_path / "pairs" / "stats.json").read_text())
+    reasons = stats["stages"]["deepnote/init_note"]["dropped"]
+    assert "judge reply not readable" not in reasons
+    # A 135M model often names the same place whatever stands there, which two orders bring to light.
+    assert reasons.keys() <= {
+        "judge named others in the other order",
+        "judge named one candidate twice",
+        "fewer than two distinct candidates",
+        "the best candidate was cut at its token limit",
+    }
 
 
 def test_evaluation_finishes_and_counts_the_tokens_of_every_method(runs):
