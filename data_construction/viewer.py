@@ -1,9 +1,6 @@
 """`notewriter inspect`: one HTML page to leaf through pairs and chains, with the difference of the two sides marked."""
 
-import base64
-import gzip
 import itertools
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +13,7 @@ import pyarrow.parquet
 
 from notewriter.config import parse
 from notewriter.errors import UserError
-from notewriter.pages import write_page
+from notewriter.pages import packed, write_page
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +62,12 @@ def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = 
     blocks: dict[str, str] = {}
     rows = itertools.chain(_rows(pairs, PAIR_COLUMNS) if pairs else (), _rows(chains, CHAIN_COLUMNS) if chains else ())
     while chunk := list(itertools.islice(rows, CHUNK)):
-        blocks[f"block-{len(blocks)}"] = _packed([long for _, long in chunk])
+        blocks[f"block-{len(blocks)}"] = packed([long for _, long in chunk])
         index += [short for short, _ in chunk]
     write_page(
         output,
         Path(__file__).with_name("viewer.html.jinja"),
-        {"index": _packed(index), **blocks},
+        {"index": packed(index), **blocks},
         title=" and ".join(str(folder) for folder in (pairs, chains) if folder),
         chunk=CHUNK,
         stages=list(Counter(item["stage"] for item in index).items()),
@@ -99,8 +96,3 @@ def _rows(folder: Path, columns: Iterable[str]) -> Iterator[tuple[dict[str, Any]
                         {key: short[key] for key in short if key not in LONG},
                         {key: row[key] for key in LONG if key in row},
                     )
-
-
-def _packed(value: Any) -> str:
-    """JSON, compressed and in ASCII; the same value gives the same text."""
-    return base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()

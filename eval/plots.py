@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-WIDTH, HEIGHT = 400, 280
+WIDTH, HEIGHT = 412, 280
 LEFT, RIGHT, TOP, BOTTOM = 44, 388, 10, 232
 
 

@@ -1,10 +1,11 @@
 """One HTML page for any number of runs: scores, differences, a plot, and every question's trace."""
 
+import itertools
 import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from eval.statistics import bootstrap_interval
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
-from notewriter.pages import write_page
+from notewriter.pages import packed, write_page
 from notewriter.records import TRACE_SCHEMA
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,12 @@ KINDS = {"type": "Type", "hops": "Hops"}
 MOST_KINDS = 20
 """Rows at the most for each of `KINDS`: those with the most questions."""
 
+CHUNK = 20
+"""Traces that are compressed together; the page unpacks them when one of them is opened."""
+
+ROOM_FOR_TABLES = 300_000
+"""Characters of the page that are neither list nor trace."""
+
 COSTS_SCHEMA = "notewriter/costs/1"
 
 NOTES_ROLE = "notes"
@@ -86,11 +93,31 @@ class Arguments:
     output: str = field(
         default="report.html", metadata={"help": "the HTML file to write; it needs no other file and no network"}
     )
+    max_megabytes: int = field(
+        default=30,
+        metadata={
+            "help": "where the page would be larger, prompts are left out, those of each run's last traces first"
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """A run's traces as compressed blocks of `CHUNK`, in the file's order.
+
+    `places` is a trace's number in the file by question id. `prompts` are the first blocks of what the models were
+    sent, as many as there was room for.
+    """
+
+    places: dict[str, int]
+    errors: dict[str, str]
+    steps: list[str]
+    prompts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run folder in memory: predictions and traces by question id, the steps cut to what the page shows."""
+    """A run folder in memory: predictions by question id, and what the page shows of the traces."""
 
     label: str
     colour: str
@@ -98,7 +125,7 @@ class Run:
     config: str
     costs: Record | None
     predictions: dict[str, Record]
-    traces: dict[str, Record]
+    traces: Traces
 
 
 def main(argv: list[str]) -> None:
@@ -110,12 +137,16 @@ def main(argv: list[str]) -> None:
         description="Write one HTML page about any number of runs: scores, differences from the first, every trace.",
     )
     output = Path(arguments.output)
-    write_report([Path(run) for run in arguments.runs], output)
+    write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes)
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
 
 
-def write_report(runs: list[Path], output: Path) -> None:
+def write_report(runs: list[Path], output: Path, max_megabytes: int = 30) -> None:
     """Write one self-contained HTML page about run folders; the first is the baseline.
+
+    The list of questions and the traces are embedded as compressed blocks, of which the page unpacks what is
+    opened, so that memory and the page grow with the compressed size alone. Prompts are left out, those of each
+    run's last traces first, where they would make the page larger than `max_megabytes`.
 
     Model text is escaped in the tables and embedded as JSON for the trace viewer, whose script puts it
     on the page as text only. The page's own policy forbids it any network request.
@@ -126,20 +157,31 @@ def write_report(runs: list[Path], output: Path) -> None:
     """
     if not runs:
         raise UserError("--runs names no folder; give at least one that `notewriter evaluate` wrote")
-    loaded = [_read_run(run, label, index) for index, (run, label) in enumerate(zip(runs, _labels(runs), strict=True))]
+    limit = max_megabytes * 1_000_000
+    loaded = [
+        _read_run(run, label, index, limit // len(runs))
+        for index, (run, label) in enumerate(zip(runs, _labels(runs), strict=True))
+    ]
     questions = _questions(loaded)
+    index = packed(_index(loaded, questions))
+    room = limit - ROOM_FOR_TABLES - len(index) - sum(len(block) for run in loaded for block in run.traces.steps)
+    blocks = {"index": index}
+    for number, run in enumerate(loaded):
+        blocks |= {f"steps-{number}-{block}": text for block, text in enumerate(run.traces.steps)}
+        sizes = itertools.accumulate(map(len, run.traces.prompts))
+        fitting = sum(size <= room // len(loaded) for size in sizes)
+        blocks |= {f"prompts-{number}-{block}": text for block, text in enumerate(run.traces.prompts[:fitting])}
+        if fitting < len(run.traces.steps):
+            logger.warning(
+                "%s: the page holds the prompts of the first %d of %d traces; a larger --max_megabytes holds more",
+                run.label,
+                fitting * CHUNK,
+                len(run.traces.places),
+            )
     write_page(
         output,
         Path(__file__).with_name("report.html.jinja"),
-        {
-            "index": _index(loaded, questions),
-            **{
-                f"trace-{number}": [
-                    run.traces.get(identifier) if _has(run, identifier, record) else None for run in loaded
-                ]
-                for number, (identifier, record) in enumerate(questions)
-            },
-        },
+        blocks,
         runs=loaded,
         labels=LABELS,
         scores=_score_rows(loaded),
@@ -150,6 +192,7 @@ def write_report(runs: list[Path], output: Path) -> None:
         scatter_plots=_scatter_plots(loaded),
         kinds=_kinds(loaded),
         counted=COUNTED,
+        chunk=CHUNK,
     )
 
 
@@ -163,7 +206,7 @@ def _labels(runs: list[Path]) -> list[str]:
     return labels
 
 
-def _read_run(run: Path, label: str, index: int) -> Run:
+def _read_run(run: Path, label: str, index: int, limit: int) -> Run:
     return Run(
         label=label,
         colour=COLOURS[index % len(COLOURS)],
@@ -171,7 +214,7 @@ def _read_run(run: Path, label: str, index: int) -> Run:
         config=read_text(run / "config.yaml"),
         costs=_read_costs(run / "costs.json"),
         predictions=read_predictions(run),
-        traces=_read_traces(run / "traces.jsonl"),
+        traces=_pack_traces(run / "traces.jsonl", limit),
     )
 
 
@@ -195,9 +238,26 @@ def _read_costs(path: Path) -> Record | None:
         raise UserError(f"{path}: is not what an evaluation writes (at {error}); run the evaluation again") from error
 
 
-def _read_traces(path: Path) -> dict[str, Record]:
+def _pack_traces(path: Path, limit: int) -> Traces:
+    """Compress a file of traces, one block in memory at a time; of prompts no more than `limit` characters."""
     check_present(path)
-    traces = {}
+    packing = Traces({}, {}, [], [])
+    traces = _read_traces(path)
+    size = 0
+    while chunk := list(itertools.islice(traces, CHUNK)):
+        for identifier, error, _ in chunk:
+            packing.places[identifier] = len(packing.places)
+            packing.errors[identifier] = error
+        packing.steps.append(packed([[_shown(step) for step in _with_sources(steps)] for _, _, steps in chunk]))
+        if size <= limit:
+            packing.prompts.append(packed(_prompts([steps for _, _, steps in chunk])))
+            size += len(packing.prompts[-1])
+    return packing
+
+
+def _read_traces(path: Path) -> Iterator[tuple[str, str, list[Record]]]:
+    """`(question id, error, steps)` of each trace, the steps cut to what the page shows."""
+    seen = set()
     for number, record in jsonl.read(path):
         place = f"{path}:{number}"
         if record.get("schema") != TRACE_SCHEMA:
@@ -206,13 +266,54 @@ def _read_traces(path: Path) -> dict[str, Record]:
                 "run the evaluation again with this version"
             )
         try:
-            traces[record["question_id"]] = {
-                "error": record["error"],
-                "steps": [STEPS[step["kind"]](step) for step in record["steps"]],
-            }
+            trace = record["question_id"], record["error"], [STEPS[step["kind"]](step) for step in record["steps"]]
         except (KeyError, TypeError) as error:
             raise UserError(f"{place}: is no whole trace (at {error}); run the evaluation again") from error
-    return traces
+        if trace[0] in seen:
+            raise UserError(f"{place}: question {trace[0]!r} is there twice; remove one of the lines")
+        seen.add(trace[0])
+        yield trace
+
+
+def _with_sources(steps: list[Record]) -> Iterator[Record]:
+    """Each step; a note with `previous`, the number of the note that it was written from.
+
+    That is the latest that stands in its prompt (a method may have thrown newer ones away), else the latest.
+    """
+    notes: list[str] = []
+    for step in steps:
+        if not step.get("is_note"):
+            yield step
+            continue
+        sent = "\n".join(message["content"] for message in step["messages"])
+        standing = [number for number, note in enumerate(notes) if note and note in sent]
+        yield step | {"previous": standing[-1] if standing else len(notes) - 1}
+        notes.append(step["text"].strip())
+
+
+def _shown(step: Record) -> Record:
+    return {key: value for key, value in step.items() if key != "messages"}
+
+
+def _prompts(traces: list[list[Record]]) -> Record:
+    """What the models were sent, trace by trace and call by call, as numbers of lines that are there only once.
+
+    One trace sends its passages and notes several times and all traces the same instructions, farther apart than
+    a compressor looks back.
+    """
+    lines: dict[str, int] = {}
+    prompts = [
+        [
+            [
+                [message["role"], [lines.setdefault(line, len(lines)) for line in message["content"].split("\n")]]
+                for message in step["messages"]
+            ]
+            for step in steps
+            if step["kind"] == "generate"
+        ]
+        for steps in traces
+    ]
+    return {"lines": list(lines), "traces": prompts}
 
 
 def _retrieve_step(step: Record) -> Record:
@@ -280,8 +381,11 @@ def _has(run: Run, identifier: str, record: Record) -> bool:
 
 def _outcome(run: Run, identifier: str) -> Record:
     record = run.predictions[identifier]
-    error = record["error"] or run.traces.get(identifier, {}).get("error", "")
-    return {**{key: record[key] for key in ("prediction", "scores", "note")}, "error": error}
+    return {
+        **{key: record[key] for key in ("prediction", "scores", "note")},
+        "error": record["error"] or run.traces.errors.get(identifier, ""),
+        "trace": run.traces.places.get(identifier),
+    }
 
 
 def _metrics(runs: list[Run]) -> list[str]:

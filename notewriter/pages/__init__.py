@@ -1,5 +1,7 @@
 """HTML pages that are one file each: what the report and the page of pairs have in common."""
 
+import base64
+import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -40,6 +42,11 @@ def write_page(output: Path, template: Path, data: Mapping[str, Any], **variable
         jsonl.write_text(output, parts)
     except OSError as error:
         raise UserError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed and in ASCII, for `unpack` of the page's script; the same value gives the same text."""
+    return base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()
 
 
 def embed(value: Any) -> Markup:

@@ -2,6 +2,14 @@
 const byId = (id) => document.getElementById(id);
 const parse = (id) => JSON.parse(byId(id).textContent);
 
+// What `packed` embedded. Megabytes of it: a loop over the bytes takes a tenth of the time of Uint8Array.from.
+async function unpack(id) {
+  const binary = atob(parse(id));
+  const bytes = new Uint8Array(binary.length);
+  for (let index = 0; index < binary.length; index += 1) bytes[index] = binary.charCodeAt(index);
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);

@@ -1,11 +1,14 @@
+import base64
+import gzip
 import json
+import random
 import re
 from html.parser import HTMLParser
 
 import pytest
 
 from eval.accounting import COUNTED
-from eval.report import main, write_report
+from eval.report import CHUNK, main, write_report
 from notewriter import jsonl
 from notewriter.errors import UserError
 
@@ -26,7 +29,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if self._json:
-            self.data[self._json] = json.loads(data)
+            self.data[self._json] = json.loads(gzip.decompress(base64.b64decode(json.loads(data))))
             self._json = None
 
     def with_attribute(self, name):
@@ -134,12 +137,50 @@ def test_the_page_embeds_every_question_with_each_runs_outcome_and_steps(two_run
         "scores": {"f1": 1.0},
         "note": "",
         "error": "",
+        "trace": 1,
     }
-    before, after = data["trace-1"]
-    assert [step["kind"] for step in before["steps"]] == ["retrieve", "generate"]
-    assert before["steps"][0]["titles"] == ["Fulda"]
-    assert after["steps"][1]["text"] == HOSTILE
-    assert after["steps"][1]["prompt_tokens"] == 400
+    before, after = data["steps-0-0"][1], data["steps-1-0"][1]
+    assert [step["kind"] for step in before] == ["retrieve", "generate"]
+    assert before[0]["titles"] == ["Fulda"]
+    assert after[1]["text"] == HOSTILE
+    assert after[1]["prompt_tokens"] == 400
+    # What is sent again and again is there once.
+    assert data["prompts-0-0"] == {"lines": ["Who?"], "traces": [[[["user", [0]]]]] * 3}
+
+
+def test_traces_are_cut_into_blocks_that_are_found_by_their_number(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {str(number): 0.0 for number in range(CHUNK + 2)})
+    traces = [record for _, record in jsonl.read(run / "traces.jsonl")]
+    jsonl.write(run / "traces.jsonl", [traces[-1], *traces[:-1]])
+    write_report([run], tmp_path / "report.html")
+    data = Page(tmp_path / "report.html").data
+    places = [question["runs"][0]["trace"] for question in data["index"]["questions"]]
+    assert places == [*range(1, CHUNK + 2), 0]
+    assert len(data["steps-0-1"]) == 2
+    assert len(data["prompts-0-1"]["traces"]) == 2
+
+
+def test_prompts_are_left_out_where_the_page_would_be_too_large(write_run, tmp_path, caplog):
+    run = write_run(tmp_path / "run", {str(number): 0.0 for number in range(3 * CHUNK)})
+    noise = random.Random(0)
+    traces = [record for _, record in jsonl.read(run / "traces.jsonl")]
+    for trace in traces:
+        trace["steps"][1]["messages"][0]["content"] = noise.randbytes(15_000).hex()
+    jsonl.write(run / "traces.jsonl", traces)
+    write_report([run], tmp_path / "report.html", max_megabytes=1)
+    data = Page(tmp_path / "report.html").data
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    assert [block for block in data if block.startswith("prompts")] == ["prompts-0-0"]
+    assert [len(data[f"steps-0-{block}"]) for block in range(3)] == [CHUNK] * 3
+    assert "the prompts of the first 20 of 60 traces" in caplog.text
+
+
+def test_a_trace_that_is_there_twice_is_named(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0})
+    traces = [record for _, record in jsonl.read(run / "traces.jsonl")]
+    jsonl.write(run / "traces.jsonl", traces * 2)
+    with pytest.raises(UserError, match=r"traces\.jsonl:2: question 'a' is there twice"):
+        write_report([run], tmp_path / "report.html")
 
 
 def test_model_text_is_never_markup_and_nothing_is_fetched(write_run, tmp_path):
@@ -147,7 +188,7 @@ def test_model_text_is_never_markup_and_nothing_is_fetched(write_run, tmp_path):
     write_report([run], tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
-    assert [script.get("id") for script in scripts] == ["index", "trace-0", None]
+    assert [script.get("id") for script in scripts] == ["index", "steps-0-0", "prompts-0-0", None]
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object")]
     assert not page.with_attribute("src")
     assert [attributes["href"] for attributes in page.with_attribute("href")] == ["data:,"]
@@ -167,10 +208,9 @@ def test_a_run_on_other_questions_is_shown_and_the_missing_comparison_explained(
     write_report(runs, tmp_path / "report.html")
     assert "No comparison: " in (tmp_path / "report.html").read_text()
     data = Page(tmp_path / "report.html").data
-    # One id, two questions: each run has an outcome and a trace for its own.
+    # One id, two questions: each run has an outcome for its own.
     for question, runs_with_it in enumerate([[True, False], [False, True]]):
         assert [outcome is not None for outcome in data["index"]["questions"][question]["runs"]] == runs_with_it
-        assert [trace is not None for trace in data[f"trace-{question}"]] == runs_with_it
 
 
 def test_an_error_that_only_the_trace_tells_is_shown(write_run, tmp_path):

@@ -131,6 +131,16 @@ def browser(chromium, runs, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def start_anew(browser):
     browser.refresh()
+    waited(browser, "#detail li.generate")
+
+
+def waited(browser, selector: str):
+    """The elements of a selector, as soon as there are any: the page unpacks what it shows."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    return WebDriverWait(browser, 20, poll_frequency=0.05).until(
+        lambda page: page.find_elements("css selector", selector)
+    )
 
 
 def find(browser, selector: str):
@@ -224,10 +234,10 @@ def test_keys_walk_through_the_list_and_reach_the_search(browser):
 def test_a_trace_shows_its_steps_and_how_the_note_grew(browser):
     find(browser, '#questions li[data-question="q2"]')[0].click()
     trained = '[data-column="trained"]'
+    notes = waited(browser, f"{trained} li.note")
     assert texts(browser, "#golds") == ["Velmor"]
     assert texts(browser, f"{trained} .query") == ["Which country's capital is the city where Tobin Ekhart was born?"]
     assert texts(browser, f"{trained} .titles li")[:2] == ["Arlen Voss", "Tirsk (city)"]
-    notes = find(browser, f"{trained} li.note")
     assert [note.get_attribute("data-stage") for note in notes] == [
         "deepnote/init_note",
         "deepnote/accumulate_knowledge",
@@ -246,16 +256,21 @@ def test_a_trace_shows_its_steps_and_how_the_note_grew(browser):
 
 
 def test_a_prompt_is_folded_away_until_it_is_opened(browser):
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    prompt = find(browser, '[data-column="trained"] .prompt')[0]
+    prompt = waited(browser, '[data-column="trained"] .prompt')[0]
     assert prompt.find_elements("tag name", "pre") == []
     prompt.find_element("tag name", "summary").click()
-    # The browser tells the page of an opened fold in a later task than the click's.
-    blocks = WebDriverWait(prompt, 10).until(lambda fold: fold.find_elements("tag name", "pre"))
-    contents = [block.text for block in blocks]
+    contents = [block.text for block in waited(prompt, "pre")]
     assert contents[0] == "You keep notes."
     assert contents[1].startswith("Passages ...")
+
+
+def test_each_call_shows_its_own_prompt(browser):
+    find(browser, '#questions li[data-question="q4"]')[0].click()
+    calls = waited(browser, '[data-column="trained"] li:is(.note, .generate)')
+    assert len(calls) == 7
+    for call, start in [(calls[1], f"Notes: {FIRST}"), (calls[5], f"{FIRST} or {FINAL}")]:
+        call.find_element("css selector", ".prompt summary").click()
+        assert waited(call, "pre")[1].text == start
 
 
 def test_a_question_that_failed_says_why(browser):
@@ -267,6 +282,7 @@ def test_a_question_that_failed_says_why(browser):
 def test_html_in_model_text_is_text_and_nothing_runs(browser):
     find(browser, '#questions li[data-question="q1"]')[0].click()
     assert texts(browser, '[data-column="untrained"] .answer') == [HOSTILE]
+    waited(browser, "#detail .titles li")
     assert HOSTILE in texts(browser, ".titles li")
     assert find(browser, "#detail script, #detail img") == []
     assert browser.execute_script("return window.hacked ?? null") is None
@@ -274,5 +290,7 @@ def test_html_in_model_text_is_text_and_nothing_runs(browser):
 
 def test_the_page_asks_the_network_for_nothing_and_logs_no_error(browser):
     find(browser, '#questions li[data-question="q1"]')[0].click()
+    waited(browser, "#detail .prompt")[0].find_element("tag name", "summary").click()
+    waited(browser, "#detail pre")
     assert browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
     assert browser.get_log("browser") == []
