@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from eval.accounting import COSTS, COUNTED
 from eval.compare import check_present, compare, decimals, p_value_text, read_metrics, read_predictions, read_text
 from eval.plots import scatter_plot
 from eval.statistics import bootstrap_interval
+from eval.tables import TABLE, latex, markdown
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -38,6 +41,7 @@ LABELS = {
     "completion_tokens": "Completion tokens",
     "seconds": "Seconds of model calls",
     "supporting_recall": "Gold passages retrieved",
+    "judged_accuracy": "Accuracy, by the judge",
     "str_em": "Short answers in the answer",
     "str_hit": "All short answers in the answer",
     "loose": "Parts of the answer found",
@@ -69,6 +73,9 @@ KINDS = {"type": "Type", "hops": "Hops"}
 MOST_KINDS = 20
 """Rows at the most for each of `KINDS`: those with the most questions."""
 
+PUBLISHED = Path(__file__).with_name("published.yaml")
+"""The papers' main tables: `paper`, `table`, `dataset`, `method`, `model` and `values` (metric -> percent)."""
+
 CHUNK = 20
 """Traces that are compressed together; the page unpacks them when one of them is opened."""
 
@@ -92,6 +99,12 @@ class Arguments:
     )
     output: str = field(
         default="report.html", metadata={"help": "the HTML file to write; it needs no other file and no network"}
+    )
+    markdown: str | None = field(
+        default=None, metadata={"help": "also write the tables of scores and of differences into this Markdown file"}
+    )
+    latex: str | None = field(
+        default=None, metadata={"help": "also write them into this file as LaTeX (it needs the package booktabs)"}
     )
     max_megabytes: int = field(
         default=30,
@@ -137,11 +150,21 @@ def main(argv: list[str]) -> None:
         description="Write one HTML page about any number of runs: scores, differences from the first, every trace.",
     )
     output = Path(arguments.output)
-    write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes)
+    tables = write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes)
+    for path, rendered in ((arguments.markdown, markdown), (arguments.latex, latex)):
+        if path:
+            _write_text(Path(path), rendered(tables))
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
 
 
-def write_report(runs: list[Path], output: Path, max_megabytes: int = 30) -> None:
+def _write_text(path: Path, text: str) -> None:
+    try:
+        jsonl.write_text(path, [text])
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from error
+
+
+def write_report(runs: list[Path], output: Path, max_megabytes: int = 30) -> list[TABLE]:
     """Write one self-contained HTML page about run folders; the first is the baseline.
 
     The list of questions and the traces are embedded as compressed blocks, of which the page unpacks what is
@@ -150,6 +173,9 @@ def write_report(runs: list[Path], output: Path, max_megabytes: int = 30) -> Non
 
     Model text is escaped in the tables and embedded as JSON for the trace viewer, whose script puts it
     on the page as text only. The page's own policy forbids it any network request.
+
+    Returns:
+        The tables of scores and of differences.
 
     Raises:
         UserError: no run, a run named twice, files in a run that are missing or malformed, or an
@@ -178,22 +204,62 @@ def write_report(runs: list[Path], output: Path, max_megabytes: int = 30) -> Non
                 fitting * CHUNK,
                 len(run.traces.places),
             )
+    scores, costs = _score_rows(loaded), _cost_rows(loaded)
+    differences = [_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)]
     write_page(
         output,
         Path(__file__).with_name("report.html.jinja"),
         blocks,
         runs=loaded,
         labels=LABELS,
-        scores=_score_rows(loaded),
-        costs=_cost_rows(loaded),
-        differences=[_differences(runs[0], run, other) for run, other in zip(runs[1:], loaded[1:], strict=True)],
+        scores=scores,
+        costs=costs,
+        differences=differences,
         plot=_plot(loaded),
         headline=_headline(loaded),
         scatter_plots=_scatter_plots(loaded),
         kinds=_kinds(loaded),
         counted=COUNTED,
         chunk=CHUNK,
+        published=_published(loaded),
     )
+    return _tables(loaded, scores + costs, differences)
+
+
+def _tables(runs: list[Run], rows: list[Record], differences: list[Record]) -> list[TABLE]:
+    """What the page shows of scores and differences, as text."""
+
+    def cell(value: Record | None) -> str:
+        if value is None:
+            return ""
+        return f"{value['text']} [{value['interval']}]" if "interval" in value else str(value["text"])
+
+    def name(row: Record) -> str:
+        return LABELS.get(row["metric"], row["metric"])
+
+    scores: TABLE = (
+        "Scores with 95% bootstrap intervals, and mean costs a question",
+        ["", *(run.label for run in runs)],
+        [[name(row), *map(cell, row["cells"])] for row in rows],
+    )
+    return [scores] + [
+        (
+            f"{difference['run'].label} minus {runs[0].label}, paired by question; "
+            + (difference["reason"] or "an asterisk marks an interval that excludes zero"),
+            ["", "Difference", "95% interval", "p (Holm)", "Questions"],
+            [
+                [
+                    name(row),
+                    row["text"] + (" *" if row["excludes_zero"] else ""),
+                    row["interval"],
+                    row["p_value"],
+                    str(row["questions"]),
+                ]
+                for row in difference["rows"]
+            ],
+        )
+        for difference in differences
+    ]
 
 
 def _labels(runs: list[Path]) -> list[str]:
@@ -517,6 +583,32 @@ def _kind_cell(scores: list[float]) -> Record:
         "text": f"{interval.mean:.3f}",
         "interval": f"{interval.low:.3f} to {interval.high:.3f}",
     }
+
+
+def _published(runs: list[Run]) -> list[Record]:
+    """The runs' own scores and the papers', in percent, for each dataset of theirs that a paper has."""
+    published = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+    tables = []
+    for dataset in dict.fromkeys(run.metrics["dataset"] for run in runs):
+        theirs = [row for row in published if row["dataset"] == dataset]
+        metrics = list(dict.fromkeys(metric for row in theirs for metric in row["values"]))
+        ours = [
+            {
+                "run": run,
+                "method": run.metrics["method"],
+                "model": run.metrics["model"],
+                "values": {
+                    metric: run.metrics["metrics"][metric]["mean"] * 100
+                    for metric in metrics
+                    if metric in run.metrics["metrics"]
+                },
+            }
+            for run in runs
+            if run.metrics["dataset"] == dataset
+        ]
+        if theirs:
+            tables.append({"dataset": dataset, "metrics": metrics, "ours": ours, "theirs": theirs})
+    return tables
 
 
 def _plot(runs: list[Run]) -> Record | None:

@@ -271,6 +271,29 @@ def test_the_command_takes_any_number_of_runs(two_runs, tmp_path):
     assert Page(tmp_path / "pages/report.html").data["index"]["runs"][1]["label"] == "after"
 
 
+def test_the_papers_numbers_of_the_runs_dataset_stand_beside_the_runs(write_run, tmp_path):
+    write_report([write_run(tmp_path / "run", {"a": 0.5})], tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    assert [each["data-dataset"] for each in page.with_attribute("data-dataset")] == ["musique"]
+    text = (tmp_path / "report.html").read_text()
+    # MuSiQue is in two papers; ours has F1 alone.
+    assert text.count("DeepNote, Table 1") == 8 and text.count("ReaRAG, Table 1") == 9 and "ReSP, Table" not in text
+    (ours,) = re.findall(r'<tr class="ours">.*?</tr>', text, re.DOTALL)
+    assert re.findall(r'<td class="number">(.*?)</td>', ours) == ["", "50.0", "", ""]
+
+
+def test_the_tables_are_written_as_markdown_and_latex(two_runs, tmp_path):
+    files = {kind: tmp_path / f"tables.{kind}" for kind in ("markdown", "latex")}
+    options = [option for kind, path in files.items() for option in (f"--{kind}", str(path))]
+    main(["--runs", *map(str, two_runs), "--output", str(tmp_path / "report.html"), *options])
+    text = files["markdown"].read_text()
+    assert "|  | before | after |" in text
+    assert r"| Token F1 | 0.500 \[0.400 to 0.600\] | 0.500 \[0.400 to 0.600\] |" in text
+    assert r"| Token F1 | +0.833 \* | +0.500 to +1.000 | " in text
+    assert r"Model calls & 3.0 & 3.0 \\" in files["latex"].read_text()
+    assert r"after minus before" in files["latex"].read_text()
+
+
 def test_an_output_that_cannot_be_written_is_refused(two_runs, tmp_path):
     with pytest.raises(UserError, match="cannot be written"):
         write_report(two_runs, tmp_path)
