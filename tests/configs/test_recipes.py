@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from data_construction import chains, pairs
 from eval import evaluate
+from eval.report import PUBLISHED
 from notewriter.config import parse
 from notewriter.methods import prepare
 from notewriter.runs import ModelArguments, check_inputs
@@ -39,6 +41,13 @@ def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
     arguments, models = parse([evaluate.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
     prepare(arguments.method, arguments.method_options)
     check_inputs(models, None)
+
+
+def test_every_column_of_the_papers_main_tables_has_a_recipe():
+    methods = {"DeepNote": "deepnote", "ReaRAG": "rearag", "ReSP": "resp", "NotesWriting": "renact"}
+    published = {(methods[row["paper"]], row["dataset"]) for row in yaml.safe_load(PUBLISHED.read_text())}
+    recipes = [yaml.safe_load(path.read_text()) for path in CONFIGS.glob("eval/*.yaml")]
+    assert published <= {(recipe["method"], recipe["dataset"]) for recipe in recipes}
 
 
 def test_dnalign_is_the_papers():
