@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from eval.metrics import token_f1
 from notewriter import __version__, jsonl
 from notewriter.config import parse
 from notewriter.datasets import DATASETS, load_questions, select
+from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods.rearag import ACTIONS, Chain, as_observation, as_step, reason
@@ -90,7 +91,9 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Build chains; what exists already in the output folder is not done again."""
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter chains", description=__doc__)
+    arguments, models, dry = parse(
+        [Arguments, ModelArguments, PricedDryRunArguments], argv, prog="notewriter chains", description=__doc__
+    )
     check(arguments)
     check_inputs(models, arguments.index)
     selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
@@ -98,6 +101,13 @@ def main(argv: list[str]) -> None:
     questions, drops = clean_questions(selected, evaluation)
     if not arguments.reasoning:
         check_decompositions(questions)
+    if dry.dry_run:
+
+        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
+            return roll_out(question, resources, arguments)
+
+        estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), dry.prices)
+        return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
@@ -293,6 +303,7 @@ def _finish(
         # Over all chains, kept and dropped: the rate of invalid actions is invalid_actions / steps.
         "events": {event: events[event] for event in sorted(events)},
         "tokens": {stage: dict(tokens[stage]) for stage in sorted(tokens)},
+        **estimated(folder),
         "config_hash": config_hash(config),
         "version": __version__,
     }

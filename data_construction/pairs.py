@@ -7,7 +7,7 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from eval.metrics import FAMILIES
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
 from notewriter.datasets import load_questions, select
+from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.methods import Method, prepare, retrieves
 from notewriter.prompts import Prompts
@@ -125,11 +126,20 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Build pairs; what exists already in the output folder is not done again."""
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter pairs", description=__doc__)
+    arguments, models, dry = parse(
+        [Arguments, ModelArguments, PricedDryRunArguments], argv, prog="notewriter pairs", description=__doc__
+    )
     recipe, methods = _prepare(arguments)
     check_inputs(models, arguments.index)
     questions, drops, evaluation = clean_selection(arguments)
     members = shard_of(questions, arguments.shard)
+    if dry.dry_run:
+
+        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
+            return roll_out(question, resources, recipe, methods, tuple(arguments.top_k_range))
+
+        estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
+        return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
@@ -314,6 +324,7 @@ def finish(
         "questions": len(questions),
         "pairs": counts,
         **pairs_stats(records(), stages),
+        **estimated(folder),
         "hygiene": question_stats(drops, evaluation),
         "judges": {stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in stages.items()},
         "config_hash": config_hash(config),

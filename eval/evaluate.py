@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
 from notewriter.datasets import DATASETS, load_questions, select
+from notewriter.dry_run import DryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
@@ -67,7 +68,9 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Evaluate; questions that are finished already are not asked again."""
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter evaluate", description=__doc__)
+    arguments, models, dry = parse(
+        [Arguments, ModelArguments, DryRunArguments], argv, prog="notewriter evaluate", description=__doc__
+    )
     benchmark = choose("dataset", arguments.dataset, DATASETS)
     arguments.family = arguments.family or benchmark.family
     choose("metric family", arguments.family, dict.fromkeys(ALL_FAMILIES))
@@ -79,6 +82,13 @@ def main(argv: list[str]) -> None:
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    if dry.dry_run:
+
+        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
+            return trace_of(question, arguments.method, method, arguments.method_options, resources)
+
+        estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
+        return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "traces.jsonl"
@@ -192,6 +202,7 @@ def _finish(
         "model": Path(models.serve).name if models.serve else models.model,
         "family": family,
         **summarise(prediction for _, prediction in jsonl.read(path)),
+        **estimated(folder),
         "config_hash": config_hash(config),
         "version": __version__,
     }
