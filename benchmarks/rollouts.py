@@ -1,0 +1,31 @@
+"""The speed of pair construction against the same requests without it: at full concurrency, and one at a time.
+
+    python benchmarks/rollouts.py --model models/SmolLM2-135M-Instruct
+
+The questions are those of a generated world; notes and queries have nine candidates and a judge model, as in
+DNAlign. See throughput.py for what is measured; the last line is a JSON object.
+"""
+
+from typing import Any
+
+from throughput import main
+
+from data_construction.judges import JUDGES
+from data_construction.pairs import roll_out
+from data_construction.sampling import Recipe
+from notewriter.methods import prepare
+from notewriter.records import Question
+from notewriter.rollout import Resources
+
+STAGES = {"deepnote/init_note": "llm", "deepnote/refine_query": "llm", "deepnote/accumulate_knowledge": "decision"}
+OPTIONS = {"max_step": 1, "max_failure": 1}
+
+
+async def work(question: Question, resources: Resources) -> dict[str, Any]:
+    """One question's pairs."""
+    recipe = Recipe({stage: (name, JUDGES[name]) for stage, name in STAGES.items()})
+    return await roll_out(question, resources, recipe, {"deepnote": (prepare("deepnote", OPTIONS), OPTIONS)}, (2, 3))
+
+
+if __name__ == "__main__":
+    main(work, __doc__)
