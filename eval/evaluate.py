@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.accounting import COSTS, account, check_prices, supporting_recall, totals
+from eval.judgements import read_judgements, summary_of, with_judgements
 from eval.metrics import ALL_FAMILIES, score_question
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
@@ -188,12 +189,17 @@ def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _finish(
     arguments: Arguments, models: ModelArguments, folder: Path, questions: list[Question], config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions."""
+    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
+
+    What `notewriter judge` left in the folder joins the scores.
+    """
     by_id = {question.id: question for question in questions}
     family = arguments.family or DATASETS[arguments.dataset].family
     path = folder / "predictions.jsonl"
     traces = finished(folder / "traces.jsonl", questions)
-    jsonl.write(path, (prediction_of(by_id[trace["question_id"]], trace, family) for trace in traces))
+    predictions = (prediction_of(by_id[trace["question_id"]], trace, family) for trace in traces)
+    judgements = read_judgements(folder)
+    jsonl.write(path, (with_judgements(prediction, judgements, folder) for prediction in predictions))
     metrics = {
         "schema": "notewriter/metrics/1",
         "name": arguments.name or folder.name,
@@ -205,6 +211,7 @@ def _finish(
         **estimated(folder),
         "config_hash": config_hash(config),
         "version": __version__,
+        **summary_of(judgements),
     }
     costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
     costs = {"schema": "notewriter/costs/1"} | costs

@@ -41,11 +41,15 @@ LABELS = {
     "completion_tokens": "Completion tokens",
     "seconds": "Seconds of model calls",
     "supporting_recall": "Gold passages retrieved",
-    "judged_accuracy": "Accuracy, by the judge",
     "str_em": "Short answers in the answer",
     "str_hit": "All short answers in the answer",
     "loose": "Parts of the answer found",
     "strict": "All parts of the answer found",
+    "judged_accuracy": "Accuracy, by the judge",
+    "chain_efficiency": "Efficiency of the chain (0 to 5)",
+    "chain_redundancy": "Redundancy of the chain (0 to 5; 5: none)",
+    "chain_coherence": "Coherence of the chain (0 to 5)",
+    "knowledge_density": "Knowledge density",
 }
 """What a metric or cost is called on the page; others go by their own name."""
 

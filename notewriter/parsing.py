@@ -12,8 +12,11 @@ def without_surrogates(text: str) -> str:
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a reply, also in a code fence, after prose or before it; None where there is none."""
-    decoder = json.JSONDecoder()
+    """The first JSON object in a reply, also in a code fence, after prose or before it; None where there is none.
+
+    Line breaks within its texts, which JSON forbids and models write, are read.
+    """
+    decoder = json.JSONDecoder(strict=False)
     for match in re.finditer(r"\{", text):
         try:
             value, _ = decoder.raw_decode(text, match.start())
@@ -52,6 +55,52 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
             return None
         ids.append(value - 1)
     return ids[0], ids[1]
+
+
+# What follows the word must end the statement, so that `"yes" or "no"`, which repeats the prompt, says neither.
+_CORRECT = re.compile(
+    r"\bcorrect[\s\"'*_]*[:=][\s\"'*_]*(yes|no|true|false)(?=[\"'*_]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
+)
+
+
+def parse_correct(text: str) -> bool | None:
+    """A judge's `{"correct": "yes"}` or `{"correct": "no"}`; None where it says neither, or both.
+
+    Single quotes, true and false, fences and text around it are read too, and so is the bare word. What a
+    reasoning model told itself first (`<think>`) is passed over.
+    """
+    text = _THINK.sub("", text, count=1)
+    found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
+    said = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in found}
+    return said.pop() if len(said) == 1 else None
+
+
+_RATING = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d{1,3}))?\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str, float] | None:
+    """A judge's `{"<criterion>": 3, ...}`, each from 0 to `highest`; None unless it rates every criterion so.
+
+    A rating may be a text, such as "3", "3.5" or "3/5", where what is behind the stroke must be `highest`.
+    """
+    reply = parse_json_object(_THINK.sub("", text, count=1)) or {}
+    values = {key.strip().lower(): value for key, value in reply.items()}
+    ratings = {}
+    for criterion in criteria:
+        match = _RATING.fullmatch(str(values.get(criterion)))
+        if match is None or int(match[2] or highest) != highest or float(match[1]) > highest:
+            return None
+        ratings[criterion] = float(match[1])
+    return ratings
+
+
+def parse_evidence(text: str) -> list[str] | None:
+    """A judge's `{"evidence": ["...", ...]}`, the pieces that are not empty; None where there is no such list."""
+    pieces = (parse_json_object(_THINK.sub("", text, count=1)) or {}).get("evidence")
+    pieces = [pieces] if isinstance(pieces, str) else pieces
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        return None
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 class Action(NamedTuple):

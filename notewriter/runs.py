@@ -270,7 +270,7 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         _check_config(folder, config)
         digest = questions_digest(questions)
         path = folder / "questions.sha256"
@@ -317,8 +317,12 @@ def questions_digest(questions: Sequence[Question]) -> str:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with this process however it ends."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run folder's lock, which ends with this process however it ends.
+
+    Raises:
+        UserError: another process holds it.
+    """
     with open(folder / ".lock", "a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

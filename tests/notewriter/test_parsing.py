@@ -13,9 +13,12 @@ from notewriter.parsing import (
     parse_answer,
     parse_best_and_worst,
     parse_call,
+    parse_correct,
+    parse_evidence,
     parse_json_object,
     parse_lines,
     parse_note,
+    parse_ratings,
     parse_status,
     parse_steps,
     parse_word,
@@ -24,7 +27,21 @@ from notewriter.parsing import (
 )
 
 # Texts that look like what models write: braces, quotes, the keys that are looked for, numbers, and anything else.
-KEYS = ["status", "best_id", "worst_id", "function", "parameters", "query", "answer", "search", "finish"]
+KEYS = [
+    "status",
+    "correct",
+    "efficiency",
+    "coherence",
+    "evidence",
+    "best_id",
+    "worst_id",
+    "function",
+    "parameters",
+    "query",
+    "answer",
+    "search",
+    "finish",
+]
 BRACKETS = ["search[", "Finish (", "]", ")", "YES#", "NO #", "So the answer is: ", ". ", "Mr. "]
 LABELS = ["Thought 1: ", "\nAction 1: ", "\nObservation: ", "\n</think>"]
 CALLS = ['{"function": "search", "parameters": {"query": "', "{'name': 'finish', 'arguments': {'answer': '"]
@@ -117,6 +134,89 @@ def test_a_status_is_read_however_it_is_quoted(text, status):
 )
 def test_only_ids_of_candidates_are_accepted(text, named):
     assert parse_best_and_worst(text, 3) == named
+
+
+@given(TEXTS)
+def test_any_text_is_a_verdict_on_an_answer_or_none(text):
+    assert parse_correct(text) in (True, False, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "correct"),
+    [
+        ('{"correct": "yes"}', True),
+        ('{"correct": "no"}', False),
+        ("{'correct': 'No'}", False),
+        ('{"correct": true}', True),
+        ('```json\n{\n  "correct":\n  "yes"\n}\n```', True),
+        ("The town is the same. **Correct:** yes", True),
+        ("No.", False),
+        ('Is it {"correct": "no"}?\n</think>\n{"correct": "yes"}', True),
+        ('{"correct": "yes"} or {"correct": "no"}', None),
+        ('{"correct": "yes"} and {"correct": true}', True),
+        ('{"correct": "yes"|"no"}', None),
+        ('{"correct": yes and no}', None),
+        ('{"correct": "yes", "why": "It is the same town."}', True),
+        ('{"correct": "yes"', True),
+        ('{"correct": "maybe"}', None),
+        ('{"correct": "yesterday"}', None),
+        ("Yes, no doubt about it.", None),
+        ("", None),
+    ],
+)
+def test_a_verdict_on_an_answer_is_read_however_it_is_quoted(text, correct):
+    assert parse_correct(text) is correct
+
+
+CRITERIA = ("efficiency", "coherence")
+
+
+@given(TEXTS | st.lists(PIECES).map(lambda pieces: f'{{"efficiency": 3, "coherence": {"".join(pieces)}}}'))
+def test_any_text_has_every_rating_in_its_range_or_none(text):
+    ratings = parse_ratings(text, CRITERIA, 5)
+    assert ratings is None or (ratings.keys() == set(CRITERIA) and all(0 <= each <= 5 for each in ratings.values()))
+
+
+@pytest.mark.parametrize("rating", ["3", '"3"', "3.0", '"3/5"', '" 3 out of 5"'])
+def test_a_rating_is_read_as_a_number_or_a_text(rating):
+    found = parse_ratings(f'My ratings: {{"Efficiency": {rating}, "coherence": 0}}', CRITERIA, 5)
+    assert found == {"efficiency": 3, "coherence": 0}
+
+
+@pytest.mark.parametrize(
+    "rating", ["6", "-1", "5.1", "true", "null", '"good"', '"3/10"', '"3 or 4"', "[3]", "NaN", "1e2", '"\u0663"']
+)
+def test_no_rating_is_guessed(rating):
+    assert parse_ratings(f'{{"efficiency": 3, "coherence": {rating}}}', CRITERIA, 5) is None
+    assert parse_ratings('{"efficiency": 3}', CRITERIA, 5) is None
+
+
+@given(TEXTS)
+def test_any_text_is_a_list_of_evidence_or_none(text):
+    pieces = parse_evidence(text)
+    assert pieces is None or all(piece == piece.strip() != "" for piece in pieces)
+
+
+@given(st.lists(st.text()))
+def test_evidence_is_read_as_it_was_copied(pieces):
+    reply = f"Here it is:\n```json\n{json.dumps({'evidence': pieces})}\n```"
+    assert parse_evidence(reply) == [piece.strip() for piece in pieces if piece.strip()]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ('{"evidence": []}', []),
+        ('{"evidence": "Osk built it."}', ["Osk built it."]),
+        ('{"evidence": ["two\nlines"]}', ["two\nlines"]),
+        ('{"evidence": ["Osk", 7]}', None),
+        ('{"evidence": ["Osk built', None),
+        ('{"pieces": ["Osk"]}', None),
+        ("Osk built it.", None),
+    ],
+)
+def test_evidence_is_a_list_of_texts(text, pieces):
+    assert parse_evidence(text) == pieces
 
 
 ACTIONS = {"search": "query", "finish": "answer"}

@@ -79,6 +79,9 @@ STAGES = {
         "request": "Write a {note}.",
         "candidates": ["One {a}", "Two"],
     },
+    "judge/answer": {"question": "Who?", "golds": ["Mira {a}", "Lady Mira"], "prediction": "It was {{ Mira }}."},
+    "judge/chain": {"question": "Who?", "steps": ["search: {bridge}\nfound: Osk", "answer: {Mira}"]},
+    "judge/density": {"question": "Who?", "reference": "Osk {built} it.\nMira did not."},
 }
 OURS = Path(__file__).parents[2] / "notewriter" / "prompts"
 

@@ -1,0 +1,190 @@
+"""`notewriter judge`: a judge model rates what finished runs answered, how they got there and what they noted.
+
+`answer`: is a gold answer present in the prediction (judged_accuracy). `chain`: efficiency, redundancy and coherence
+of the steps from 0 to 5, 5 the best of each (chain_efficiency, ...). `density`: the share of the note, or of the
+passages where the method keeps none, that is evidence (knowledge_density). The scores join those of the run, for
+compare and report; replies that cannot be read are counted by reason and left out of the means.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eval.compare import check_present, read_metrics, read_predictions
+from eval.evaluate import summarise
+from eval.judgements import (
+    FOLDER,
+    JUDGEMENTS,
+    NOT_READABLE,
+    SCHEMA,
+    Case,
+    Outcome,
+    read_judgements,
+    reference_of,
+    steps_of,
+    summary_of,
+    with_judgements,
+)
+from notewriter import jsonl
+from notewriter.config import choose, parse
+from notewriter.errors import UserError
+from notewriter.llm import RequestRefused
+from notewriter.records import TRACE_SCHEMA, Question
+from notewriter.rollout import Resources, Rollout
+from notewriter.runs import (
+    ModelArguments,
+    check_inputs,
+    for_each_question,
+    locked,
+    open_resources,
+    open_run,
+    remaining,
+    served_models,
+)
+
+
+@dataclass
+class Arguments:
+    """What is judged."""
+
+    runs: list[str] = field(metadata={"help": "run folders that `evaluate` wrote; run the same command again to go on"})
+    judgements: list[str] = field(
+        default_factory=lambda: ["answer"], metadata={"help": f"any of: {', '.join(JUDGEMENTS)}"}
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Judge; what was judged already is not asked again."""
+    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter judge", description=__doc__)
+    for name in arguments.judgements:
+        choose("judgement", name, JUDGEMENTS)
+    check_inputs(models, None)
+    runs = list(dict.fromkeys(map(Path, arguments.runs)))
+    if not runs:
+        raise UserError("--runs names no folder; give at least one that `notewriter evaluate` wrote")
+    with contextlib.ExitStack() as folders:
+        cases = {}
+        for run in runs:
+            read_metrics(run)
+            folders.enter_context(locked(run))
+            cases[run] = _read_cases(run)
+            folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run]))
+        work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in arguments.judgements}
+        if any(remaining(journal, questions) for journal, questions in work.items()):
+            with served_models(models, runs[0] / FOLDER) as roles:
+                asyncio.run(_judge(models, roles, work))
+        summaries = [_join(run) for run in runs]
+    sys.stdout.write("".join(summaries))
+
+
+def _read_cases(run: Path) -> list[Question]:
+    """A run's questions; what a judge gets to see of the answers is in their metadata, so that it is in their digest.
+
+    Raises:
+        UserError: a file is missing or malformed, or a prediction has no trace.
+    """
+    predictions = read_predictions(run)
+    path = run / "traces.jsonl"
+    check_present(path)
+    seen: dict[str, dict[str, Any]] = {}
+    for number, trace in jsonl.read(path):
+        if trace.get("schema") != TRACE_SCHEMA:
+            raise UserError(f"{path}:{number}: has the schema {trace.get('schema')!r}, not {TRACE_SCHEMA!r}")
+        try:
+            id = trace["question_id"]
+            if id in predictions:
+                question = predictions[id]["question"]
+                seen[id] = {"steps": steps_of(trace), "reference": reference_of(trace, question)}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}:{number}: is no whole trace (at {error}); run the evaluation again") from error
+    if missing := predictions.keys() - seen.keys():
+        raise UserError(f"{path}: has no trace of question {min(missing)!r}; run the evaluation again")
+    return [
+        Question(
+            id=id,
+            question=prediction["question"],
+            answers=tuple(prediction["answers"]),
+            metadata={key: prediction[key] for key in ("prediction", "error")} | seen[id],
+        )
+        for id, prediction in predictions.items()
+    ]
+
+
+async def _judge(models: ModelArguments, roles: Any, work: dict[Path, list[Question]]) -> None:
+    async with open_resources(models, roles, None) as resources:
+        for journal, questions in work.items():
+            name, run = journal.stem, journal.parent.parent.name
+
+            async def judge(question: Question, name: str = name) -> dict[str, Any]:
+                return await judge_one(question, name, resources)
+
+            await for_each_question(
+                questions, judge, journal, concurrency=models.concurrency, description=f"{run}: judging {name}"
+            )
+
+
+async def judge_one(question: Question, name: str, resources: Resources) -> dict[str, Any]:
+    """One judgement of one question, with the judge's raw reply, as a line of `judged/<name>.jsonl`.
+
+    A question that ended in an error scores 0, as by every metric, and no judge is asked. A reply that cannot be
+    read and a request that the endpoint refuses (a prompt beyond the judge's context) leave a reason and no score.
+    """
+    rollout = Rollout(question, name, resources)
+
+    async def ask(stage: str, **variables: Any) -> str:
+        return await rollout.generate(stage, role="judge", **variables)
+
+    seen = question.metadata
+    case = Case(question.question, question.answers, seen["prediction"], seen["steps"], seen["reference"], ask)
+    judgement, refusal = JUDGEMENTS[name], ""
+    if seen["error"]:
+        outcome = Outcome(dict.fromkeys(judgement.scores, 0.0))
+    else:
+        try:
+            outcome = await judgement.judge(case)
+        except RequestRefused as error:
+            outcome, refusal = Outcome(reason="request refused"), str(error)
+    completions = [step.completion for step in rollout.trace.steps if step.kind == "generate"]
+    if outcome == NOT_READABLE and completions[-1].finish_reason == "length":
+        outcome = Outcome(reason="judge reply cut at max_tokens")
+    client = resources.clients.get("judge", resources.clients["policy"])
+    return {
+        "schema": SCHEMA,
+        "question_id": question.id,
+        "prediction": seen["prediction"],
+        "model": client.endpoint.model,
+        "scores": outcome.scores,
+        "reason": outcome.reason,
+        "refusal": refusal,
+        "counts": outcome.counts,
+        "replies": [completion.text for completion in completions],
+        "prompt_tokens": sum(completion.prompt_tokens for completion in completions),
+        "completion_tokens": sum(completion.completion_tokens for completion in completions),
+    }
+
+
+def _join(run: Path) -> str:
+    """Let the scores join those of predictions.jsonl and metrics.json; returns what there is to tell."""
+    judgements = read_judgements(run)
+    predictions = [with_judgements(prediction, judgements, run) for prediction in read_predictions(run).values()]
+    metrics = read_metrics(run) | summarise(predictions) | summary_of(judgements)
+    jsonl.write(run / "predictions.jsonl", predictions)
+    jsonl.write_text(run / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
+    return _summary(metrics, run, list(judgements))
+
+
+def _summary(metrics: dict[str, Any], run: Path, judgements: Sequence[str]) -> str:
+    lines = [f"{metrics['name']}: {metrics['questions']} questions, in {run}"]
+    for name in judgements:
+        told = metrics["judged"][name]
+        left_out = "".join(f", {count} left out: {reason}" for reason, count in told["left_out"].items())
+        lines.append(f"  {name}: {told['scored']} scored by {told['model']}{left_out}")
+        for score in JUDGEMENTS[name].scores:
+            if interval := metrics["metrics"].get(score):
+                lines.append(f"    {score:20} {interval['mean']:6.3f}  [{interval['low']:.3f}, {interval['high']:.3f}]")
+    return "\n".join(lines) + "\n"
