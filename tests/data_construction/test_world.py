@@ -10,6 +10,16 @@ import pytest
 
 from data_construction import world
 from data_construction.world import Names, generate, main
+from data_construction.world_wording import (
+    ADJECTIVES,
+    BUSINESSES,
+    NOUNS,
+    ONSETS,
+    REGION_ENDINGS,
+    RELATIONS,
+    TOWN_ENDINGS,
+    VOWELS,
+)
 from notewriter.errors import UserError
 from notewriter.records import Passage
 
@@ -27,10 +37,10 @@ def by_id(split: world.World) -> dict[str, Passage]:
 
 def stems(split: world.World) -> set[str]:
     """The invented words in the titles, towns and regions without their endings."""
-    generic = {"The", "in", "of", *world.ADJECTIVES}
-    generic |= {word for words in (*world.NOUNS.values(), *world.BUSINESSES.values()) for word in words}
+    generic = {"The", "in", "of", *ADJECTIVES}
+    generic |= {word for words in (*NOUNS.values(), *BUSINESSES.values()) for word in words}
     words = {word for passage in split.passages for word in passage.title.split()} - generic
-    endings = "|".join([*world.TOWN_ENDINGS, *world.REGION_ENDINGS])
+    endings = "|".join([*TOWN_ENDINGS, *REGION_ENDINGS])
     return {re.sub(f"({endings})$", "", word) for word in words}
 
 
@@ -70,7 +80,7 @@ def test_splits_share_no_entity_no_id_and_no_invented_word(worlds):
 def test_names_never_run_out_and_never_repeat():
     names = Names(random.Random(0))
     made = [names.stem(links=0, endings=["l"]) for _ in range(2000)]
-    assert len(set(made)) == 2000 > len(world.ONSETS) * len(world.VOWELS)
+    assert len(set(made)) == 2000 > len(ONSETS) * len(VOWELS)
 
 
 def test_every_hop_has_its_passage_and_a_sentence_in_it_that_names_its_entity_in_full(worlds):
@@ -113,7 +123,7 @@ def test_the_answer_is_unique_because_each_relation_of_an_entity_is_told_once(wo
             title = by_id(split)[question.supporting_ids[-1]].title
             wordings = [
                 re.escape(template).replace(r"\{s\}", re.escape(title)).replace(r"\{o\}", r"([\w ]+?)")
-                for relations in world.RELATIONS.values()
+                for relations in RELATIONS.values()
                 if relation in relations
                 for template in relations[relation].sentences
             ]

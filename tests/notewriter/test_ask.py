@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_endpoint import fake_endpoint
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from notewriter import ask
@@ -115,7 +115,6 @@ def test_what_a_model_says_cannot_move_the_cursor_or_hide_text(run, terminal):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
 
 
-@settings(deadline=None)
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs"])))
 def test_no_text_at_all_gets_a_control_character_through(text):
     safe = ask.harmless(text)

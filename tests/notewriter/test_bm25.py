@@ -84,7 +84,7 @@ def test_equal_scores_come_in_the_order_of_the_corpus_in_every_build(tmp_path):
             assert ids(retriever.search("tower", top_k)) == expected[:top_k]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(query=st.text(st.characters(codec=None), max_size=300), top_k=st.integers(1, 50))
 def test_any_text_is_a_query(retriever, query, top_k):
     found = retriever.search(query, top_k)

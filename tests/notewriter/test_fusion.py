@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from notewriter.errors import UserError
@@ -54,7 +54,6 @@ def test_what_a_ranking_names_twice_counts_once():
     assert fuse() == ""
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 8)), max_size=4))
 def test_nothing_is_lost_or_made_up_and_one_ranking_stays_as_it_is(rankings):
     fused = reciprocal_rank_fusion(rankings, key=str)
@@ -83,7 +82,6 @@ def test_a_passage_that_two_sources_hold_is_one_passage_with_the_first_ones_id()
 IDS = st.text("12:ab", min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(IDS, unique=True, max_size=5), min_size=2, max_size=3))
 def test_ids_are_unique_whatever_they_are_in_the_sources(sources):
     passages = [

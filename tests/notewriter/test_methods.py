@@ -189,7 +189,7 @@ def test_limits_that_contradict_each_other_are_refused_before_anything_is_asked(
 REPLIES = st.sampled_from([BETTER, WORSE, "True", "false", ""]) | st.text()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), decisions=st.lists(REPLIES, min_size=5, max_size=5), max_step=st.integers(1, 5))
 def test_whatever_the_model_says_the_limits_hold_and_the_answer_is_from_the_last_note_that_was_accepted(
     prompts, data, decisions, max_step

@@ -160,7 +160,7 @@ REPLIES = (
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(replies=st.lists(REPLIES, min_size=8, max_size=8), max_step=st.integers(1, 8))
 def test_whatever_the_model_says_no_limit_is_exceeded_and_there_is_one_answer(prompts, replies, max_step):
     play = Play(prompts, replies)

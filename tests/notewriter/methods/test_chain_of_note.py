@@ -29,7 +29,7 @@ def test_the_paper_reads_five_passages():
     assert rollout.searches == [("Who?", 5)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TEXTS, st.integers(1, 9))
 def test_whatever_the_model_says_there_are_one_search_and_two_calls(reply, top_k):
     rollout = ScriptedRollout("chain_of_note", lambda stage, told: reply)

@@ -33,7 +33,7 @@ class World:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(replies=st.lists(TEXTS, min_size=1, max_size=4))
 def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
     world = World(replies)

@@ -105,7 +105,7 @@ def test_a_threshold_that_is_no_probability_is_refused(options):
         prepare("flare", options)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_whatever_the_model_says_the_limits_hold(data, max_step, top_k, notes):
     replies = TEXTS.map(lambda text: text.replace("~", "")) | st.sampled_from(

@@ -29,7 +29,7 @@ def test_passages_go_in_best_first_until_the_next_one_would_exceed_the_budget():
         assert rollout.told("answer")[0]["passages"] == kept
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TEXTS, st.lists(st.text(), max_size=9, unique=True), st.integers(1, 30), st.integers(1, 9))
 def test_the_budget_holds_whatever_the_corpus(reply, found, max_words, top_k):
     answer, rollout = run(found, reply, max_words=max_words, top_k=top_k)

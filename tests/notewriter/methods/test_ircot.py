@@ -69,7 +69,7 @@ def test_with_notes_they_take_the_passages_place_and_gather_too():
     assert rollout.trace.note == "title Who - Osk has a bridge.\ntitle river - Mira built it."
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_whatever_the_model_says_the_limits_hold(data, max_step, top_k, notes):
     replies = TEXTS | st.sampled_from(["It is. So.", "So the answer is: Mira", "YES#Mira."])

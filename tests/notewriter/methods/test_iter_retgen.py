@@ -33,7 +33,7 @@ def test_a_response_without_an_answer_line_is_the_answer():
     assert asyncio.run(iter_retgen("Who?", rollout)) == "Mira."
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 5))
 def test_whatever_the_model_says_rounds_are_bounded_and_the_answer_is_from_the_last_response(data, iterations):
     said = []

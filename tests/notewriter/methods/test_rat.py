@@ -63,7 +63,7 @@ def test_an_empty_revision_leaves_the_thoughts_as_they_were():
     assert rollout.told("answer")[0]["thoughts"] == "One.\n\nTwo."
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_steps_are_bounded(data, max_step):
     rollout = ScriptedRollout("rat", lambda stage, told: data.draw(TEXTS))

@@ -163,7 +163,7 @@ def test_the_note_is_there_from_the_beginning():
 ACTIONS = st.builds("Action: {}[{}]".format, st.sampled_from(["search", "select", "lookup", "finish"]), TEXTS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([react, renact]), st.integers(1, 4), st.integers(1, 3))
 def test_whatever_the_model_says_steps_and_searches_are_bounded(data, method, max_step, top_k):
     replies = (

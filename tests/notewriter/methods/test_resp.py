@@ -118,7 +118,7 @@ def test_a_plan_that_repeats_a_question_ends_the_search(plan):
     assert rollout.trace.counts == {"repeated_queries": 1}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 5), st.integers(1, 4))
 def test_whatever_the_models_say_rounds_are_bounded_and_nothing_is_asked_twice(data, max_step, top_k):
     words = TEXTS | st.sampled_from(["Yes", "No", "Who is she?", "Where is she?", "Who?"])

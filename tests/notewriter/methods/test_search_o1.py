@@ -75,7 +75,7 @@ def test_garbled_marks_do_not_search():
     assert rollout.searches == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data(), st.integers(1, 4), st.integers(1, 6))
 def test_whatever_the_model_says_searches_and_turns_are_bounded(data, max_search, max_turn):
     searching = st.text(max_size=3).map(query)

@@ -96,7 +96,7 @@ def test_without_a_choice_nothing_is_compared(reply, answer):
     assert rollout.stages == ["candidates"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_the_answer_is_a_candidate_and_calls_are_bounded(data, max_candidates):
     first = data.draw(TEXTS)
