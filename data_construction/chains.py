@@ -1,11 +1,11 @@
 """`notewriter chains`: a teacher reasons and searches, and its chains become data for fine-tuning (ReaRAG)."""
 
-import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,9 @@ from notewriter.runs import (
     check_inputs,
     config_hash,
     finished,
-    for_each_question,
-    open_resources,
     open_run,
     remaining,
-    served_models,
+    run_questions,
 )
 
 SCHEMA = "notewriter/chain/1"
@@ -101,19 +99,15 @@ def main(argv: list[str]) -> None:
     questions, drops = clean_questions(selected, evaluation)
     if not arguments.reasoning:
         check_decompositions(questions)
+    work = partial(roll_out, arguments=arguments)
     if dry.dry_run:
-
-        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
-            return roll_out(question, resources, arguments)
-
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
         if remaining(journal, questions):
-            with served_models(models, folder) as roles:
-                asyncio.run(_roll_out(arguments, models, roles, questions, journal))
+            run_questions(models, arguments.index, questions, work, journal, description="reasoning")
         jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
         hygiene = question_stats(drops, evaluation)
         stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config, hygiene)
@@ -152,17 +146,6 @@ def check_decompositions(questions: list[Question]) -> None:
                 f"reasoning: false needs the gold sub-questions, and question {question.id!r} has none "
                 "(metadata: decomposition); use musique, or leave reasoning true"
             )
-
-
-async def _roll_out(
-    arguments: Arguments, models: ModelArguments, roles: Any, questions: list[Question], journal: Path
-) -> None:
-    async with open_resources(models, roles, arguments.index) as resources:
-
-        async def work(question: Question) -> dict[str, Any]:
-            return await roll_out(question, resources, arguments)
-
-        await for_each_question(questions, work, journal, concurrency=models.concurrency, description="reasoning")
 
 
 async def roll_out(question: Question, resources: Resources, arguments: Arguments) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """`notewriter pairs`: questions become preference pairs, by running methods in the sampling rollout (DNAlign)."""
 
-import asyncio
 import itertools
 import json
 import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from data_construction.splits import dev_questions, write_splits
 from eval.metrics import FAMILIES
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
-from notewriter.datasets import load_questions, select
+from notewriter.datasets import DATASETS, load_questions, select
 from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.methods import Method, prepare, retrieves
@@ -45,11 +45,9 @@ from notewriter.runs import (
     check_inputs,
     config_hash,
     finished,
-    for_each_question,
-    open_resources,
     open_run,
     parse_shard,
-    served_models,
+    run_questions,
     shard_of,
 )
 
@@ -60,7 +58,7 @@ logger = logging.getLogger(__name__)
 class Arguments:
     """What is rolled out, which stages are trained, and who judges them."""
 
-    dataset: str = field(metadata={"help": "jsonl, hotpotqa, 2wikimultihopqa or musique: the format of --path"})
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
     path: str = field(metadata={"help": "the question file"})
     index: list[str] = field(
         metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
@@ -134,10 +132,7 @@ def main(argv: list[str]) -> None:
     questions, drops, evaluation = clean_selection(arguments)
     members = shard_of(questions, arguments.shard)
     if dry.dry_run:
-
-        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
-            return roll_out(question, resources, recipe, methods, tuple(arguments.top_k_range))
-
+        work = partial(roll_out, recipe=recipe, methods=methods, top_k_range=tuple(arguments.top_k_range))
         estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
@@ -145,8 +140,7 @@ def main(argv: list[str]) -> None:
         journal = folder / "rollouts.jsonl"
         quotas = quotas_of(arguments, members, journal)
         if quotas.to_do():
-            with served_models(models, folder) as roles:
-                asyncio.run(_roll_out(arguments, models, roles, recipe, methods, members, quotas, journal))
+            _roll_out(arguments, models, recipe, methods, members, quotas, journal)
         stats = finish(arguments, folder, questions, drops, evaluation, config)
     sys.stdout.write(summary(stats, folder))
 
@@ -238,38 +232,35 @@ def _judges(stage: str, names: Any) -> list[tuple[str, Judge]]:
     return [(name, JUDGES[name]) for name in names]
 
 
-async def _roll_out(
+def _roll_out(
     arguments: Arguments,
     models: ModelArguments,
-    roles: Any,
     recipe: Recipe,
     methods: dict[str, tuple[Method, dict[str, Any]]],
     questions: list[Question],
     quotas: Quotas,
     journal: Path,
 ) -> None:
-    async with open_resources(models, roles, arguments.index) as resources:
-
-        async def work(question: Question) -> dict[str, Any] | None:
-            stages = await quotas.open_stages(question)
-            if not stages:
-                return None
-            judges = {stage: recipe.judges[stage] for stage in stages}
-            record = await roll_out(
-                question, resources, replace(recipe, judges=judges), methods, tuple(arguments.top_k_range)
-            )
-            quotas.add(record)
-            return record
-
-        await for_each_question(
-            questions,
-            work,
-            journal,
-            concurrency=models.concurrency,
-            description="rolling out",
-            clients=resources.clients.values(),
-            count=lambda record: Counter(row["stage"] for row in record["rows"]),
+    async def work(question: Question, resources: Resources) -> dict[str, Any] | None:
+        stages = await quotas.open_stages(question)
+        if not stages:
+            return None
+        judges = {stage: recipe.judges[stage] for stage in stages}
+        record = await roll_out(
+            question, resources, replace(recipe, judges=judges), methods, tuple(arguments.top_k_range)
         )
+        quotas.add(record)
+        return record
+
+    run_questions(
+        models,
+        arguments.index,
+        questions,
+        work,
+        journal,
+        description="rolling out",
+        count=lambda record: Counter(row["stage"] for row in record["rows"]),
+    )
 
 
 async def roll_out(

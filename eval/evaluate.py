@@ -1,11 +1,11 @@
 """`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
 
-import asyncio
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,9 @@ from notewriter.runs import (
     check_inputs,
     config_hash,
     finished,
-    for_each_question,
-    open_resources,
     open_run,
     remaining,
-    served_models,
+    run_questions,
 )
 
 logger = logging.getLogger(__name__)
@@ -83,49 +81,29 @@ def main(argv: list[str]) -> None:
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    work = partial(trace_of, name=arguments.method, method=method, options=arguments.method_options)
     if dry.dry_run:
-
-        def work(question: Question, resources: Resources) -> Awaitable[dict[str, Any]]:
-            return trace_of(question, arguments.method, method, arguments.method_options, resources)
-
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "traces.jsonl"
         if remaining(journal, questions):
-            with served_models(models, folder) as roles:
-                asyncio.run(_run(arguments, models, roles, method, questions, journal))
+            run_questions(
+                models,
+                arguments.index,
+                questions,
+                work,
+                journal,
+                description="evaluating",
+                count=lambda trace: {"errors": int(bool(trace["error"]))},
+            )
         metrics = _finish(arguments, models, folder, questions, config)
     sys.stdout.write(_summary(metrics, folder))
 
 
-async def _run(
-    arguments: Arguments,
-    models: ModelArguments,
-    roles: Any,
-    method: Method,
-    questions: list[Question],
-    journal: Path,
-) -> None:
-    async with open_resources(models, roles, arguments.index) as resources:
-
-        async def work(question: Question) -> dict[str, Any]:
-            return await trace_of(question, arguments.method, method, arguments.method_options, resources)
-
-        await for_each_question(
-            questions,
-            work,
-            journal,
-            concurrency=models.concurrency,
-            description="evaluating",
-            clients=resources.clients.values(),
-            count=lambda trace: {"errors": int(bool(trace["error"]))},
-        )
-
-
 async def trace_of(
-    question: Question, name: str, method: Method, options: dict[str, Any], resources: Resources
+    question: Question, resources: Resources, name: str, method: Method, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Run a method on one question; returns the trace as a dictionary.
 

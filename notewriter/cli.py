@@ -56,6 +56,7 @@ def _help() -> str:
         "Commands, in the order in which they are used (COMMAND --help tells more):\n"
         + "\n".join(lines)
         + "\n\nTraining, between pairs and evaluate, runs by itself, on as many processes as you have:\n"
-        "  accelerate launch [--config_file configs/accelerate/FILE] training/train_dpo.py --config configs/dpo/FILE\n"
+        "  accelerate launch --quiet [--config_file configs/accelerate/FILE] training/train_dpo.py \\\n"
+        "    --config configs/dpo/FILE\n"
         "  (or training/train_sft.py --config configs/sft/FILE)\n"
     )

@@ -142,8 +142,7 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
     for match in _BRACE.finditer(text, label.end() if label else 0):
         call = _call(text, match.start(), actions)
         if call:
-            thought = text[: label.start() if label else match.start()].strip()
-            return Action(_FENCE.sub("", _THOUGHT.sub("", thought)).strip(), *call)
+            return Action(_thought(text[: label.start() if label else match.start()]), *call)
     return None
 
 
@@ -161,8 +160,7 @@ def parse_call(text: str, names: Sequence[str]) -> Action | None:
     for match in pattern.finditer(text, label.end() if label else 0):
         argument = _within_brackets(text[match.end() :], match[2])
         if argument:
-            thought = text[: label.start() if label else match.start()].strip()
-            return Action(_THOUGHT.sub("", thought).strip(), match[1].lower(), argument)
+            return Action(_thought(text[: label.start() if label else match.start()]), match[1].lower(), argument)
     return None
 
 
@@ -181,9 +179,18 @@ def _within_brackets(text: str, opening: str) -> str:
     return argument
 
 
+def _thought(text: str) -> str:
+    """What stands before an action, without its label and without the fence that opens the action's own code."""
+    return _FENCE.sub("", _THOUGHT.sub("", text.strip())).strip()
+
+
 def _own_words(text: str) -> str:
     """A reply without what the model told itself first, and without observations that it made up."""
-    return _OBSERVATION.split(_THINK.sub("", without_surrogates(text), count=1), maxsplit=1)[0]
+    return _OBSERVATION.split(_without_thinking(text), maxsplit=1)[0]
+
+
+def _without_thinking(text: str) -> str:
+    return _THINK.sub("", without_surrogates(text), count=1)
 
 
 def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[Action, str]] | None:
@@ -192,7 +199,7 @@ def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[
     It ends with the first call of the function `last`, whose observation is empty; what comes after it is passed
     over. None unless thought, action and observation follow each other until then, each with its label.
     """
-    _, *parts = _PART.split(_THINK.sub("", without_surrogates(text), count=1))
+    _, *parts = _PART.split(_without_thinking(text))
     labels = [label.lower() for label in parts[::2]]
     texts = [part.strip() for part in parts[1::2]]
     steps: list[tuple[Action, str]] = []
@@ -227,17 +234,6 @@ def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] 
     if not isinstance(argument, str) or not argument.strip():
         return None
     return name, without_surrogates(argument).strip()
-
-
-_ANSWER = re.compile(
-    r"(?:^[\s*_#]*(?:final\s+)?answer[\s*_]*:|\banswer is[\s*_]*:)[\s*_]*", re.IGNORECASE | re.MULTILINE
-)
-
-
-def parse_answer(text: str) -> str:
-    """What follows the last "Answer:" at the beginning of a line, or "answer is:"; all of it where nothing does."""
-    matches = list(_ANSWER.finditer(text))
-    return (text[matches[-1].end() :].strip().rstrip("*_") if matches else "") or text.strip()
 
 
 def parse_word(text: str, words: Sequence[str]) -> str | None:
@@ -286,13 +282,16 @@ def first_sentence(text: str) -> str:
     return text
 
 
-_STATED = re.compile(
-    r"\b(?:so,? the (?:final )?answer is|answer is[\s*_]*:|answer:)[\s*_:]*(.*)", re.IGNORECASE | re.DOTALL
-)
+_ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final )?answer is\b)[\s*_:]*", re.IGNORECASE)
 
 
-def stated_answer(sentence: str) -> str:
-    """The answer in a sentence such as "So the answer is: Mira."; empty where it states none."""
-    match = _STATED.search(sentence)
-    answer = match[1].strip().rstrip("*_") if match else ""
-    return answer if _ABBREVIATION.search(answer) else answer.removesuffix(".").rstrip("*_")
+def parse_answer(text: str) -> str:
+    """What follows the last "Answer:", "answer is:" or "So the answer is"; empty where none of them stands.
+
+    A single sentence loses its full stop, since it is seldom one: "Mira." is the name.
+    """
+    matches = list(_ANSWER.finditer(text))
+    answer = text[matches[-1].end() :].strip().rstrip("*_") if matches else ""
+    if first_sentence(answer) != answer or _ABBREVIATION.search(answer):
+        return answer
+    return answer.removesuffix(".").rstrip("*_")

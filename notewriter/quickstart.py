@@ -30,7 +30,7 @@ class Arguments:
 def stages(output: str, model: str) -> list[tuple[str, list[str]]]:
     """What is done, in order: a title and the command."""
     notewriter = [str(Path(sys.executable).with_name("notewriter"))]
-    launch = [str(Path(sys.executable).with_name("accelerate")), "launch"]
+    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--quiet"]
     configs = ROOT / "configs"
     evaluate = [*notewriter, "evaluate", "--config", f"{configs}/eval/quickstart.yaml"]
     trained = f"{output}/checkpoint"

@@ -468,6 +468,37 @@ async def for_each_question(
                 raise _first_leaf(group) from None
 
 
+def run_questions(
+    models: ModelArguments,
+    index: Sequence[str] | None,
+    questions: Sequence[Question],
+    work: Callable[[Question, Resources], Awaitable[dict[str, Any] | None]],
+    journal: Path,
+    *,
+    description: str,
+    count: Callable[[dict[str, Any]], Mapping[str, int]] = lambda record: {},
+) -> None:
+    """`for_each_question` with the models that it needs: servers are started, and stopped at the end.
+
+    The servers' logs go beside the journal.
+    """
+
+    async def run(roles: dict[str, tuple[Endpoint, list[Server]]]) -> None:
+        async with open_resources(models, roles, index) as resources:
+            await for_each_question(
+                questions,
+                lambda question: work(question, resources),
+                journal,
+                concurrency=models.concurrency,
+                description=description,
+                clients=resources.clients.values(),
+                count=count,
+            )
+
+    with served_models(models, journal.parent) as roles:
+        asyncio.run(run(roles))
+
+
 def _received(clients: Collection[Client]) -> tuple[float, int]:
     """The time in seconds, and the completion tokens received until now."""
     return time.monotonic(), sum(client.received for client in clients)

@@ -2,12 +2,12 @@
 
 All parameters, eight GPUs:
 
-    accelerate launch --config_file configs/accelerate/zero3.yaml training/train_dpo.py \
+    accelerate launch --quiet --config_file configs/accelerate/zero3.yaml training/train_dpo.py \
         --config configs/dpo/deepnote_qwen2.5-7b.yaml --pairs data/pairs
 
 LoRA, one GPU:
 
-    accelerate launch --config_file configs/accelerate/single.yaml training/train_dpo.py \
+    accelerate launch --quiet --config_file configs/accelerate/single.yaml training/train_dpo.py \
         --config configs/dpo/deepnote_qwen2.5-7b_lora.yaml --pairs data/pairs
 
 Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. A run that was stopped

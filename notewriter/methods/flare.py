@@ -6,7 +6,7 @@ from typing import Any
 
 from notewriter.errors import UserError
 from notewriter.methods.notes_writing import take_notes
-from notewriter.parsing import first_sentence, stated_answer
+from notewriter.parsing import first_sentence, parse_answer
 from notewriter.records import Passage
 from notewriter.rollout import Rollout
 
@@ -53,22 +53,22 @@ async def flare(
         rollout.keep_note("")
     for _ in range(max_step):
         rollout.count("steps")
-        told: dict[str, Any] = {"question": question, "sentences": sentences, "answer_style": answer_style}
+        variables: dict[str, Any] = {"question": question, "sentences": sentences, "answer_style": answer_style}
         sentence, query = "", question
         if sentences:
-            tokens = _first_sentence(await rollout.generate_tokens("flare/step", passages=[], **told))
+            tokens = _first_sentence(await rollout.generate_tokens("flare/step", passages=[], **variables))
             sentence = "".join(token for token, _ in tokens).strip()
             query = "" if _sure(tokens, theta) else (_masked(tokens, beta) or sentence)
         if query:
             evidence = await rollout.retrieve(query, top_k)
             if notes:
                 evidence = await take_notes(rollout, "flare/note", query, evidence, taken)
-            sentence = first_sentence(await rollout.generate("flare/step", passages=evidence, **told))
+            sentence = first_sentence(await rollout.generate("flare/step", passages=evidence, **variables))
         else:
             rollout.count("sure_steps")
         if not sentence:
             break
-        if answer := stated_answer(sentence):
+        if answer := parse_answer(sentence):
             return answer
         sentences.append(sentence)
     rollout.count("unfinished")

@@ -1,7 +1,7 @@
 """IRCoT: every sentence of a chain of thought is the query for what the next sentence is written from."""
 
 from notewriter.methods.notes_writing import take_notes
-from notewriter.parsing import first_sentence, stated_answer
+from notewriter.parsing import first_sentence, parse_answer
 from notewriter.records import Passage
 from notewriter.rollout import Rollout
 
@@ -51,7 +51,7 @@ async def ircot(
         )
         if not sentence:
             break
-        if answer := stated_answer(sentence):
+        if answer := parse_answer(sentence):
             return answer
         sentences.append(sentence)
         query = sentence

@@ -26,4 +26,4 @@ async def iter_retgen(
         response = await rollout.generate(
             "iter_retgen/reason", role="answer", question=question, passages=passages, answer_style=answer_style
         )
-    return parse_answer(response)
+    return parse_answer(response) or response

@@ -39,7 +39,7 @@ async def take_notes(
     return notes[before:]
 
 
-def observation(notes: list[Passage]) -> str:
+def as_observation(notes: list[Passage]) -> str:
     """What the method gets to see of a retrieval instead of documents (Appendix, Tables 10-20)."""
     if not notes:
         return "No relevant information, try a different search term."

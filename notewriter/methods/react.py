@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from notewriter.methods.notes_writing import observation, take_notes
+from notewriter.methods.notes_writing import as_observation, take_notes
 from notewriter.parsing import Action, parse_call
 from notewriter.records import Message, Passage
 from notewriter.rollout import Rollout
@@ -48,7 +48,8 @@ async def react(
 
     async def search(query: str) -> str:
         passages = await rollout.retrieve(query, top_k)
-        return observation([replace(passage, text=first) for passage in passages for first in _paragraphs(passage)[:1]])
+        firsts = [replace(passage, text=first) for passage in passages for first in _paragraphs(passage)[:1]]
+        return as_observation(firsts)
 
     async def select(title: str) -> str:
         passages = await rollout.retrieve(title, page_size)
@@ -88,7 +89,7 @@ async def renact(
     async def search(argument: str) -> str:
         entity, _, query = (part.strip() for part in argument.partition(";"))
         passages = await rollout.retrieve(f"{entity} {query}".strip(), top_k)
-        return observation(await take_notes(rollout, "renact/note", query or entity, passages, notes))
+        return as_observation(await take_notes(rollout, "renact/note", query or entity, passages, notes))
 
     return await _reason_and_act(question, rollout, "renact", {"search": search}, max_step, answer_style)
 
@@ -101,24 +102,23 @@ async def _reason_and_act(
     Every reply is a step, also one without an action. Counted are `steps`, `invalid_actions` and `unfinished`.
     """
     turns: list[Message] = []
+    names = (*tools, "finish")
     for _ in range(max_step):
         reply = await rollout.generate(
             f"{method}/step", stop=("\nObservation",), turns=turns, question=question, answer_style=answer_style
         )
         rollout.count("steps")
-        action = parse_call(reply, (*tools, "finish"))
+        action = parse_call(reply, names)
         if action is None:
             rollout.count("invalid_actions")
-            seen = (
-                f"No action could be read. End with one of: {', '.join(f'{name}[...]' for name in (*tools, 'finish'))}"
-            )
+            observation = f"No action could be read. End with one of: {', '.join(f'{name}[...]' for name in names)}"
         elif action.name == "finish":
             return action.argument
         else:
-            seen = await tools[action.name](action.argument)
+            observation = await tools[action.name](action.argument)
         # Chat templates that want user and assistant in turn also want the turn of a model that said nothing.
         turns.append({"role": "assistant", "content": _as_step(action) if action else reply or "(nothing)"})
-        turns.append({"role": "user", "content": f"Observation: {seen}"})
+        turns.append({"role": "user", "content": f"Observation: {observation}"})
     rollout.count("unfinished")
     history = [turn["content"] for turn in turns]
     return await rollout.generate(

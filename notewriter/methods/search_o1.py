@@ -20,8 +20,7 @@ async def search_o1(
 
     A query between the search marks halts the reasoning. The passages found for it do not enter the reasoning; the
     Reason-in-Documents module reads them with the reasoning so far in view and puts what helps in their place.
-    The first reasoning without a query ends it. Counted are `repeated_queries` and
-    `unfinished`.
+    The first reasoning without a query ends it. Counted are `repeated_queries` and `unfinished`.
 
     Args:
         question: the question to answer.
@@ -65,7 +64,7 @@ async def search_o1(
         reasoning += f"{thought}{END_QUERY}\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"
     else:
         rollout.count("unfinished")
-    return parse_answer(thought)
+    return parse_answer(thought) or thought
 
 
 def _query(thought: str) -> str:

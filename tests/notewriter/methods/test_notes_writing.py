@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_rollout import TEXTS, ScriptedRollout
 
-from notewriter.methods.notes_writing import observation, take_notes
+from notewriter.methods.notes_writing import as_observation, take_notes
 from notewriter.records import Passage
 
 BRIDGE, RIVER, TOWN = (Passage(name, name.title(), f"About the {name}.") for name in ("bridge", "river", "town"))
@@ -37,12 +37,12 @@ def test_every_document_is_read_by_itself_with_the_query_and_what_is_noted_so_fa
 
 def test_an_observation_numbers_the_notes_there_are():
     taken, _ = take(["NO#", "YES#It flows.", "YES#It stands."], [BRIDGE, RIVER, TOWN])
-    assert observation(taken) == "(Result 1) River - It flows.\n(Result 2) Town - It stands."
+    assert as_observation(taken) == "(Result 1) River - It flows.\n(Result 2) Town - It stands."
 
 
 def test_nothing_relevant_is_said_so():
     taken, rollout = take(["NO#No relevant information.", "NO#Noted already."], [BRIDGE, RIVER])
-    assert observation(taken) == "No relevant information, try a different search term."
+    assert as_observation(taken) == "No relevant information, try a different search term."
     assert (rollout.trace.note, rollout.trace.counts) == ("", {})
 
 
