@@ -38,11 +38,12 @@ from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.methods import Method, prepare, retrieves
 from notewriter.prompts import Prompts
-from notewriter.records import Question
+from notewriter.records import Question, Sampling
 from notewriter.rollout import Resources
 from notewriter.runs import (
     ModelArguments,
     check_inputs,
+    check_sampling,
     config_hash,
     finished,
     open_run,
@@ -185,13 +186,15 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     if strangers := set(arguments.quotas) - set(arguments.stages):
         raise UserError(f"quotas: {sorted(strangers)[0]!r} is not among the stages")
     for stage, quota in arguments.quotas.items():
-        if not isinstance(quota, int) or quota < 1:
+        if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     if arguments.quota_block < 1:
         raise UserError(f"quota_block: {arguments.quota_block} questions are no block; give at least 1")
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, GOLD)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
+    for temperature, top_p in samplers:
+        check_sampling(Sampling(temperature, top_p), "temperatures x top_ps: ")
     for stage in arguments.stages:
         if len(samplers) + (stage in arguments.gold_stages) < 2:
             raise UserError(

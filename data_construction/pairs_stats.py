@@ -26,7 +26,7 @@ def pairs_stats(records: Iterable[dict[str, Any]], stages: Collection[str]) -> d
         for drop in record["drops"]:
             dropped.setdefault(drop["stage"], Counter())[drop["reason"]] += 1
         for judged in record["agreements"]:
-            agreement.setdefault(judged["stage"], Counter()).update(asked=1, agreed=judged["agreed"])
+            agreement.setdefault(judged["stage"], Counter()).update(asked=1, agreed=int(judged["agreed"]))
         for usage in record["usage"]:
             roles = tokens.setdefault(usage["stage"], {})
             roles.setdefault(usage["role"], Counter()).update(usage["tokens"])

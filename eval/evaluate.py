@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -191,6 +192,13 @@ def _finish(
         "version": __version__,
         **summary_of(judgements),
     }
+    reasons = Counter(prediction["error"] for _, prediction in jsonl.read(path) if prediction["error"])
+    for reason, count in reasons.most_common(1):
+        logger.warning(
+            "%d of %d questions ended in an error, %d in this one: %s. They stay so; remove %s to ask them again, "
+            "what was answered is in the cache",
+            *(reasons.total(), len(questions), count, reason, folder / "traces.jsonl"),
+        )
     costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
     costs = {"schema": "notewriter/costs/1"} | costs
     jsonl.write_text(folder / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])

@@ -34,13 +34,13 @@ from notewriter import jsonl
 from notewriter.config import choose, parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
+from notewriter.locks import locked
 from notewriter.records import TRACE_SCHEMA, Question
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
     ModelArguments,
     check_inputs,
     for_each_question,
-    locked,
     open_resources,
     open_run,
     remaining,

@@ -60,3 +60,7 @@ def _help() -> str:
         "    --config configs/dpo/FILE\n"
         "  (or training/train_sft.py --config configs/sft/FILE)\n"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """Configuration of every command: dataclasses filled from a YAML file and the command line (TRL's parser)."""
 
+import argparse
 import dataclasses
 import difflib
 import json
@@ -67,9 +68,13 @@ def _read_mappings_as_json(parser: Any, types: Sequence[type]) -> None:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
-        raise ValueError(f"{text!r} is not a JSON object")
+        # The only error whose words argparse shows.
+        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object; write it as \'{{"key": "value"}}\'')
     return value
 
 

@@ -2,14 +2,11 @@
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
 import math
-import os
 import re
-import socket
 import sys
 import time
 from collections import Counter, deque
@@ -27,6 +24,7 @@ from notewriter import jsonl
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.llm import Client, Endpoint, ResponseCache
+from notewriter.locks import locked
 from notewriter.models import fingerprint
 from notewriter.prompts import Prompts
 from notewriter.records import Question, Sampling
@@ -105,9 +103,10 @@ def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sa
     """The sampling for every stage, and the stages that have their own.
 
     Raises:
-        UserError: a stage's sampling has a key that is none.
+        UserError: a stage's sampling has a key that is none, or a number is one that no server takes.
     """
     general = Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens)
+    check_sampling(general)
     by_stage = {}
     for stage, changes in arguments.stage_sampling.items():
         try:
@@ -115,7 +114,24 @@ def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sa
         except TypeError as error:
             known = ", ".join(field.name for field in fields(Sampling))
             raise UserError(f"stage_sampling: {stage}: {changes!r} has other keys than {known}") from error
+        check_sampling(by_stage[stage], f"stage_sampling: {stage}: ")
     return general, by_stage
+
+
+def check_sampling(sampling: Sampling, place: str = "") -> None:
+    """Find numbers that every server refuses, which would leave a whole run without a reply.
+
+    Raises:
+        UserError: a temperature below 0, a top_p outside (0, 1], or less than one token; begins with `place`.
+    """
+    for key, kinds, fits, range_ in (
+        ("temperature", (int, float), lambda value: value >= 0, "a number from 0 on"),
+        ("top_p", (int, float), lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+        ("max_tokens", (int,), lambda value: value >= 1, "a whole number from 1 on"),
+    ):
+        value = getattr(sampling, key)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not fits(value):
+            raise UserError(f"{place}{key}: {value!r} is not {range_}")
 
 
 @contextlib.contextmanager
@@ -265,11 +281,14 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
     It is locked while the block runs, so that no two processes write into it.
 
     Raises:
-        UserError: another process works in the folder, or it holds a run with other settings (names the first
-            that differs) or over questions that were others when it began.
+        UserError: the folder cannot be made, another process works in it, or it holds a run with other settings
+            (names the first that differs) or over questions that were others when it began.
     """
     folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made a folder ({error.strerror}); choose another output_dir") from error
     with locked(folder):
         _check_config(folder, config)
         digest = questions_digest(questions)
@@ -314,31 +333,6 @@ def questions_digest(questions: Sequence[Question]) -> str:
     for question in questions:
         digest.update(json.dumps(asdict(question), sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run folder's lock, which ends with this process however it ends.
-
-    Raises:
-        UserError: another process holds it.
-    """
-    with open(folder / ".lock", "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise UserError(
-                f"{folder}: {holder} works in this folder; wait until it has ended, or choose another output_dir"
-            ) from None
-        except OSError as error:
-            # Some network file systems have no locks; a run there is no worse off than it was without.
-            logger.warning("%s: cannot be locked (%s); see that no other run writes into it", folder, error.strerror)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
 
 
 def read_config(folder: Path) -> dict[str, Any]:

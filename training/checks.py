@@ -53,7 +53,7 @@ def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: fro
         if pair["diverging"]:
             faults.append((row, pair, f"its prompt does not begin both sides: {pair['diverging']}"))
         elif pair["chosen_ids"] == pair["rejected_ids"]:
-            faults.append((row, pair, "chosen and rejected are the same tokens"))
+            faults.append((row, pair, "chosen and rejected are the same tokens; remove the row"))
         else:
             for sample in pair_samples(pair):
                 if fault := sample_fault(sample, tokenizer, stops):

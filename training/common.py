@@ -1,9 +1,11 @@
 """What DPO and SFT training share: batches, the base model, the output folder, going on after a stop, the record."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +28,7 @@ from trl import ModelConfig
 
 from notewriter import jsonl, models
 from notewriter.errors import UserError
+from notewriter.locks import locked
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +95,25 @@ class BatchConfiguration:
             )
 
 
+@contextlib.contextmanager
+def sole_writer(training: TrainingArguments) -> Iterator[None]:
+    """Hold the lock of `output_dir`: of two runs into one folder each would write over the other's checkpoints.
+
+    Raises:
+        UserError: the folder cannot be made, or another run works in it.
+    """
+    output = Path(training.output_dir)
+    if training.process_index != 0:
+        yield
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be made a folder ({error.strerror}); give another --output_dir") from error
+    with locked(output):
+        yield
+
+
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
     """The name or folder of the model to train, which is there and is not what the run would write over.
 
@@ -153,27 +175,31 @@ def run_to_end(
 
     `data` is the name of the option that names the data, and the data's hash; `dtype` is what the base model's
     weights are stored in, and those of a fully trained model will be.
+
+    Raises:
+        UserError: another run works in the output folder.
     """
     arguments = trainer.args
     output = Path(arguments.output_dir)
-    trainer.add_callback(TellTracker(resolved, data))
-    if trainer.is_world_process_zero():
-        jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
-        for name, digest in data.items():
-            jsonl.write_text(output / f"{name}.sha256", [digest + "\n"])
-    checkpoint = get_last_checkpoint(str(output))
-    if checkpoint:
-        logger.info("%s: going on from this checkpoint", checkpoint)
-    metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
-    if arguments.eval_strategy != "no":
-        trainer.evaluate()
-    trainer.save_model(str(output))
-    if trainer.is_world_process_zero():
-        # A pickle of every option, tokens included, that nothing needs.
-        (output / "training_args.bin").unlink(missing_ok=True)
-        if not resolved["use_peft"]:
-            cast_weights(output, dtype)
-    return last_values(trainer.state.log_history) | metrics
+    with sole_writer(arguments):
+        trainer.add_callback(TellTracker(resolved, data))
+        if trainer.is_world_process_zero():
+            jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
+            for name, digest in data.items():
+                jsonl.write_text(output / f"{name}.sha256", [digest + "\n"])
+        checkpoint = get_last_checkpoint(str(output))
+        if checkpoint:
+            logger.info("%s: going on from this checkpoint", checkpoint)
+        metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
+        if arguments.eval_strategy != "no":
+            trainer.evaluate()
+        trainer.save_model(str(output))
+        if trainer.is_world_process_zero():
+            # A pickle of every option, tokens included, that nothing needs.
+            (output / "training_args.bin").unlink(missing_ok=True)
+            if not resolved["use_peft"]:
+                cast_weights(output, dtype)
+        return last_values(trainer.state.log_history) | metrics
 
 
 class TellTracker(TrainerCallback):

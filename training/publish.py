@@ -311,7 +311,9 @@ def stage_facts(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listing(folder: Path, uploads: list[Path], text: str) -> str:
     sizes = {path.name: path.stat().st_size for path in uploads} | {"README.md": len(text.encode("utf-8"))}
-    kept = sorted(path.name for path in folder.iterdir() if path not in uploads and path.name != "README.md")
+    kept = sorted(
+        path.name for path in folder.iterdir() if path not in uploads and path.name not in {"README.md", ".lock"}
+    )
     lines = [f"{size:>16,}  {name}" for name, size in sizes.items()]
     lines += [f"{sum(sizes.values()):>16,}  bytes in all", f"stays here: {', '.join(kept) or 'nothing'}", "", text]
     return "\n".join(lines)

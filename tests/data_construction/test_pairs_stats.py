@@ -37,6 +37,11 @@ def test_agreement_is_the_share_of_judgements_that_two_orders_did_not_change():
     assert pairs_stats(RECORDS, ["note"])["agreement"] == {"note": {"asked": 3, "agreed": 2, "rate": 0.6667}}
 
 
+def test_a_judge_that_never_agreed_with_itself_did_so_zero_times():
+    told = pairs_stats([record([], [], [("note", False)])], ["note"])["agreement"]
+    assert repr(told) == "{'note': {'asked': 1, 'agreed': 0, 'rate': 0.0}}"
+
+
 def test_tokens_are_summed_up_by_stage_and_role_and_in_all():
     told = pairs_stats(iter(RECORDS), ["note"])
     assert told["questions_rolled_out"] == 3

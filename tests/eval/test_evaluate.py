@@ -145,10 +145,13 @@ def test_a_finished_run_needs_no_endpoint(run):
     assert (folder / "metrics.json").read_bytes() == before
 
 
-def test_a_refused_question_counts_as_an_error_and_scores_nothing(run):
+def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
     # The first question's first call passes, so that it has a note, and its second is refused.
     with fake_endpoint(faults=[None, "400"]) as refusing:
         folder = run(base_url=refusing.base_url, concurrency=1)
+    (told,) = [record.message for record in caplog.records if "ended in an error" in record.message]
+    assert told.startswith(f"1 of {QUESTIONS} questions ended in an error, 1 in this one: This model's maximum context")
+    assert f"remove {folder / 'traces.jsonl'} to ask them again" in told
     metrics = read_metrics(folder)
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 1)
     first = next(iter(read_predictions(folder).values()))

@@ -120,6 +120,11 @@ def test_as_a_process_it_ends_with_one_line_and_code_2(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
+def test_as_a_module_it_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "notewriter.cli", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"notewriter {__version__}\n")
+
+
 def test_an_interrupt_is_one_line_too(run, monkeypatch):
     def interrupted(argv):
         raise KeyboardInterrupt

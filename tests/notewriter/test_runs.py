@@ -260,6 +260,15 @@ def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
     assert [record["question_id"] for record in runs.finished(journal, QUESTIONS[4:])] == ["q4", "q5"]
 
 
+def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); choose another output_dir"),
+        runs.open_run(tmp_path / "file", {}),
+    ):
+        pass
+
+
 # Models
 
 
@@ -275,6 +284,24 @@ def test_sampling_is_general_with_exceptions_by_stage():
 def test_a_stages_sampling_that_is_none_is_named(changes):
     with pytest.raises(UserError, match=r"stage_sampling: deepnote/answer: .* has other keys than temperature, top_p"):
         runs.sampling_by_stage(ModelArguments(stage_sampling={"deepnote/answer": changes}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -0.1}, "^temperature: -0.1 is not a number from 0 on"),
+        ({"top_p": 1.5}, "^top_p: 1.5 is not a number above 0 and at most 1"),
+        ({"max_tokens": 0}, "^max_tokens: 0 is not a whole number from 1 on"),
+        (
+            {"stage_sampling": {"deepnote/answer": {"max_tokens": "9"}}},
+            "^stage_sampling: deepnote/answer: max_tokens: ",
+        ),
+        ({"stage_sampling": {"deepnote/answer": {"temperature": True}}}, "temperature: True is not a number"),
+    ],
+)
+def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(settings, message):
+    with pytest.raises(UserError, match=message):
+        runs.check_inputs(ModelArguments(**settings), None)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter.errors import UserError
+from notewriter.locks import locked
 from training import train_dpo
 
 Options = Callable[..., list[str]]
@@ -167,6 +168,13 @@ def test_output_of_other_pairs_is_refused(
 
     with pytest.raises(UserError, match="differs in the content of pairs"):
         train_dpo.main(options())
+
+
+def test_a_folder_that_another_run_trains_into_is_left_to_it(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"), pytest.raises(UserError, match=r"run: process \d+ on .* works in this folder"):
+        train_dpo.main(options())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_base_model_is_not_overwritten(options: Options, tiny_model: Path) -> None:
