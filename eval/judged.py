@@ -35,7 +35,7 @@ from notewriter.config import choose, parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.locks import locked
-from notewriter.records import TRACE_SCHEMA, Question
+from notewriter.records import TRACE_SCHEMA, Generation, Question
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
     ModelArguments,
@@ -149,7 +149,7 @@ async def judge_one(question: Question, name: str, resources: Resources) -> dict
             outcome = await judgement.judge(case)
         except RequestRefused as error:
             outcome, refusal = Outcome(reason="request refused"), str(error)
-    completions = [step.completion for step in rollout.trace.steps if step.kind == "generate"]
+    completions = [step.completion for step in rollout.trace.steps if isinstance(step, Generation)]
     if outcome == NOT_READABLE and completions[-1].finish_reason == "length":
         outcome = Outcome(reason="judge reply cut at max_tokens")
     client = resources.clients.get("judge", resources.clients["policy"])

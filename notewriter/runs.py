@@ -124,14 +124,16 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
     Raises:
         UserError: a temperature below 0, a top_p outside (0, 1], or less than one token; begins with `place`.
     """
-    for key, kinds, fits, range_ in (
-        ("temperature", (int, float), lambda value: value >= 0, "a number from 0 on"),
-        ("top_p", (int, float), lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
-        ("max_tokens", (int,), lambda value: value >= 1, "a whole number from 1 on"),
-    ):
+    bounds = (
+        ("temperature", 0.0, math.inf, "a number from 0 on"),
+        ("top_p", sys.float_info.min, 1.0, "a number above 0 and at most 1"),
+        ("max_tokens", 1, math.inf, "a whole number from 1 on"),
+    )
+    for key, least, most, words in bounds:
         value = getattr(sampling, key)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not fits(value):
-            raise UserError(f"{place}{key}: {value!r} is not {range_}")
+        kinds = int if key == "max_tokens" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+            raise UserError(f"{place}{key}: {value!r} is not {words}")
 
 
 @contextlib.contextmanager
