@@ -17,7 +17,7 @@ from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
-from notewriter.datasets import DATASETS, load_questions, select
+from notewriter.datasets import DATASETS, load_questions, select, with_ids
 from notewriter.dry_run import DryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
@@ -58,7 +58,12 @@ class Arguments:
         },
     )
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
-    seed: int = field(default=0, metadata={"help": "for the draw of questions"})
+    seed: int | None = field(
+        default=0, metadata={"help": "for the draw of questions; in YAML, null takes the first ones of the file"}
+    )
+    ids: str | None = field(
+        default=None, metadata={"help": "a file with the ids of the questions to take, one a line, before any limit"}
+    )
     prices: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs.json"},
@@ -81,7 +86,10 @@ def main(argv: list[str]) -> None:
         raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
-    questions = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
+    questions = load_questions(arguments.dataset, arguments.path)
+    if arguments.ids:
+        questions = with_ids(questions, Path(arguments.ids))
+    questions = select(questions, arguments.limit, arguments.seed)
     work = partial(trace_of, name=arguments.method, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)

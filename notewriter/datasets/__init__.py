@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.config import choose
-from notewriter.datasets import asqa, fanoutqa, frames, hotpotqa, iirc, multihoprag, musique, nq, own, strategyqa
+from notewriter.datasets import (
+    asqa,
+    fanoutqa,
+    frames,
+    hotpotqa,
+    iirc,
+    multihoprag,
+    musique,
+    nq,
+    own,
+    reading,
+    strategyqa,
+)
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
 
@@ -44,6 +56,21 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
     """
     passages: Iterator[Passage] = choose("dataset", dataset, DATASETS).load_corpus(Path(path))
     return passages
+
+
+def with_ids(questions: list[Question], path: Path) -> list[Question]:
+    """The questions whose ids a file names, one a line, in the order of the questions.
+
+    Raises:
+        UserError: the file cannot be read, or names an id that no question has.
+    """
+    with reading.open_text(path) as file:
+        lines = {line.strip(): number for number, line in enumerate(file, start=1) if line.strip()}
+    known = {question.id for question in questions}
+    for id, number in lines.items():
+        if id not in known:
+            raise UserError(f"{path}:{number}: no question has the id {id!r}; check the file and the dataset")
+    return [question for question in questions if question.id in lines]
 
 
 def select(questions: list[Question], limit: int | None = None, seed: int | None = None) -> list[Question]:
