@@ -12,7 +12,7 @@ from typing import Any
 
 from eval.accounting import COSTS, account, check_prices, supporting_recall, totals
 from eval.judgements import read_judgements, summary_of, with_judgements
-from eval.metrics import ALL_FAMILIES, score_question
+from eval.metrics import ALL_FAMILIES, check_family, score_question
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> None:
     )
     benchmark = choose("dataset", arguments.dataset, DATASETS)
     arguments.family = arguments.family or benchmark.family
-    choose("metric family", arguments.family, dict.fromkeys(ALL_FAMILIES))
+    check_family(arguments.family)
     method = prepare(arguments.method, arguments.method_options)
     if "answer_style" in options_of(method):
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options

@@ -193,8 +193,23 @@ def _asqa(prediction: str, question: Question) -> dict[str, float]:
     return {"str_em": sum(found) / len(found), "str_hit": float(all(found))}
 
 
+def check_family(family: str) -> None:
+    """Make sure that a family can score, before answers are paid for.
+
+    Raises:
+        UserError: there is no such family, or what it needs is not installed.
+    """
+    choose("metric family", family, dict.fromkeys(ALL_FAMILIES))
+    if family == "fanoutqa":
+        _fanoutqa_normalize()
+
+
 def _fanoutqa(prediction: str, question: Question) -> dict[str, float]:
     """Loose and strict accuracy with the normalisation of the `fanoutqa` package, which lemmatises with spaCy."""
+    return fanout_accuracy(prediction, question.metadata["answer"], _fanoutqa_normalize())
+
+
+def _fanoutqa_normalize() -> Callable[[str], str]:
     try:
         from fanoutqa.norm import normalize
 
@@ -204,7 +219,7 @@ def _fanoutqa(prediction: str, question: Question) -> dict[str, float]:
             f"metric family fanoutqa: needs the benchmark's package and spaCy's English model ({error}); "
             "run: pip install 'notewriter[fanoutqa]' && python -m spacy download en_core_web_sm"
         ) from error
-    return fanout_accuracy(prediction, question.metadata["answer"], normalize)
+    return normalize  # type: ignore[no-any-return]
 
 
 def fanout_accuracy(prediction: str, answer: Any, normalize: Callable[[str], str]) -> dict[str, float]:

@@ -1,8 +1,9 @@
+import sys
 from pathlib import Path
 
 import pytest
 
-from eval.metrics import fanout_accuracy, normalise, score, score_question
+from eval.metrics import check_family, fanout_accuracy, normalise, score, score_question
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.records import Question
@@ -123,3 +124,10 @@ def test_a_family_whose_gold_a_question_lacks_names_the_question_and_the_dataset
 
 def test_a_question_is_scored_by_its_answers_in_the_other_families():
     assert score_question("nq", "fulda.", Question("q", "Where?", ("Rome", "Fulda"))) == {"em": 1.0, "f1": 1.0}
+
+
+def test_a_family_whose_package_is_missing_says_so_before_any_answer_is_paid_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fanoutqa.norm", None)
+    with pytest.raises(UserError, match=r"pip install 'notewriter\[fanoutqa\]'"):
+        check_family("fanoutqa")
+    check_family("asqa")
