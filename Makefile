@@ -6,6 +6,9 @@ EXTRAS := cpu,deepspeed,wandb,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
+# A process a core, each with whole files of tests; integration tests share one server and stay in one process.
+UNIT := -m 'not integration' --numprocesses auto --dist loadfile
+
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt
 
@@ -47,10 +50,11 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	@echo 'ready: .venv/bin/notewriter --help'
 
 test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
-	.venv/bin/pytest
+	.venv/bin/pytest $(UNIT)
+	.venv/bin/pytest -m integration
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
-	.venv/bin/pytest -m 'not integration'
+	.venv/bin/pytest $(UNIT)
 
 test-system: ## install what integration tests run beside Python (a browser, Slurm), where that is possible
 	@PATH="$$PATH:/usr/sbin:/sbin"; missing=''; \
