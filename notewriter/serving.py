@@ -27,6 +27,14 @@ logger = logging.getLogger(__name__)
 MAX_RESTARTS = 3
 _PR_SET_PDEATHSIG = 1
 
+DEFAULT_ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "2",
+    # On the CPU vLLM keeps one core free of computing, which is half of a machine with two (30 % of its speed).
+    **({"VLLM_CPU_NUM_OF_RESERVED_CPU": "0"} if (os.cpu_count() or 1) <= 4 else {}),
+}
+"""What a server's environment holds where the user's own says nothing else."""
+
 
 class Server:
     """A running vLLM server; `base_url` is its OpenAI-compatible address, `model` the name it serves."""
@@ -102,7 +110,7 @@ class Server:
         return self._starter.submit(self._launch).result()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"} | os.environ | self._devices
+        environment = DEFAULT_ENVIRONMENT | os.environ | self._devices
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 self._command,
