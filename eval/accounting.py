@@ -42,9 +42,10 @@ def supporting_recall(trace: dict[str, Any], question: Question) -> dict[str, fl
 
     Left out where the gold passages are not known or the method did not retrieve.
     """
-    found = {passage["id"] for step in _steps(trace, "retrieve") for passage in step["passages"]}
-    if not question.supporting_ids or not found:
+    retrievals = _steps(trace, "retrieve")
+    if not question.supporting_ids or not retrievals:
         return {}
+    found = {passage["id"] for step in retrievals for passage in step["passages"]}
     return {"supporting_recall": sum(id in found for id in question.supporting_ids) / len(question.supporting_ids)}
 
 

@@ -100,10 +100,10 @@ DATASETS = {
         licence="CC BY-SA 4.0",
     ),
     "2wikimultihopqa": Dataset(
-        hotpotqa.load_questions,
+        hotpotqa.load_with_aliases,
         hotpotqa.load_corpus,
         "2wikimultihopqa",
-        source="github.com/Alab-NII/2wikimultihop: dev.json, train.json",
+        source="github.com/Alab-NII/2wikimultihop: dev.json, train.json, with id_aliases.json beside them",
         licence="Apache-2.0",
     ),
     "musique": Dataset(
@@ -141,7 +141,7 @@ DATASETS = {
         iirc.load_questions,
         iirc.load_corpus,
         "drop",
-        source="allenai.org/data/iirc: dev.json; corpus: context_articles.json",
+        source="allenai.org/data/iirc: dev.json; corpora: context_articles.json, and dev.json's own articles",
         licence="CC BY 4.0",
     ),
     "fanoutqa": Dataset(

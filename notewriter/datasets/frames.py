@@ -1,6 +1,5 @@
 """FRAMES: questions over several Wikipedia pages, a TSV of `Prompt` and `Answer`, or JSON Lines of the same."""
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from notewriter.records import Passage, Question
 
 def load_questions(path: Path) -> list[Question]:
     """The original `test.tsv`; or JSON Lines with `question` and `answer`."""
-    return reading.questions(_rows if path.suffix == ".tsv" else reading.lines, _question, path)
+    return reading.questions(_rows if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
 
 
 def _rows(path: Path) -> reading.Records:
@@ -27,7 +26,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     question = reading.get(record, "Prompt" if "Prompt" in record else "question", str, place)
     links = [value for key, value in record.items() if key.startswith("wikipedia_link") and value]
     return Question(
-        id=str(record.get("id") or "frames_" + hashlib.sha256(question.encode()).hexdigest()[:16]),
+        id=str(record.get("id") or reading.question_id("frames", question)),
         question=question,
         answers=(reading.get(record, "Answer" if "Answer" in record else "answer", str, place),),
         metadata={"pages": links, "type": record.get("reasoning_types") or ""},

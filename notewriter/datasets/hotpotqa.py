@@ -1,17 +1,22 @@
 """HotpotQA and 2WikiMultihopQA: a JSON list; each question has `context`, a list of [title, sentences]."""
 
+import logging
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
 
+logger = logging.getLogger(__name__)
+
 
 def _question(record: dict[str, Any], place: str) -> Question:
     """Supporting facts that point to no sentence of the context, as some in HotpotQA do, are left out.
 
-    2WikiMultihopQA keeps aliases in a file of its own, by `answer_id`, which is kept in the metadata.
+    `answer_id` is 2WikiMultihopQA's key of the answer's aliases.
     """
     # Of two paragraphs with one title, the first is meant.
     paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
@@ -48,6 +53,32 @@ def _context(record: dict[str, Any], place: str) -> list[tuple[str, str, list[st
 
 def _join(sentences: list[str]) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def load_with_aliases(path: Path) -> list[Question]:
+    """2WikiMultihopQA's questions, with the aliases and demonyms of `id_aliases.json` where that is beside the file.
+
+    Its official scorer takes the maximum over them.
+    """
+    questions = load_questions(path)
+    aliases_path = path.with_name("id_aliases.json")
+    if not aliases_path.exists():
+        return questions
+    aliases = {
+        reading.get(record, "Q_id", str, place): [
+            *reading.strings(record, "aliases", place),
+            *reading.strings(record, "demonyms", place, optional=True),
+        ]
+        for place, record in reading.lines(aliases_path)
+    }
+    logger.info("%s: the aliases in it count as gold answers too", aliases_path)
+    return [
+        replace(
+            question,
+            answers=reading.distinct([*question.answers, *aliases.get(question.metadata.get("answer_id", ""), [])]),
+        )
+        for question in questions
+    ]
 
 
 load_questions = partial(reading.questions, reading.array, _question)

@@ -14,7 +14,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 def load_questions(path: Path) -> list[Question]:
     """The questions that can be answered, article by article, as in IRCoT's evaluation."""
-    return reading.questions(_records, _question, path)
+    return reading.questions(_records, _question, path, numbered=True)
 
 
 def _records(path: Path) -> reading.Records:
@@ -25,29 +25,40 @@ def _records(path: Path) -> reading.Records:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
+    """The unit of a number is no part of the gold, as in IRCoT's evaluation; it is kept in the metadata."""
+    answer, question = record["answer"], reading.get(record, "question", str, place)
     facts = [reading.get(part, "text", str, place) for part in reading.objects(record, "context", place)]
+    about = {"type": answer["type"], "title": record["title"], "unit": answer.get("answer_unit")}
     return Question(
-        id=reading.get(record, "qid", str, place),
-        question=reading.get(record, "question", str, place),
-        answers=(_answer(record["answer"], place),),
+        id=str(record.get("qid") or reading.question_id("iirc", f"{record['title']} {question}")),
+        question=question,
+        answers=(_answer(answer, place),),
         supporting_facts=reading.distinct(fact.strip() for fact in facts if fact.strip()),
-        metadata={"type": record["answer"]["type"], "title": record["title"]},
+        metadata={key: value for key, value in about.items() if value},
     )
 
 
 def _answer(answer: dict[str, Any], place: str) -> str:
-    """A span (several are joined), a number with its unit, or yes or no."""
+    """A span, a number, or yes or no. Several spans are joined (IRCoT's evaluation aligns them one by one)."""
     if answer.get("type") == "span":
         return ", ".join(
             reading.get(span, "text", str, place) for span in reading.objects(answer, "answer_spans", place)
         )
-    return f"{answer.get('answer_value', '')} {answer.get('answer_unit') or ''}".strip()
+    return str(answer.get("answer_value", "")).strip()
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """`context_articles.json`: title -> text with links in HTML; a passage is a paragraph of it."""
-    for title, article in reading.mapping(path):
-        for paragraph in str(article).split("\n"):
-            text = " ".join(html.unescape(_TAG.sub("", paragraph)).split())
-            if text:
-                yield Passage(reading.passage_id(title, text), title, text)
+    """`context_articles.json`: title -> text with links in HTML; a passage is a paragraph of it, each of them once.
+
+    The question file is a corpus too, of the articles that the questions were asked on.
+    """
+    return reading.union(reading.array if reading.is_list(path) else _articles, _passages, path)
+
+
+def _articles(path: Path) -> reading.Records:
+    return ((f"{path}: article {title}", {"title": title, "text": text}) for title, text in reading.mapping(path))
+
+
+def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    text = html.unescape(_TAG.sub("", reading.get(record, "text", str, place)))
+    return reading.paragraphs(reading.get(record, "title", str, place), text)

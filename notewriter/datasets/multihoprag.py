@@ -1,9 +1,6 @@
 """MultiHop-RAG: questions over news articles, with the sentences that are the evidence; articles are a second file."""
 
-import hashlib
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from notewriter.datasets import reading
@@ -15,7 +12,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     question = reading.get(record, "query", str, place)
     evidence = reading.objects(record, "evidence_list", place)
     return Question(
-        id="multihoprag_" + hashlib.sha256(question.encode()).hexdigest()[:16],
+        id=reading.question_id("multihoprag", question),
         question=question,
         answers=(reading.get(record, "answer", str, place),),
         supporting_facts=reading.distinct(reading.get(part, "fact", str, place) for part in evidence),
@@ -23,14 +20,10 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
-def load_corpus(path: Path) -> Iterator[Passage]:
-    """`corpus.json`, a list of articles; a passage is a paragraph of the `body`."""
-    for place, article in reading.array(path):
-        title = reading.get(article, "title", str, place)
-        for paragraph in reading.get(article, "body", str, place).split("\n"):
-            text = " ".join(paragraph.split())
-            if text:
-                yield Passage(reading.passage_id(title, text), title, text)
+def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    return reading.paragraphs(reading.get(record, "title", str, place), reading.get(record, "body", str, place))
 
 
-load_questions = partial(reading.questions, reading.array, _question)
+load_questions = partial(reading.questions, reading.array, _question, numbered=True)
+load_corpus = partial(reading.union, reading.array, _passages)
+"""`corpus.json`, a list of articles; a passage is a paragraph of the `body`, each of them once."""

@@ -1,6 +1,5 @@
 """NQ-open: JSON Lines of `question` and `answer` (a list), over the passages of Wikipedia of December 2018."""
 
-import hashlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     answers = reading.strings(record, "answer", place)
     if not answers:
         raise UserError(f"{place}: 'answer' is empty; use the original file")
-    return Question("nq_" + hashlib.sha256(question.encode()).hexdigest()[:16], question, reading.distinct(answers))
+    return Question(reading.question_id("nq", question), question, reading.distinct(answers))
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
@@ -30,4 +29,4 @@ def load_corpus(path: Path) -> Iterator[Passage]:
             yield Passage(id, title, text)
 
 
-load_questions = partial(reading.questions, reading.lines, _question)
+load_questions = partial(reading.questions, reading.lines, _question, numbered=True)

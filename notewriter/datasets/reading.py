@@ -9,7 +9,9 @@ import hashlib
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -26,12 +28,23 @@ CHUNK = 1 << 20
 
 
 def questions(
-    read: Callable[[Path], Records], parse: Callable[[dict[str, Any], str], Question], path: Path
+    read: Callable[[Path], Records],
+    parse: Callable[[dict[str, Any], str], Question],
+    path: Path,
+    *,
+    numbered: bool = False,
 ) -> list[Question]:
-    """All questions of a file, in its order, with unique ids."""
+    """All questions of a file, in its order, with unique ids.
+
+    `numbered` is for formats whose ids are made of the question's text: of two alike the second gets `-2` to its id.
+    """
     questions, places = [], dict[str, str]()
+    repeats: Counter[str] = Counter()
     for place, record in read(path):
         question = parse(record, place)
+        repeats[question.id] += 1
+        if numbered and repeats[question.id] > 1:
+            question = replace(question, id=f"{question.id}-{repeats[question.id]}")
         if question.id in places:
             raise UserError(f"{place}: has the id {question.id!r} of {places[question.id]}; make ids unique")
         places[question.id] = place
@@ -138,10 +151,21 @@ def _read(file: TextIO, size: int, path: Path) -> str:
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
+def paragraphs(title: str, text: str) -> list[Passage]:
+    """The lines of a text that are not blank, each a passage with single spaces."""
+    lines = filter(None, (" ".join(line.split()) for line in text.split("\n")))
+    return [Passage(passage_id(title, line), title, line) for line in lines]
+
+
 def passage_id(title: str, text: str) -> str:
     """The title, which need not be unique, and a digest of the text."""
     # Titles are not unique; the digest tells the texts of one title apart.
     return f"{title}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def question_id(prefix: str, text: str) -> str:
+    """An id for a question that has none: a digest of its text."""
+    return f"{prefix}_{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def distinct(values: Iterable[str]) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ def test_supporting_recall_looks_at_every_retrieval(trace):
     assert supporting_recall(trace, question) == {"supporting_recall": 0.5}
     assert supporting_recall(trace, Question("q", "Who?", ("A",))) == {}
     assert supporting_recall(Trace("q", "m").to_dict(), question) == {}
+    nothing = Trace("q", "m", [Retrieval("xyzzy", 2, [], 0.1)]).to_dict()
+    assert supporting_recall(nothing, question) == {"supporting_recall": 0.0}
 
 
 def test_totals_hold_money_compression_and_what_methods_counted(trace):

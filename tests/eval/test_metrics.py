@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,6 +107,10 @@ def test_drop_wants_the_numbers_of_the_gold():
     assert score("drop", "12.0", ["12"])["em"] == 1.0
 
 
+def test_drop_parts_tokens_at_line_breaks_too():
+    assert score("drop", "twelve\nold\tchurches", ["twelve old churches"]) == {"em": 1.0, "f1": 1.0}
+
+
 def test_one_shared_word_is_right_for_multihoprags_official_accuracy_and_not_for_exact_match():
     assert score("multihoprag", "the moon", ["the sun"]) == {"acc": 1.0, "em": 0.0, "f1": 0.0}
 
@@ -115,6 +120,16 @@ def test_fanoutqa_looks_for_every_key_and_value_of_the_answer_as_whole_words():
     found = fanout_accuracy("pat burrell: right. mark mulder: left, 77", answer, str.lower)
     assert found == {"loose": pytest.approx(4 / 7), "strict": 0.0}
     assert fanout_accuracy("Left", "left", str.lower) == {"loose": 1.0, "strict": 1.0}
+
+
+def test_fanoutqa_gives_the_f1_against_the_answer_as_text_beside_its_accuracy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fanoutqa.norm", SimpleNamespace(normalize=str.lower))
+    question = Question("q", "How old?", ("Ana: 7; Bo: 8",), metadata={"answer": {"Ana": 7, "Bo": 8}})
+    assert score_question("fanoutqa", "Ana: 7", question) == {
+        "loose": 0.5,
+        "strict": 0.0,
+        "f1": pytest.approx(2 / 3),
+    }
 
 
 def test_a_family_whose_gold_a_question_lacks_names_the_question_and_the_dataset():

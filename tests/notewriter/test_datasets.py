@@ -106,6 +106,19 @@ def test_2wikimultihopqa_keeps_the_key_of_its_aliases(tmp_path):
     assert load_questions("2wikimultihopqa", path)[0].metadata["answer_id"] == "Q7"
 
 
+def test_2wikimultihopqa_takes_the_aliases_that_lie_beside_its_file(tmp_path):
+    path = write_list(tmp_path / "dev.json", HOTPOT | {"answer_id": "Q7"}, HOTPOT | {"_id": "h2", "answer_id": None})
+    write_lines(
+        tmp_path / "id_aliases.json",
+        {"Q_id": "Q7", "aliases": ["Brel Town", "Brel"], "demonyms": ["Breller"]},
+        {"Q_id": "Q8", "aliases": ["Elsewhere"], "demonyms": []},
+    )
+    first, second = load_questions("2wikimultihopqa", path)
+    assert first.answers == ("Brel", "Brel Town", "Breller")
+    assert second.answers == ("Brel",)
+    assert load_questions("hotpotqa", path)[0].answers == ("Brel",)
+
+
 def test_musique_supporting_passages_and_facts_come_in_the_order_of_the_hops(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", MUSIQUE)
     (read,) = load_questions("musique", path)
@@ -309,6 +322,14 @@ def test_nq_makes_ids_of_its_questions_that_stay(tmp_path):
     assert load_questions("nq", write_lines(tmp_path / "b.jsonl", records[1])) == [second]
 
 
+def test_a_question_without_an_id_may_stand_twice_in_its_file(tmp_path):
+    record = {"question": "who won", "answer": ["Ana"]}
+    path = write_lines(tmp_path / "a.jsonl", record, record | {"answer": ["Bo"]}, record)
+    first, second, third = load_questions("nq", path)
+    assert (second.id, third.id) == (f"{first.id}-2", f"{first.id}-3")
+    assert second.answers == ("Bo",)
+
+
 def test_wikipedia_passages_are_read_from_dprs_table(tmp_path):
     path = tmp_path / "psgs.tsv"
     path.write_text('id\ttext\ttitle\n1\t"He said ""no""."\tAna\n2\tBo ran.\tBo\n')
@@ -329,23 +350,30 @@ def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_pat
 
     article = {
         "title": "Ana",
+        "text": "Ana was born.\nShe ran.",
         "questions": [
             ask("i1", {"type": "span", "answer_spans": [{"text": "Ana"}, {"text": "Bo"}]}),
             ask("i2", {"type": "value", "answer_value": "7", "answer_unit": "years"}),
             ask("i3", {"type": "none"}),
             ask("i4", {"type": "binary", "answer_value": "yes"}),
+            ask("", {"type": "binary", "answer_value": "no"}),
         ],
     }
-    questions = load_questions("iirc", write_list(tmp_path / "dev.json", article))
+    dev = write_list(tmp_path / "dev.json", article)
+    *questions, without_id = load_questions("iirc", dev)
     assert [(question.id, question.answers) for question in questions] == [
         ("i1", ("Ana, Bo",)),
-        ("i2", ("7 years",)),
+        ("i2", ("7",)),
         ("i4", ("yes",)),
     ]
+    assert without_id.id.startswith("iirc_")
     assert questions[0].supporting_facts == ("Ana is.",)
+    assert questions[1].metadata == {"type": "value", "title": "Ana", "unit": "years"}
     articles = tmp_path / "articles.json"
-    articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.'}))
+    articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.\nThey won.'}))
     assert [passage.text for passage in load_corpus("iirc", articles)] == ["Ana & Bo ran.", "They won."]
+    # What the question is asked on is in no other file.
+    assert [passage.text for passage in load_corpus("iirc", dev)] == ["Ana was born.", "She ran."]
 
 
 def test_fanoutqa_keeps_the_structure_of_its_answer_and_the_pages_of_all_parts(tmp_path):
@@ -381,7 +409,7 @@ def test_multihoprag_has_facts_and_paragraphs(tmp_path):
     (read,) = load_questions("multihoprag", write_list(tmp_path / "m.json", record))
     assert read.supporting_facts == ("Ana won.", "Bo lost.")
     assert read.metadata == {"type": "comparison_query", "hops": 2}
-    corpus = write_list(tmp_path / "corpus.json", {"title": "Race", "body": "Ana won.\n\nBo lost."})
+    corpus = write_list(tmp_path / "corpus.json", {"title": "Race", "body": "Ana won.\n\nBo lost.\nAna won."})
     assert [passage.text for passage in load_corpus("multihoprag", corpus)] == ["Ana won.", "Bo lost."]
 
 
