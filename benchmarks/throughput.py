@@ -28,8 +28,9 @@ from notewriter.datasets import load_questions
 from notewriter.llm import Client
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import index
+from notewriter.roles import ModelArguments, open_resources, served_models
 from notewriter.rollout import Resources
-from notewriter.runs import ModelArguments, for_each_question, open_resources, served_models
+from notewriter.runs import for_each_question
 
 Call = tuple[list[Message], Sampling, str, Completion]
 Work = Callable[[Question, Resources], Awaitable[dict[str, Any]]]

@@ -25,16 +25,9 @@ from notewriter.methods.rearag import ACTIONS, Chain, as_observation, as_step, r
 from notewriter.parsing import parse_steps
 from notewriter.prompts import Prompts
 from notewriter.records import Question
+from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import (
-    ModelArguments,
-    check_inputs,
-    config_hash,
-    finished,
-    open_run,
-    remaining,
-    run_questions,
-)
+from notewriter.runs import config_hash, finished, open_run, remaining, run_questions
 
 SCHEMA = "notewriter/chain/1"
 

@@ -39,18 +39,9 @@ from notewriter.errors import UserError
 from notewriter.methods import Method, prepare, retrieves
 from notewriter.prompts import Prompts
 from notewriter.records import Question, Sampling
+from notewriter.roles import ModelArguments, check_inputs, check_sampling
 from notewriter.rollout import Resources
-from notewriter.runs import (
-    ModelArguments,
-    check_inputs,
-    check_sampling,
-    config_hash,
-    finished,
-    open_run,
-    parse_shard,
-    run_questions,
-    shard_of,
-)
+from notewriter.runs import config_hash, finished, open_run, parse_shard, run_questions, shard_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.runs import ROLES
+from notewriter.roles import ROLES
 
 COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
 """What a question cost, in numbers that a repetition of the run gives again."""

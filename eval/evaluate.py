@@ -23,16 +23,9 @@ from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
 from notewriter.records import Question
+from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import (
-    ModelArguments,
-    check_inputs,
-    config_hash,
-    finished,
-    open_run,
-    remaining,
-    run_questions,
-)
+from notewriter.runs import config_hash, finished, open_run, remaining, run_questions
 
 logger = logging.getLogger(__name__)
 

@@ -36,16 +36,9 @@ from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.locks import locked
 from notewriter.records import TRACE_SCHEMA, Generation, Question
+from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import (
-    ModelArguments,
-    check_inputs,
-    for_each_question,
-    open_resources,
-    open_run,
-    remaining,
-    served_models,
-)
+from notewriter.runs import for_each_question, open_run, remaining
 
 
 @dataclass

@@ -17,8 +17,8 @@ from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS, Method, prepare, retrieves
 from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
+from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import ModelArguments, check_inputs, open_resources, served_models
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from notewriter.errors import UserError
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
+from notewriter.roles import ROLES, ModelArguments, sampling_by_stage
 from notewriter.rollout import Resources
-from notewriter.runs import ROLES, ModelArguments, sampling_by_stage
 
 TOKENS_A_WORD = 1.3
 """For English text in the vocabularies of today, where no tokenizer is at hand to count."""

@@ -10,7 +10,7 @@ from eval import evaluate
 from eval.report import PUBLISHED
 from notewriter.config import parse
 from notewriter.methods import prepare
-from notewriter.runs import ModelArguments, check_inputs
+from notewriter.roles import ModelArguments, check_inputs
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = ["--path", "questions.json", "--index", "index", "--output_dir", "run"]

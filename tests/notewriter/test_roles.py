@@ -1,0 +1,204 @@
+"""Roles: the models that a run is given, how they are reached, and how they sample."""
+
+import contextlib
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+from fake_endpoint import fake_endpoint
+
+from notewriter import roles
+from notewriter.errors import UserError
+from notewriter.records import Sampling
+from notewriter.roles import ModelArguments
+
+
+def test_sampling_is_general_with_exceptions_by_stage():
+    arguments = ModelArguments(temperature=0.2, max_tokens=50, stage_sampling={"deepnote/answer": {"max_tokens": 9}})
+    assert roles.sampling_by_stage(arguments) == (
+        Sampling(0.2, 0.9, 50),
+        {"deepnote/answer": Sampling(0.2, 0.9, 9)},
+    )
+
+
+@pytest.mark.parametrize("changes", [{"temprature": 1}, 5, "hot"])
+def test_a_stages_sampling_that_is_none_is_named(changes):
+    with pytest.raises(UserError, match=r"stage_sampling: deepnote/answer: .* has other keys than temperature, top_p"):
+        roles.sampling_by_stage(ModelArguments(stage_sampling={"deepnote/answer": changes}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -0.1}, "^temperature: -0.1 is not a number from 0 on"),
+        ({"top_p": 1.5}, "^top_p: 1.5 is not a number above 0 and at most 1"),
+        ({"max_tokens": 0}, "^max_tokens: 0 is not a whole number from 1 on"),
+        (
+            {"stage_sampling": {"deepnote/answer": {"max_tokens": "9"}}},
+            "^stage_sampling: deepnote/answer: max_tokens: ",
+        ),
+        ({"stage_sampling": {"deepnote/answer": {"temperature": True}}}, "temperature: True is not a number"),
+    ],
+)
+def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(settings, message):
+    with pytest.raises(UserError, match=message):
+        roles.check_inputs(ModelArguments(**settings), None)
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What was served, instead of serving it: (path, options, log's name, port), and then `"stopped"`."""
+    calls = []
+
+    @contextlib.contextmanager
+    def serve(path, options, *, log, port=None, devices=None):
+        calls.append((path, options, log.name, port if devices is None else devices))
+        yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
+        calls.append("stopped")
+
+    monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(roles, "fingerprint", lambda path: f"weights of {path}")
+    return calls
+
+
+def given_roles(tmp_path, **settings):
+    with roles.served_models(ModelArguments(**settings), tmp_path) as given:
+        return {role: (endpoint, bool(servers)) for role, (endpoint, servers) in given.items()}
+
+
+def test_an_endpoint_that_runs_already_plays_the_policy(tmp_path):
+    ((endpoint, ours),) = given_roles(tmp_path, base_url="http://node7:8000/v1", model="m").values()
+    assert (endpoint.base_url, endpoint.model, endpoint.identity, ours) == ("http://node7:8000/v1", "m", "", False)
+
+
+def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path, served):
+    given = given_roles(tmp_path, serve="models/tiny", serve_options={"dtype": "float32"}, port=9000)
+    endpoint, ours = given["policy"]
+    assert ours
+    assert (endpoint.base_url, endpoint.model) == ("http://127.0.0.1:8001/v1", "tiny")
+    assert "weights of models/tiny" in endpoint.identity
+    # How it is served (its precision, for one) changes replies as well.
+    assert "float32" in endpoint.identity
+    options = {"dtype": "float32", "served_model_name": "tiny"}
+    assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
+
+
+def test_every_role_can_have_a_model_of_its_own(tmp_path, served):
+    judge = {"base_url": "https://api.example.com/v1", "model": "big", "api_key_env": "JUDGE_KEY", "concurrency": 4}
+    given = given_roles(tmp_path, serve="models/tiny", models={"judge": judge, "notes": {"serve": "models/notes"}})
+    assert {role: ours for role, (_, ours) in given.items()} == {"judge": False, "notes": True, "policy": True}
+    assert {key: asdict(given["judge"][0])[key] for key in judge} == judge
+    assert [call if call == "stopped" else call[2] for call in served] == [
+        "vllm-notes.log",
+        "vllm-policy.log",
+        "stopped",
+        "stopped",
+    ]
+
+
+def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("abcdefgh"))
+    given = given_roles(
+        tmp_path,
+        serve="models/tiny",
+        models={"judge": {"serve": "models/judge"}},
+        serve_options={"tensor_parallel_size": 2},
+        replicas=2,
+    )
+    started = sorted((path, log, devices) for path, _, log, devices in (call for call in served if call != "stopped"))
+    assert started == [
+        ("models/judge", "vllm-judge-0.log", "a,b"),
+        ("models/judge", "vllm-judge-1.log", "c,d"),
+        ("models/tiny", "vllm-policy-0.log", "e,f"),
+        ("models/tiny", "vllm-policy-1.log", "g,h"),
+    ]
+    assert [len(set(endpoint.addresses)) for endpoint, _ in given.values()] == [2, 2]
+    assert served.count("stopped") == 4
+
+
+def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(UserError, match=r"replicas: 3 devices are needed and CUDA_VISIBLE_DEVICES has 2"):
+        given_roles(tmp_path, serve="models/tiny", replicas=3)
+    assert served == []
+
+
+def test_a_server_gets_as_many_requests_as_there_are_questions_in_flight_unless_its_endpoint_says_otherwise(tmp_path):
+    given = given_roles(tmp_path, concurrency=200, models={"judge": {**URL, "concurrency": 4}}, **URL)
+    assert {role: endpoint.concurrency for role, (endpoint, _) in given.items()} == {"policy": 200, "judge": 4}
+
+
+URL = {"base_url": "http://node7:8000/v1", "model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, r"no model: give --serve PATH, or --base_url URL --model NAME"),
+        ({"base_url": "http://node7:8000/v1"}, r"base_url is set and model is not"),
+        ({"serve": "models/tiny", **URL}, r"both serve and base_url are set"),
+        ({"models": {"policy": URL}, **URL}, r"both base_url and models: policy are set"),
+        ({"models": {"judge": URL}}, r"no model"),
+        ({"models": {"jugde": URL}, **URL}, r"unknown role in models 'jugde'; choose one of: answer, judge, notes"),
+        ({"models": {"judge": "big"}, **URL}, r"models: judge: 'big' is no endpoint"),
+        ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
+        ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),
+        ({"models": {"judge": {**URL, "concurrency": 0}}, **URL}, r"judge: concurrency must be a whole number above 0"),
+        ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be a whole number above 0"),
+        ({"concurrency": 0, **URL}, r"concurrency: 0 questions at once"),
+        ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 servers serve nobody"),
+        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share one"),
+    ],
+)
+def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        given_roles(tmp_path, **settings)
+    assert "\n" not in str(caught.value)
+
+
+async def test_resources_are_checked_and_share_one_cache(tmp_path):
+    with fake_endpoint() as endpoint:
+        arguments = ModelArguments(
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            cache=str(tmp_path / "cache.sqlite"),
+            stage_sampling={"deepnote/answer": {"max_tokens": 3}},
+        )
+        with roles.served_models(arguments, tmp_path) as given:
+            for _ in range(2):
+                async with roles.open_resources(arguments, given, None) as resources:
+                    assert resources.retriever is None
+                    assert resources.stage_sampling["deepnote/answer"].max_tokens == 3
+                    await resources.clients["policy"].complete([{"role": "user", "content": "hi"}], resources.sampling)
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_endpoint_that_does_not_serve_the_model_is_named_before_any_work(tmp_path):
+    with fake_endpoint() as endpoint:
+        arguments = ModelArguments(base_url=endpoint.base_url, model="other", cache=str(tmp_path / "cache.sqlite"))
+        with roles.served_models(arguments, tmp_path) as given:
+            resources = roles.open_resources(arguments, given, None)
+            with pytest.raises(UserError, match="does not serve model 'other'; it serves fake"):
+                await resources.__aenter__()
+    assert endpoint.requests == []
+
+
+async def test_a_stage_that_there_is_none_of_is_named(tmp_path):
+    arguments = ModelArguments(**URL, stage_sampling={"deepnote/anwser": {"max_tokens": 3}})
+    with roles.served_models(arguments, tmp_path) as given:
+        resources = roles.open_resources(arguments, given, None)
+        with pytest.raises(UserError, match="did you mean 'deepnote/answer'"):
+            await resources.__aenter__()
+
+
+async def test_a_dead_server_of_ours_is_revived_before_a_call_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("notewriter.llm._backoff", lambda state: 0)
+    revived = []
+    with fake_endpoint(faults=["reset"]) as endpoint:
+        arguments = ModelArguments(base_url=endpoint.base_url, model="fake", cache=str(tmp_path / "cache.sqlite"))
+        with roles.served_models(arguments, tmp_path) as given:
+            server = SimpleNamespace(ensure_alive=lambda: revived.append(True))
+            given["policy"] = (given["policy"][0], [server])
+            async with roles.open_resources(arguments, given, None) as resources:
+                await resources.clients["policy"].complete([{"role": "user", "content": "hi"}], resources.sampling)
+    assert revived == [True]
