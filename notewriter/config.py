@@ -29,6 +29,7 @@ def parse(
     """
     types = [arguments] if isinstance(arguments, type) else list(arguments)
     parser: Any = TrlParser(types, prog=prog, description=description)  # type: ignore[arg-type]
+    parser.formatter_class = _HelpFormatter
     _read_mappings_as_json(parser, types)
     parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options; the command line wins")
     # argparse would print its whole usage; the reader needs the one line that says what is wrong.
@@ -52,6 +53,15 @@ def parse(
             if not hasattr(each, "__post_init__") and not isinstance(value := getattr(each, name, None), list | None):
                 setattr(each, name, [value])
     return parsed
+
+
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Tells what is required, and the defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.required:
+            return f"{action.help} (required)"
+        return action.help if action.default in (None, [], {}) else super()._get_help_string(action)
 
 
 def _raise(message: str) -> NoReturn:

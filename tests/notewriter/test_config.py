@@ -161,6 +161,17 @@ def test_help_tells_every_option_and_ends_well(capsys):
         assert part in text
 
 
+def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys):
+    with pytest.raises(SystemExit):
+        config.parse([Arguments, Model], ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("a file (required)", "how many (default: 5)", "whether (default: False)", "who (default: ['a'])"):
+        assert part in text
+    for part in ("at most", "which", "what else", "the command line wins"):
+        assert f"{part} (default" not in text
+    assert "None" not in text
+
+
 def test_choosing_lists_what_there_is():
     table = {"b": 2, "a": 1}
     assert config.choose("letter", "a", table) == 1
