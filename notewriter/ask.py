@@ -16,6 +16,7 @@ from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods import METHODS, Method, prepare, retrieves
+from notewriter.parsing import without_surrogates
 from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
 from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
@@ -50,6 +51,8 @@ def main(argv: list[str]) -> None:
     if argv and not argv[0].startswith("-"):
         argv = ["--question", *argv]
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
+    # A command line in another encoding than the terminal's comes with halves of surrogate pairs.
+    arguments.question = without_surrogates(arguments.question)
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)
@@ -70,7 +73,11 @@ async def _answer(arguments: Arguments, models: ModelArguments, roles: Any, meth
         try:
             rollout.trace.answer = await method(arguments.question, rollout, **arguments.method_options)
         except RequestRefused as refusal:
-            raise UserError(f"the model's endpoint refused a request: {harmless(str(refusal))}") from refusal
+            raise UserError(
+                f"the model's endpoint refused a request: {harmless(str(refusal)).rstrip('.')}; change what it names: "
+                """a prompt gets shorter with fewer passages (--method_options '{"top_k": 2}'), """
+                "and leaves room for itself with a smaller --max_tokens"
+            ) from refusal
         return rollout.trace
 
 

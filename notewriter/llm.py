@@ -71,7 +71,10 @@ class ResponseCache:
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be made ({error.strerror}); name another file with cache") from error
         try:
             # Two commands may share one cache: WAL lets them, and a writer waits its turn.
             self._database = sqlite3.connect(path, timeout=60, isolation_level=None)

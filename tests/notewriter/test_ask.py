@@ -159,3 +159,27 @@ def test_a_question_and_an_index_are_needed(run):
 def test_a_refused_request_is_named(run):
     with pytest.raises(UserError, match=r"refused a request: This model's maximum context length is 4096 tokens\."):
         run(faults=["400"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "options", "problem"),
+    [
+        (["400"], [], r"refused a request: .*: a prompt gets shorter with fewer passages \(--method_options"),
+        (["401"], [], r"refuses the key; put a valid one into the environment variable OPENAI_API_KEY"),
+        (None, ["--model", "other"], r"does not serve model 'other'; it serves fake"),
+        (None, ["--base_url", "http://127.0.0.1:9/v1"], r"cannot be reached .*; start the server, or correct base_url"),
+        (None, ["--cache", "/dev/null/cache.sqlite"], r"cache\.sqlite: cannot be made .*; name another file"),
+        (None, ["--max_tokens", "0"], r"max_tokens: 0 is not a whole number from 1 on"),
+        (None, ["--serve", "absent"], r"both serve and base_url are set; give one of them"),
+    ],
+)
+def test_every_error_is_one_line_that_says_what_to_do(run, monkeypatch, faults, options, problem):
+    monkeypatch.setattr("notewriter.llm._backoff", lambda state: 0)
+    with pytest.raises(UserError, match=problem) as caught:
+        run(*options, faults=faults)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_question_in_another_encoding_is_asked_as_far_as_it_can_be_read(run, capsys):
+    run(question="Who built Bogus\udcb3aw?")
+    assert "Bogus?aw?" in capsys.readouterr().out
