@@ -27,7 +27,7 @@ from notewriter.prompts import Prompts
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import config_hash, finished, open_run, remaining, run_questions
+from notewriter.runs import ResumeArguments, config_hash, drop_errors, finished, open_run, remaining, run_questions
 
 SCHEMA = "notewriter/chain/1"
 
@@ -82,8 +82,11 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Build chains; what exists already in the output folder is not done again."""
-    arguments, models, dry = parse(
-        [Arguments, ModelArguments, PricedDryRunArguments], argv, prog="notewriter chains", description=__doc__
+    arguments, models, resume, dry = parse(
+        [Arguments, ModelArguments, ResumeArguments, PricedDryRunArguments],
+        argv,
+        prog="notewriter chains",
+        description=__doc__,
     )
     check(arguments)
     check_inputs(models, arguments.index)
@@ -99,6 +102,8 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
+        if resume.retry_errors:
+            drop_errors(journal)
         if remaining(journal, questions):
             run_questions(models, arguments.index, questions, work, journal, description="reasoning")
         jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))

@@ -41,7 +41,16 @@ from notewriter.prompts import Prompts
 from notewriter.records import Question, Sampling
 from notewriter.roles import ModelArguments, check_inputs, check_sampling
 from notewriter.rollout import Resources
-from notewriter.runs import config_hash, finished, open_run, parse_shard, run_questions, shard_of
+from notewriter.runs import (
+    ResumeArguments,
+    config_hash,
+    drop_errors,
+    finished,
+    open_run,
+    parse_shard,
+    run_questions,
+    shard_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +125,11 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Build pairs; what exists already in the output folder is not done again."""
-    arguments, models, dry = parse(
-        [Arguments, ModelArguments, PricedDryRunArguments], argv, prog="notewriter pairs", description=__doc__
+    arguments, models, resume, dry = parse(
+        [Arguments, ModelArguments, ResumeArguments, PricedDryRunArguments],
+        argv,
+        prog="notewriter pairs",
+        description=__doc__,
     )
     recipe, methods = _prepare(arguments)
     check_inputs(models, arguments.index)
@@ -130,6 +142,8 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "rollouts.jsonl"
+        if resume.retry_errors:
+            drop_errors(journal)
         quotas = quotas_of(arguments, members, journal)
         if quotas.to_do():
             _roll_out(arguments, models, recipe, methods, members, quotas, journal)

@@ -25,7 +25,7 @@ from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import config_hash, finished, open_run, remaining, run_questions
+from notewriter.runs import ResumeArguments, config_hash, drop_errors, finished, open_run, remaining, run_questions
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,11 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Evaluate; questions that are finished already are not asked again."""
-    arguments, models, dry = parse(
-        [Arguments, ModelArguments, DryRunArguments], argv, prog="notewriter evaluate", description=__doc__
+    arguments, models, resume, dry = parse(
+        [Arguments, ModelArguments, ResumeArguments, DryRunArguments],
+        argv,
+        prog="notewriter evaluate",
+        description=__doc__,
     )
     benchmark = choose("dataset", arguments.dataset, DATASETS)
     arguments.family = arguments.family or benchmark.family
@@ -90,6 +93,8 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "traces.jsonl"
+        if resume.retry_errors:
+            drop_errors(journal)
         if remaining(journal, questions):
             run_questions(
                 models,
@@ -196,9 +201,9 @@ def _finish(
     reasons = Counter(prediction["error"] for _, prediction in jsonl.read(path) if prediction["error"])
     for reason, count in reasons.most_common(1):
         logger.warning(
-            "%d of %d questions ended in an error, %d in this one: %s. They stay so; remove %s to ask them again, "
-            "what was answered is in the cache",
-            *(reasons.total(), len(questions), count, reason, folder / "traces.jsonl"),
+            "%d of %d questions ended in an error, %d in this one: %s. They stay so until the same command is run "
+            "with --retry_errors",
+            *(reasons.total(), len(questions), count, reason),
         )
     costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
     costs = {"schema": "notewriter/costs/1"} | costs

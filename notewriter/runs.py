@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,19 @@ WITHOUT_EFFECT = {
 
 A model is known by its name: its server may be another one than before, as after a cluster's queue.
 """
+
+
+@dataclass
+class ResumeArguments:
+    """How a run goes on that was begun before."""
+
+    retry_errors: bool = field(
+        default=False,
+        metadata={
+            "help": "ask again the questions that ended in an error, such as a prompt that the endpoint refused; all "
+            "others stay as they are, and calls that were answered come from the cache"
+        },
+    )
 
 
 def config_hash(config: dict[str, Any]) -> str:
@@ -179,6 +192,23 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
             if question.id in places:
                 file.seek(places[question.id])
                 yield json.loads(file.readline())
+
+
+def drop_errors(journal: Path) -> None:
+    """Remove the questions that ended in an error from a journal, so that these are asked again; all others stay.
+
+    A record is a trace, or holds its `trace` or its `traces`.
+    """
+    if not journal.exists():
+        return
+    with jsonl.Journal(journal):  # removes a last line that a kill has cut
+        records = (record for _, record in jsonl.read(journal))
+        jsonl.write(journal, (record for record in records if not _ended_in_error(record)))
+
+
+def _ended_in_error(record: dict[str, Any]) -> bool:
+    traces = record.get("traces") or [record.get("trace", record)]
+    return any(trace["error"] for trace in traces)
 
 
 async def for_each_question(

@@ -275,6 +275,9 @@ def test_a_refused_request_is_a_counted_reason_and_the_others_go_on(build, endpo
     folder = build(concurrency=1)
     assert stats(folder)["dropped"] == {"the endpoint refused the request": 1}
     assert sum(stats(folder)["chains"].values()) == QUESTIONS - 1
+    build(retry_errors=True)
+    assert stats(folder)["dropped"] == {}
+    assert sum(stats(folder)["chains"].values()) == QUESTIONS
 
 
 def test_what_a_kill_has_left_is_done_and_nothing_else_and_the_result_is_the_same(build, endpoint):

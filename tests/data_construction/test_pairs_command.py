@@ -230,15 +230,22 @@ def test_a_line_that_a_kill_has_cut_is_rolled_out_again(build):
 def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_go_on(build):
     with fake_endpoint(faults=["400"]) as refusing:
         folder = build(base_url=refusing.base_url, concurrency=1)
-    told = stats(folder)
+        told = stats(folder)
+        journal = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
+        build(base_url=refusing.base_url, retry_errors=True)
     assert told["stages"]["deepnote/*"] == {"pairs": 0, "dropped": {"the endpoint refused the request": 1}}
     reached = told["stages"]["deepnote/init_note"]
     assert reached["pairs"] + sum(reached["dropped"].values()) == QUESTIONS - 1
     # Another method on the same question goes on, and the trace keeps the endpoint's words.
     answers = told["stages"]["vanilla/answer"]
     assert answers["pairs"] + sum(answers["dropped"].values()) == QUESTIONS
-    errors = [trace["error"] for _, record in jsonl.read(folder / "rollouts.jsonl") for trace in record["traces"]]
+    errors = [trace["error"] for record in journal for trace in record["traces"]]
     assert sorted(error[:33] for error in errors if error) == ["This model's maximum context leng"]
+    # On request it is asked again, and nothing else.
+    assert "deepnote/*" not in stats(folder)["stages"]
+    again = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
+    assert again[:-1] == journal[1:]
+    assert again[-1]["question_id"] == journal[0]["question_id"]
 
 
 def test_a_folder_with_other_settings_is_refused(build):

@@ -151,13 +151,28 @@ def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
         folder = run(base_url=refusing.base_url, concurrency=1)
     (told,) = [record.message for record in caplog.records if "ended in an error" in record.message]
     assert told.startswith(f"1 of {QUESTIONS} questions ended in an error, 1 in this one: This model's maximum context")
-    assert f"remove {folder / 'traces.jsonl'} to ask them again" in told
+    assert told.endswith("They stay so until the same command is run with --retry_errors")
     metrics = read_metrics(folder)
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 1)
     first = next(iter(read_predictions(folder).values()))
     assert first["error"].startswith("This model's maximum context length is 4096 tokens.")
     assert (first["prediction"], first["calls"]) == ("", 1)
     assert first["note"] and set(first["scores"].values()) == {0}
+
+
+def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_other_call_is_made(run):
+    with fake_endpoint() as undisturbed:
+        expected = read_metrics(run("undisturbed", base_url=undisturbed.base_url, concurrency=1))
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+        run(base_url=refusing.base_url, concurrency=1)
+        assert read_metrics(folder)["errors"] == 1
+        run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
+    metrics = read_metrics(folder)
+    assert (metrics["errors"], metrics["metrics"]) == (0, expected["metrics"])
+    assert metrics["config_hash"] == expected["config_hash"]
+    # The refused call alone was made twice.
+    assert len(refusing.requests) == len(undisturbed.requests) + 1
 
 
 def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):

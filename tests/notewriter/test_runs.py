@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from notewriter import runs
+from notewriter import jsonl, runs
 from notewriter.errors import UserError
 from notewriter.records import Question
 
@@ -255,6 +255,29 @@ def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
         {"question_id": f"q{number}", "text": f"Ł{number}"} for number in sorted(order)
     ]
     assert [record["question_id"] for record in runs.finished(journal, QUESTIONS[4:])] == ["q4", "q5"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda error: {"error": error},
+        lambda error: {"trace": {"error": error}},
+        lambda error: {"traces": [{"error": ""}, {"error": error}]},
+    ],
+    ids=["evaluate", "chains", "pairs"],
+)
+def test_questions_that_ended_in_an_error_are_dropped_and_all_others_stay_as_they_were(tmp_path, record):
+    journal = tmp_path / "traces.jsonl"
+    runs.drop_errors(journal)
+    assert not journal.exists()
+    errors = ["", "the prompt is too long", ""]
+    records = [{"question_id": f"q{number}", "text": "Ł", **record(error)} for number, error in enumerate(errors)]
+    jsonl.write(journal, records)
+    with open(journal, "a") as file:
+        file.write('{"question_id": "q3", "err')
+    runs.drop_errors(journal)
+    assert lines(journal) == [records[0], records[2]]
+    assert runs.remaining(journal, QUESTIONS) == 4
 
 
 def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
