@@ -43,6 +43,22 @@ def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
     check_inputs(models, None)
 
 
+def test_rearags_student_samples_as_in_the_authors_code_where_it_was_trained_to():
+    """ReaRAG's authors' code: 15 steps, temperature 1.0, top_p 0.85, 1,024 tokens."""
+    for path in CONFIGS.glob("eval/rearag_*.yaml"):
+        recipe = yaml.safe_load(path.read_text())
+        assert recipe["stage_sampling"] == {"rearag/step": {"temperature": 1.0, "top_p": 0.85}}
+        assert (recipe["method_options"]["max_step"], recipe["max_tokens"]) == (15, 1024)
+
+
+@pytest.mark.parametrize("path", [*recipes("eval/resp_*.yaml"), *recipes("data/resp.yaml")])
+def test_llama_3_is_not_asked_for_more_context_than_it_has(path):
+    """Its 8,192 positions: vLLM does not start with more."""
+    text = path.read_text()
+    assert "Meta-Llama-3-8B-Instruct" in text
+    assert yaml.safe_load(text)["serve_options"]["max_model_len"] <= 8192
+
+
 def test_every_column_of_the_papers_main_tables_has_a_recipe():
     methods = {"DeepNote": "deepnote", "ReaRAG": "rearag", "ReSP": "resp", "NotesWriting": "renact"}
     published = {(methods[row["paper"]], row["dataset"]) for row in yaml.safe_load(PUBLISHED.read_text())}

@@ -295,6 +295,41 @@ def test_the_case_of_anna_of_pomerania(prompts):
     assert asyncio.run(deepnote(question, Case(prompts, []).rollout, max_failure=1)) == "No information"
 
 
+def test_the_case_of_neighbors(prompts):
+    """The paper's second case study (appendix E, Table 22) in its decisions and counts, told in other words.
+
+    The first note knows the author and not his city. The first refinement finds it; the second loses it again, is
+    not accepted, and as the single failure allowed ends the search after two of three steps.
+    """
+    question = "What city was the author of Neighbors born in?"
+    notes = [
+        "Raymond Carver wrote Neighbors. Where he was born is not told.",
+        "Raymond Carver wrote Neighbors; he was born in Clatskanie, Oregon.",
+        "Raymond Carver wrote Neighbors, which came out in 1971. His city of birth was not found.",
+    ]
+
+    class Case(Play):
+        def reply(self, told):
+            stage = told["stage"].split("/")[1]
+            if stage in ("init_note", "accumulate_knowledge"):
+                self.notes += 1
+                return notes[self.notes - 1]
+            if stage == "decide":
+                return BETTER if "Clatskanie" in told["new_note"] and "Clatskanie" not in told["best_note"] else WORSE
+            if stage == "answer":
+                return "Clatskanie" if "Clatskanie" in told["note"] else "No information"
+            return super().reply(told)
+
+    case = Case(prompts, [])
+    assert asyncio.run(deepnote(question, case.rollout, max_step=3, max_failure=1)) == "Clatskanie"
+    assert [told["best_note"] for told in case.told("decide")] == notes[:2]
+    assert [told["new_note"] for told in case.told("decide")] == notes[1:]
+    # The refinement that failed is made from the best note, and so is the answer.
+    assert [told["note"] for told in case.told("accumulate_knowledge")] == notes[:2]
+    assert case.rollout.trace.note == notes[1]
+    assert [query for query, _ in case.searches] == [question, f"query 1 {question}", f"query 2 {question}"]
+
+
 # The baselines
 
 
