@@ -16,6 +16,10 @@ COUNTED = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seco
 """What is counted for each stage and role; `seconds` are those spent waiting for the model."""
 
 
+RIGHT = ("judged_accuracy", "acc", "em", "strict", "str_hit")
+"""Scores of 1 for a right answer: a judge's word goes before the benchmark's own scorer."""
+
+
 def account(trace: dict[str, Any]) -> dict[str, int]:
     """The costs of a trace: the sums of `COSTS`, and two lengths in words whose ratio is ReSP's compression (5.2).
 
@@ -47,6 +51,31 @@ def supporting_recall(trace: dict[str, Any], question: Question) -> dict[str, fl
         return {}
     found = {passage["id"] for step in retrievals for passage in step["passages"]}
     return {"supporting_recall": sum(id in found for id in question.supporting_ids) / len(question.supporting_ids)}
+
+
+def gold_documents(question: Question) -> int:
+    """How many documents a question needs by its benchmark; 0 where that is not told."""
+    if question.supporting_ids:
+        return len(question.supporting_ids)
+    pages, hops = question.metadata.get("pages"), question.metadata.get("hops")
+    return len(pages) if isinstance(pages, list) else hops if isinstance(hops, int) else 0
+
+
+def fewer_searches(predictions: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """How many right answers took fewer searches than there are gold documents (NotesWriting, section 6, Table 5).
+
+    An answer is right by the first of `RIGHT` that it was scored by.
+
+    Returns:
+        `{"fewer_searches": {"right": ..., "fewer": ...}}` over the questions whose gold documents are known; empty
+        where there is no such question, or nothing was searched at all.
+    """
+    told = [prediction for prediction in predictions if prediction.get("gold_documents")]
+    right = [each for each in told if next((each["scores"][key] for key in RIGHT if key in each["scores"]), 0.0) == 1]
+    if not any(prediction["retrievals"] for prediction in told):
+        return {}
+    fewer = sum(prediction["retrievals"] < prediction["gold_documents"] for prediction in right)
+    return {"fewer_searches": {"right": len(right), "fewer": fewer}}
 
 
 def check_prices(prices: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.accounting import COSTS, account, check_prices, supporting_recall, totals
+from eval.accounting import COSTS, account, check_prices, fewer_searches, gold_documents, supporting_recall, totals
 from eval.judgements import read_judgements, summary_of, with_judgements
 from eval.metrics import ALL_FAMILIES, check_family, score_question
 from eval.notes import note_quality
@@ -146,13 +146,15 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
         "error": trace["error"],
         "scores": scores,
         **account(trace),
+        "gold_documents": gold_documents(question),
         "counts": trace["counts"],
         "metadata": question.metadata,
     }
 
 
 def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Counts, means with 95% bootstrap intervals for each metric, and mean costs, over the predictions."""
+    """Counts, means with 95% bootstrap intervals for each metric, mean costs and `fewer_searches`, over predictions."""
+    predictions = list(predictions)
     columns: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {cost: [] for cost in COSTS}
     errors = 0
@@ -168,6 +170,7 @@ def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "errors": errors,
         "metrics": {metric: asdict(bootstrap_interval(values)) for metric, values in columns.items()},
         "per_question": {cost: sum(values) / count for cost, values in costs.items()},
+        **fewer_searches(predictions),
     }
 
 
@@ -216,4 +219,6 @@ def _summary(metrics: dict[str, Any], folder: Path) -> str:
     lines = [f"{metrics['name']}: {metrics['questions']} questions, {metrics['errors']} errors, in {folder}"]
     for metric, interval in metrics["metrics"].items():
         lines.append(f"  {metric:20} {interval['mean']:8.3f}  [{interval['low']:.3f}, {interval['high']:.3f}]")
+    if told := metrics.get("fewer_searches"):
+        lines.append(f"  {told['fewer']} of {told['right']} right answers took fewer searches than gold documents")
     return "\n".join(lines) + "\n"

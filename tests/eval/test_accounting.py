@@ -2,7 +2,7 @@
 
 import pytest
 
-from eval.accounting import account, supporting_recall, totals
+from eval.accounting import account, fewer_searches, gold_documents, supporting_recall, totals
 from notewriter.records import Completion, Generation, Question, Retrieval, Sampling, Trace
 
 
@@ -63,3 +63,27 @@ def test_totals_hold_money_compression_and_what_methods_counted(trace):
 def test_without_retrieval_there_is_no_compression():
     trace = Trace("q", "direct", [call("direct/answer", "answer", "answer", 1)]).to_dict()
     assert totals([trace], {})["compression"] is None
+
+
+def test_gold_documents_are_passages_or_pages_or_hops():
+    assert gold_documents(Question("q", "Who?", ("A",), supporting_ids=("a", "b"), metadata={"hops": 4})) == 2
+    assert gold_documents(Question("q", "Who?", ("A",), metadata={"pages": ["a", "b", "c"]})) == 3
+    assert gold_documents(Question("q", "Who?", ("A",), metadata={"hops": 4, "pages": "12"})) == 4
+    assert gold_documents(Question("q", "Who?", ("A",))) == 0
+
+
+def test_right_answers_are_counted_that_took_fewer_searches_than_gold_documents():
+    def predicted(retrievals: int, gold: int, **scores: float) -> dict:
+        return {"retrievals": retrievals, "gold_documents": gold, "scores": scores}
+
+    predictions = [
+        predicted(1, 2, em=1.0),
+        predicted(2, 2, em=1.0),
+        predicted(1, 2, em=0.0),
+        # The judge knows better than the exact match.
+        predicted(1, 2, em=0.0, judged_accuracy=1.0),
+        predicted(1, 2, em=1.0, judged_accuracy=0.0),
+        predicted(1, 0, em=1.0),
+    ]
+    assert fewer_searches(predictions) == {"fewer_searches": {"right": 3, "fewer": 2}}
+    assert fewer_searches([predicted(0, 2, em=1.0)]) == fewer_searches([]) == {}

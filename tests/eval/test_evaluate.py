@@ -67,7 +67,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
     questions = [record for _, record in jsonl.read(world["path"])]
     assert [record["question_id"] for record in records] == [question["id"] for question in questions]
     for record, question in zip(records, questions, strict=True):
-        assert record.keys() == {"schema", "metadata", *PREDICTION_KEYS}
+        assert record.keys() == {"schema", "metadata", "gold_documents", *PREDICTION_KEYS}
         assert all(isinstance(record[key], expected) for key, expected in PREDICTION_KEYS.items())
         assert record["answers"] == question["answers"]
         assert record["scores"].keys() == {
@@ -81,7 +81,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
 def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
     folder = run(concurrency=3)
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics.keys() == {"schema", *METRICS_KEYS}
+    assert metrics.keys() == {"schema", "fewer_searches", *METRICS_KEYS}
     predictions = list(read_predictions(folder).values())
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 0)
     for metric, interval in metrics["metrics"].items():
