@@ -1,11 +1,12 @@
-"""What DPO and SFT training share: batches, the base model, the output folder, going on after a stop, the record."""
+"""What DPO and SFT training share: the run from its options to its record, which goes on after a stop."""
 
 import contextlib
 import dataclasses
 import json
 import logging
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import yaml
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -22,6 +24,7 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainingArguments,
+    set_seed,
 )
 from transformers.trainer_utils import get_last_checkpoint
 from trl import ModelConfig
@@ -29,6 +32,7 @@ from trl import ModelConfig
 from notewriter import jsonl, models
 from notewriter.errors import UserError
 from notewriter.locks import locked
+from training import checks, pairs
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +57,20 @@ INCIDENTAL = {
     "ddp_timeout",
     "peak_tflops",
 }
+
+
+@dataclass(kw_only=True)
+class Arguments:
+    """What every training script takes beside TRL's options."""
+
+    drop_long_rows: bool = field(
+        default=False,
+        metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
+    )
+    peak_tflops: float | None = field(
+        default=None,
+        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known by itself for common GPUs."},
+    )
 
 
 @dataclass
@@ -95,6 +113,78 @@ class BatchConfiguration:
             )
 
 
+def train(
+    method: str,
+    arguments: Any,
+    training: Any,
+    model: ModelConfig,
+    *,
+    option: str,
+    load: Callable[..., tuple[dict[str, Dataset], dict[str, int]]],
+    build: Callable[..., Any],
+    mix: dict[str, float] | None = None,
+) -> None:
+    """One run of a method, or what is left of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
+
+    Args:
+        option: which of `arguments` names the data.
+        load: `load(arguments, training, tokenizer, stops, files)`, the tokens of each split and how many rows were
+            dropped as too long.
+        build: `build(base, tokenizer, datasets, arguments, training, model)`, the trainer.
+        mix: other data that `load` mixes in, file -> rows of it for each row of data.
+
+    Raises:
+        UserError: the model, the data or the configuration cannot be trained with, or `output_dir` holds another run.
+    """
+    base = check_base(training, model)
+    source = getattr(arguments, option)
+    files = pairs.find(source, f"--{option}")
+    if training.eval_strategy != "no" and "dev" not in files:
+        raise UserError(f"{source}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
+    mixed = [pairs.find(path, "mix")["train"] for path in mix or {}]
+    tokenizer, dtype = load_base(base, model.model_revision)
+    resolved = resolve(arguments, model, training)
+    data = {option: pairs.sha256([*files.values(), *mixed])}
+    check_output(Path(training.output_dir), resolved, data)
+    if is_finished(Path(training.output_dir)):
+        return
+
+    stops = stop_tokens(base, model.model_revision, tokenizer)
+    with training.main_process_first(local=False, desc=f"reading {option}"):
+        datasets, dropped = load(arguments, training, tokenizer, stops, files)
+    rows = {split: pairs.stages(dataset) for split, dataset in datasets.items()}
+    for split, stages in rows.items():
+        logger.info(
+            "%s: %d rows (%s); %d dropped as longer than %s tokens",
+            files[split],
+            len(datasets[split]),
+            ", ".join(f"{stage} {count}" for stage, count in stages.items()),
+            dropped[split],
+            training.max_length,
+        )
+    if training.process_index == 0:
+        logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
+
+    training.model_init_kwargs = model_options(training, model)
+    # Before a LoRA adapter is drawn, so that every process draws the same one.
+    set_seed(training.seed)
+    trainer = build(base, tokenizer, datasets, arguments, training, model)
+    metrics = run_to_end(trainer, resolved, data, dtype)
+    record = {
+        "method": method,
+        "base_model": base,
+        "parameters": "lora" if model.use_peft else "full",
+        option: source,
+        f"{option}_sha256": data[option],
+        "rows": rows,
+        "dropped_long_rows": dropped,
+        "hyperparameters": hyperparameters(training, model),
+        "metrics": metrics,
+    }
+    finish(trainer, record | ({"mix": mix} if mix else {}))
+    trainer.end()
+
+
 @contextlib.contextmanager
 def sole_writer(training: TrainingArguments) -> Iterator[None]:
     """Hold the lock of `output_dir`: of two runs into one folder each would write over the other's checkpoints.
@@ -121,7 +211,7 @@ def check_base(training: TrainingArguments, model: ModelConfig) -> str:
         UserError: no model is named, it is not a whole model, or `output_dir` is its folder.
     """
     if training.process_index != 0:
-        logging.getLogger().setLevel(logging.WARNING)
+        logging.disable(logging.INFO)
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
     base = models.check_model(model.model_name_or_path)

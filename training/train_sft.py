@@ -11,7 +11,6 @@ Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max
 goes on from its last checkpoint when the same command is given again; a run that is finished says so.
 """
 
-import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +24,6 @@ from notewriter.errors import UserError, run
 from training import checks, common, conversations, pairs
 from training.throughput import Metered
 
-logger = logging.getLogger(__name__)
-
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
 
@@ -34,8 +31,8 @@ OURS = ("assistant_only_loss", "completion_only_loss", "chat_template_path", "eo
 """Options of SFTConfig that decide what is trained, which is decided here."""
 
 
-@dataclass
-class Arguments:
+@dataclass(kw_only=True)
+class Arguments(common.Arguments):
     """What is ours; the rest is TRL's SFTConfig and ModelConfig."""
 
     data: str = field(
@@ -58,14 +55,6 @@ class Arguments:
             "help": "Make each turn of the assistant a row of its own, for chat templates that show earlier turns "
             "differently from how they were written (Qwen3 strips their thoughts)."
         },
-    )
-    drop_long_rows: bool = field(
-        default=False,
-        metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
-    )
-    peak_tflops: float | None = field(
-        default=None,
-        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known by itself for common GPUs."},
     )
 
 
@@ -92,83 +81,20 @@ class Trainer(Metered, SFTTrainer):
 
 
 def main(argv: list[str]) -> None:
-    """Train; writes the model, its tokenizer, `config.yaml` and `training.json` into `output_dir`."""
-    arguments, training, model = config.parse(
-        [Arguments, Configuration, ModelConfig], argv, prog="notewriter train-sft", description=__doc__
-    )
-    train(arguments, training, model)
-
-
-def train(arguments: Arguments, training: Configuration, model: ModelConfig) -> None:
-    """One SFT run, or what is left of it.
+    """One SFT run, or what is left of it; see `common.train`.
 
     Raises:
         UserError: the model, the data or the configuration cannot be trained with, or `output_dir` holds another run.
     """
-    base = common.check_base(training, model)
-    output = Path(training.output_dir)
+    arguments, training, model = config.parse(
+        [Arguments, Configuration, ModelConfig], argv, prog="notewriter train-sft", description=__doc__
+    )
     if training.packing and (model.attn_implementation or "sdpa") not in PACKABLE:
         raise UserError(
             f"packing: {model.attn_implementation} may not keep packed conversations apart; give --packing false, or "
             f"--attn_implementation with one of {', '.join(PACKABLE)}"
         )
-    files = pairs.find(arguments.data, "--data")
-    if training.eval_strategy != "no" and "dev" not in files:
-        raise UserError(f"{arguments.data}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
-    mixed = [pairs.find(path, "mix")["train"] for path in arguments.mix]
-    tokenizer, base_dtype = common.load_base(base, model.model_revision)
-    resolved = common.resolve(arguments, model, training)
-    data = {"data": pairs.sha256([*files.values(), *mixed])}
-    common.check_output(output, resolved, data)
-    if common.is_finished(output):
-        return
-
-    stops = common.stop_tokens(base, model.model_revision, tokenizer)
-    with training.main_process_first(local=False, desc="reading conversations"):
-        datasets, dropped = load(arguments, training, tokenizer, stops, files)
-    for split, dataset in datasets.items():
-        logger.info(
-            "%s: %d conversations (%s); %d dropped as longer than %s tokens",
-            split,
-            len(dataset),
-            ", ".join(f"{stage} {count}" for stage, count in pairs.stages(dataset).items()),
-            dropped[split],
-            training.max_length,
-        )
-
-    if training.process_index == 0:
-        logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
-
-    training.model_init_kwargs = common.model_options(training, model)
-    trainer = Trainer(
-        model=base,
-        args=training,
-        train_dataset=datasets["train"].remove_columns(["stage", "question_id"]),
-        eval_dataset=datasets["dev"].remove_columns(["stage", "question_id"])
-        if training.eval_strategy != "no"
-        else None,
-        processing_class=tokenizer,
-        peft_config=get_peft_config(model),
-        quantization_config=get_quantization_config(model),
-    )
-    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
-    metrics = common.run_to_end(trainer, resolved, data, base_dtype)
-    common.finish(
-        trainer,
-        {
-            "method": "sft",
-            "base_model": base,
-            "parameters": "lora" if model.use_peft else "full",
-            "data": arguments.data,
-            "mix": arguments.mix,
-            "data_sha256": data["data"],
-            "rows": {split: pairs.stages(dataset) for split, dataset in datasets.items()},
-            "dropped_long_rows": dropped,
-            "hyperparameters": common.hyperparameters(training, model),
-            "metrics": metrics,
-        },
-    )
-    trainer.end()
+    common.train("sft", arguments, training, model, option="data", load=load, build=build, mix=arguments.mix)
 
 
 def load(
@@ -199,6 +125,29 @@ def load(
         datasets["train"] = conversations.mix(datasets["train"], others, arguments.mix, training.seed)
     checks.prepare(datasets, tokenizer, stops, arguments.data)
     return datasets, dropped
+
+
+def build(
+    base: str,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: dict[str, Dataset],
+    arguments: Arguments,
+    training: Configuration,
+    model: ModelConfig,
+) -> Trainer:
+    """The trainer of a base model on the conversations of `load`."""
+    tokens = {split: dataset.remove_columns(["stage", "question_id"]) for split, dataset in datasets.items()}
+    trainer = Trainer(
+        model=base,
+        args=training,
+        train_dataset=tokens["train"],
+        eval_dataset=tokens["dev"] if training.eval_strategy != "no" else None,
+        processing_class=tokenizer,
+        peft_config=get_peft_config(model),
+        quantization_config=get_quantization_config(model),
+    )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
+    return trainer
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,28 +20,8 @@ Options = Callable[..., list[str]]
 
 
 @pytest.fixture
-def options(tiny_model: Path, write_pairs: Callable[..., Path], tmp_path: Path) -> Options:
-    """The command line of a run of four steps, with changes by name."""
-    pairs = write_pairs()
-
-    def build(**changes: object) -> list[str]:
-        values = {
-            "model_name_or_path": tiny_model,
-            "pairs": pairs,
-            "output_dir": tmp_path / "run",
-            "learning_rate": 1e-3,
-            "max_length": 64,
-            "max_steps": 4,
-            "total_batch_size": 4,
-            "per_device_train_batch_size": 4,
-            "gradient_checkpointing": False,
-            "logging_steps": 1,
-            "save_steps": 2,
-            "disable_tqdm": True,
-        } | changes
-        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
-
-    return build
+def options(four_steps: Options, write_pairs: Callable[..., Path]) -> Options:
+    return partial(four_steps, pairs=write_pairs(), learning_rate=1e-3)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

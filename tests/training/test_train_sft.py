@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +46,8 @@ def chains(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def options(tiny_model: Path, chains: Path, tmp_path: Path) -> Options:
-    """The command line of a run of four steps, with changes by name."""
-
-    def build(**changes: object) -> list[str]:
-        values = {
-            "model_name_or_path": tiny_model,
-            "data": chains,
-            "output_dir": tmp_path / "run",
-            "learning_rate": 1e-2,
-            "max_length": 64,
-            "max_steps": 4,
-            "total_batch_size": 4,
-            "per_device_train_batch_size": 4,
-            "gradient_checkpointing": False,
-            "logging_steps": 1,
-            "save_steps": 2,
-            "disable_tqdm": True,
-        } | changes
-        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
-
-    return build
+def options(four_steps: Options, chains: Path) -> Options:
+    return partial(four_steps, data=chains, learning_rate=1e-2)
 
 
 def losses(folder: Path) -> list[float]:

@@ -1,0 +1,28 @@
+"""What the tests of DPO and of SFT share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def four_steps(tiny_model: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The command line of a run of four steps on data that is still to be named, with changes by name."""
+
+    def build(**changes: object) -> list[str]:
+        values = {
+            "model_name_or_path": tiny_model,
+            "output_dir": tmp_path / "run",
+            "max_length": 64,
+            "max_steps": 4,
+            "total_batch_size": 4,
+            "per_device_train_batch_size": 4,
+            "gradient_checkpointing": False,
+            "logging_steps": 1,
+            "save_steps": 2,
+            "disable_tqdm": True,
+        } | changes
+        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
+
+    return build
