@@ -67,7 +67,7 @@ def main(work: Work, description: str) -> None:
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct", help="a model folder to serve")
     parser.add_argument("--base_url", help="a vLLM server that runs, started with VLLM_SERVER_DEV_MODE=1")
     parser.add_argument("--questions", type=int, default=120)
-    parser.add_argument("--concurrency", type=int, default=64, help="questions, and their requests, in flight at once")
+    parser.add_argument("--concurrency", type=int, default=256, help="questions, and their requests, in flight at once")
     parser.add_argument("--at_once", type=int, default=256, help="requests at once in the replay (vLLM's own limit)")
     parser.add_argument("--serial", type=int, default=100, help="requests that are sent one at a time")
     arguments = parser.parse_args()
