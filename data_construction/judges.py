@@ -11,6 +11,7 @@ from typing import Any
 
 from data_construction.gold import document_note_score, is_better, reference_score
 from eval.metrics import score_question
+from notewriter.llm import RequestRefused
 from notewriter.parsing import parse_best_and_worst, parse_status
 from notewriter.records import Passage, Question
 
@@ -119,10 +120,14 @@ async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
     """Ask judges in order, each further one only about what those before it left tied.
 
     Where one finds all candidates alike, the next judges them all. Where it finds several best ones or several
-    worst ones, the next names the one among them; a tie that nobody breaks is broken at random.
+    worst ones, the next names the one among them; a tie that nobody breaks is broken at random. A judge whose
+    endpoint refuses, as where all candidates together are beyond its context, leaves all of them tied.
     """
     (name, judge), *others = judges
-    verdict = replace(await judge(case), judge=name)
+    try:
+        verdict = replace(await judge(case), judge=name)
+    except RequestRefused:
+        verdict = Verdict(alike=True, reason="the endpoint refused the judge's request", judge=name)
     if not others:
         return verdict
     if verdict.alike:

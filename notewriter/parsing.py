@@ -33,28 +33,33 @@ _STATUS = re.compile(r"""["']?status["']?\s*[:=]\s*["']?(true|false)\b""", re.IG
 def parse_status(text: str) -> bool | None:
     """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None where it says neither.
 
-    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word.
+    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. What a
+    reasoning model told itself first (`<think>`) is passed over.
     """
+    text = _THINK.sub("", text, count=1)
     found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
     if len(found) != 1:
         return None
     return {"true": True, "false": False}.get(found.pop())
 
 
+# What follows the number must end the statement, so that no id is taken from a reply that was cut within one.
+_BEST_AND_WORST = re.compile(
+    r"""\b(best|worst)_id["']?\s*[:=]\s*["']?\s*(\d{1,9})\s*["']?\s*[,;}\n]""", re.ASCII | re.IGNORECASE
+)
+
+
 def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
-    """The judge's `{"best_id": i, "worst_id": j}` as indices from 0; None unless both name a candidate."""
-    reply = parse_json_object(text)
-    if reply is None:
+    """The judge's `{"best_id": i, "worst_id": j}` as indices from 0; None unless each is one candidate.
+
+    Single quotes, fences and text around it are read too. What a reasoning model told itself first (`<think>`) is
+    passed over.
+    """
+    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(_THINK.sub("", text, count=1))}
+    ids = dict(found)
+    if len(found) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
         return None
-    ids = []
-    for key in ("best_id", "worst_id"):
-        value = reply.get(key)
-        if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal() and len(value) < 10:
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= candidates:
-            return None
-        ids.append(value - 1)
-    return ids[0], ids[1]
+    return ids["best"] - 1, ids["worst"] - 1
 
 
 # What follows the word must end the statement, so that `"yes" or "no"`, which repeats the prompt, says neither.

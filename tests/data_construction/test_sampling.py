@@ -403,6 +403,34 @@ async def test_where_every_continuation_is_refused_there_is_no_pair_and_the_meth
     assert trace.error == "too long"
 
 
+@pytest.mark.parametrize("judges", [llm, decision, [llm, decision]])
+async def test_a_judge_that_refuses_is_a_counted_reason_and_the_method_goes_on(roll_out, judges):
+    def refuses_candidates(prompt, sampling, sample):
+        if sampling.json_schema:
+            raise RequestRefused("nine notes are too long")
+        return '{"status": "True"}'
+
+    notes = by_sampler(MOTHER, BIRTH)
+    answer, harvest, trace, _ = await roll_out(
+        {"deepnote/accumulate_knowledge": judges}, notes=notes, judge=refuses_candidates, options=ONCE
+    )
+    assert harvest.drops == [
+        {"stage": "deepnote/accumulate_knowledge", "reason": "the endpoint refused the judge's request"}
+    ]
+    assert (answer, trace.error) == ("Tolen", "")
+
+
+async def test_where_one_judge_refuses_the_next_decides(roll_out):
+    def refuses(prompt, sampling, sample):
+        raise RequestRefused("nine notes are too long")
+
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": [llm, reference]}, notes=by_sampler(BIRTH, MOTHER), judge=refuses, **FIRST_NOTE
+    )
+    (row,) = harvest.rows
+    assert (row["judge"], row["chosen"][0]["content"]) == ("llm, reference", BIRTH)
+
+
 async def test_a_judge_can_break_the_ties_of_another(roll_out):
     def judge(prompt, sampling, sample):
         shown = re.findall(r'<candidate id="(\d+)">\n(.*)\n</candidate>', prompt)

@@ -105,6 +105,7 @@ def test_the_first_json_object_counts(text, value):
         (' "false." ', False),
         ('{"status": "True"} as I said: {"status": "True"}', True),
         ('{"status": "True"} or {"status": "False"}', None),
+        ('Is it {"status": "False"}?\n</think>\n\n{"status": "True"}', True),
         ('{"status": "Maybe"}', None),
         ("It is true that the note is better.", None),
         ('{"status": "Truely"}', None),
@@ -129,6 +130,11 @@ def test_a_status_is_read_however_it_is_quoted(text, status):
         ('{"best_id": 1}', None),
         ('{"best_id": "\u0661", "worst_id": 2}', None),
         ("1 is the best, 2 the worst", None),
+        ("{'best_id': 3, 'worst_id': 1}", (2, 0)),
+        ('{"reason": {"best": "it is whole"}, "best_id": 3,\n"worst_id": 1\n}', (2, 0)),
+        ('{"best_id": 1, "worst_id": 1', None),
+        ('{"best_id": 1, "worst_id": 2}\nNo, rather {"best_id": 3, "worst_id": 2}', None),
+        ('Is it {"best_id": 1, "worst_id": 2}?\n</think>\n\n{"best_id": 3, "worst_id": 2}', (2, 1)),
     ],
 )
 def test_only_ids_of_candidates_are_accepted(text, named):
