@@ -80,13 +80,15 @@ def test_dnalign_is_the_papers():
         "vanilla/answer": "metric",
     }
     assert list(arguments.quotas.values()) == [1900, 1900, 1900, 300]
+    # A right answer against a wrong one, and nothing in between.
+    assert arguments.min_gap == 1.0
 
 
 def test_chains_are_drawn_as_in_the_authors_code():
-    """ReaRAG, section 3.2 and the authors' code: steps and sampling with a reasoning teacher, and Algorithm 3."""
+    """ReaRAG, section 3.2 and the authors' code: steps, passages and sampling with a reasoning teacher, Algorithm 3."""
     path = CONFIGS / "data/rearag_musique.yaml"
     arguments, models = parse([chains.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    assert (arguments.dataset, arguments.max_step) == ("musique", 25)
-    assert models.stage_sampling == {"rearag/teach": {"temperature": 1.0, "top_p": 0.85}}
+    assert (arguments.dataset, arguments.max_step, arguments.top_k) == ("musique", 25, 3)
+    assert models.stage_sampling == {"rearag/teach": {"temperature": 0.99, "top_p": 0.85}}
     without = CONFIGS / "data/rearag_without_reasoning.yaml"
     assert not parse([chains.Arguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning
