@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.methods.search_o1 import BEGIN_QUERY
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
@@ -66,10 +68,11 @@ class PricedDryRunArguments(DryRunArguments):
 
 
 class Pretender:
-    """A model that answers every prompt at once, with text of the expected length that says yes to everything.
+    """A model that answers every prompt at once, with text of the expected length that lets every loop go on.
 
-    Its reply is a JSON object that reads as a status, an order of candidates and a search, so that every loop goes
-    on; replies to different draws differ, as candidates do.
+    Its reply reads as a sentence without an answer, a No, a better status, an order of candidates, a search in the
+    form of each method, and a note; none of its tokens is sure. It searches for the last words of the prompt, mostly
+    the question's, so that something is found. Replies to different draws differ, as candidates do.
     """
 
     def __init__(self, count: Callable[[list[Message]], int], share: float, tokens_a_word: float) -> None:
@@ -82,11 +85,13 @@ class Pretender:
     ) -> Completion:
         """The reply to a chat."""
         draw = hashlib.sha256(repr((messages, sampling, sample)).encode()).hexdigest()[:8]
-        call = {"status": "True", "best_id": 1, "worst_id": 2, "function": "search", "parameters": {"query": draw}}
+        query = " ".join([*re.findall(r"\w+", messages[0]["content"])[-12:], draw])
+        call = {"status": "True", "best_id": 1, "worst_id": 2, "function": "search", "parameters": {"query": query}}
         tokens = max(1, round(self._share * sampling.max_tokens))
-        filling = " of" * max(0, round(tokens / self._tokens_a_word) - len(call))
-        logprobs = [(draw, -1.0)] * tokens if sampling.logprobs else None
-        return Completion(json.dumps(call) + filling, "stop", self._count(messages), tokens, 0, 0.0, logprobs)
+        filling = " of" * max(0, round(tokens / self._tokens_a_word) - len(query.split()))
+        text = f"No, {query}.\nAction: {json.dumps(call)}\nsearch[{query}]\nYES#{draw}{filling}\n{BEGIN_QUERY}{query}"
+        logprobs = [(text, -1.0)] if sampling.logprobs else None
+        return Completion(text, "stop", self._count(messages), tokens, 0, 0.0, logprobs)
 
 
 def estimate(

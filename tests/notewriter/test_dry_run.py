@@ -95,6 +95,41 @@ def test_calls_are_counted_by_stage_up_to_the_limits_of_the_loops_and_nobody_is_
     assert not (folder / "config.yaml").exists()
 
 
+LIMITED = {"top_k": 2, "max_step": 2}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
+        ("react", LIMITED, {"step": 2, "answer": 1}),
+        ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
+        # The second sentence is written twice, once to see that it is not sure.
+        ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
+        ("rearag", LIMITED, {"step": 2, "observe": 2, "conclude": 1}),
+        ("resp", LIMITED, {"global_evidence": 2, "local_pathway": 1, "judge": 2, "plan": 1, "answer": 1}),
+        ("search_o1", {"top_k": 2, "max_search": 2, "max_turn": 3}, {"reason": 3, "reason_in_documents": 2}),
+        ("sure", {"top_k": 2}, {"candidates": 1, "summarize": 2, "validate": 2, "rank": 2}),
+    ],
+)
+def test_the_loop_of_every_method_goes_on_to_its_limit_and_finds_something(run, method, options, expected):
+    told = json.loads(
+        (run("evaluate", dry_run=True, method=method, method_options=options) / "estimate.json").read_text()
+    )
+    found = {stage: count / QUESTIONS for stage, count in calls(told["tokens"]).items()}
+    assert {stage: found.get(f"{method}/{stage}") for stage in expected} == expected
+
+
+def test_pairs_for_a_note_taker_are_counted_with_every_candidate_that_is_rolled_forward(run):
+    options = {"stages": {"renact/note": ["outcome", "llm"]}, "method_options": {"renact": {"max_step": 2}}}
+    told = json.loads((run("pairs", dry_run=True, top_k_range=[2, 2], **options) / "estimate.json").read_text())
+    found = calls(told["tokens"])
+    # Two documents a search, two candidates each, before the candidates' own further steps.
+    assert found["renact/note"] >= 2 * 2 * 2 * QUESTIONS
+    assert found["judge/best_and_worst"] > 0
+    assert found["renact/step"] > 2 * QUESTIONS
+
+
 def test_chains_search_until_their_limit(run):
     told = json.loads((run("chains", dry_run=True) / "estimate.json").read_text())
     assert calls(told["tokens"])["rearag/teach"] == 4 * QUESTIONS
