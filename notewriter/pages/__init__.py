@@ -46,7 +46,8 @@ def write_page(output: Path, template: Path, data: Mapping[str, Any], **variable
 
 def packed(value: Any) -> str:
     """JSON, compressed and in ASCII, for `unpack` of the page's script; the same value gives the same text."""
-    return base64.b64encode(gzip.compress(json.dumps(value).encode(), compresslevel=6, mtime=0)).decode()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", jsonl.UNENCODABLE)
+    return base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
 
 
 def embed(value: Any) -> Markup:

@@ -2,8 +2,12 @@
 const byId = (id) => document.getElementById(id);
 const parse = (id) => JSON.parse(byId(id).textContent);
 
+// Whether the browser has read an element to its end: the script runs while the page is still being read.
+const complete = (id) => document.readyState !== "loading" || byId(id)?.nextElementSibling;
+
 // What `packed` embedded. Megabytes of it: a loop over the bytes takes a tenth of the time of Uint8Array.from.
 async function unpack(id) {
+  while (!complete(id)) await new Promise((resolve) => setTimeout(resolve, 5));
   const binary = atob(parse(id));
   const bytes = new Uint8Array(binary.length);
   for (let index = 0; index < binary.length; index += 1) bytes[index] = binary.charCodeAt(index);

@@ -7,7 +7,7 @@ import yaml
 
 from data_construction import chains, pairs
 from eval import evaluate
-from eval.report import PUBLISHED
+from eval.report.tables import PUBLISHED
 from notewriter.config import parse
 from notewriter.methods import prepare
 from notewriter.roles import ModelArguments, check_inputs

@@ -155,6 +155,17 @@ def listed(browser) -> list[str]:
     return [element.get_attribute("data-question") for element in find(browser, "#questions li")]
 
 
+def search(browser, text: str, count: str) -> None:
+    """Search, and wait until this many questions are found: what a search needs is unpacked at the first one."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.find_element("id", "search").clear()
+    browser.find_element("id", "search").send_keys(text)
+    WebDriverWait(browser, 20, poll_frequency=0.05).until(
+        lambda page: page.find_element("id", "count").text == count, f"{count} for {text}"
+    )
+
+
 def choose(browser, identifier: str, value: str) -> None:
     from selenium.webdriver.support.select import Select
 
@@ -211,12 +222,15 @@ def test_the_score_that_says_what_is_right_can_be_chosen(browser):
     assert len(listed(browser)) == 7
 
 
-def test_search_looks_into_questions_and_answers(browser):
-    browser.find_element("id", "search").send_keys("mirela BORN")
+def test_search_looks_into_questions_answers_and_notes(browser):
+    search(browser, "mirela BORN", "1 of 8 questions")
     assert listed(browser) == ["q1"]
-    browser.find_element("id", "search").clear()
-    browser.find_element("id", "search").send_keys("harrowmere")
+    search(browser, "harrowmere", "1 of 8 questions")
     assert listed(browser) == ["q5"]
+    search(browser, "</SCRIPT><!--", "1 of 8 questions")
+    assert listed(browser) == ["q1"]
+    search(browser, "academy. orvani", "8 of 8 questions")
+    search(browser, "academy. nowhere", "0 of 8 questions")
 
 
 def test_keys_walk_through_the_list_and_reach_the_search(browser):
@@ -227,8 +241,7 @@ def test_keys_walk_through_the_list_and_reach_the_search(browser):
         assert browser.find_element("css selector", '[aria-selected="true"]').get_attribute("data-index") == str(place)
     body.send_keys("/")
     assert browser.switch_to.active_element.get_attribute("id") == "search"
-    browser.switch_to.active_element.send_keys("jj")
-    assert listed(browser) == []
+    search(browser, "jj", "0 of 8 questions")
 
 
 def test_a_trace_shows_its_steps_and_how_the_note_grew(browser):
@@ -275,12 +288,14 @@ def test_each_call_shows_its_own_prompt(browser):
 
 def test_a_question_that_failed_says_why(browser):
     find(browser, '#questions li[data-question="q3"]')[0].click()
+    waited(browser, '[data-column="untrained"] .box.error')
     assert texts(browser, '[data-column="untrained"] .box.error') == [f"Error: {HOSTILE}"]
     assert texts(browser, '#questions li[data-question="q3"] .mark') == ["!", "✗"]
 
 
 def test_html_in_model_text_is_text_and_nothing_runs(browser):
     find(browser, '#questions li[data-question="q1"]')[0].click()
+    waited(browser, '[data-column="untrained"] .answer')
     assert texts(browser, '[data-column="untrained"] .answer') == [HOSTILE]
     waited(browser, "#detail .titles li")
     assert HOSTILE in texts(browser, ".titles li")

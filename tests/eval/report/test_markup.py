@@ -1,4 +1,4 @@
-from eval.tables import latex, markdown
+from eval.report.markup import latex, markdown
 
 TABLE = ("50% of <b>", ["", "run_1|x"], [["Token F1", "0.5 [0.4 to 0.6] *"], ["a\\b\n", "{$}"]])
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eval.report import LABELS, PUBLISHED
+from eval.report.scores import MEANINGS
+from eval.report.tables import PUBLISHED
 from notewriter.datasets import DATASETS
 from notewriter.methods import METHODS
 
@@ -28,7 +29,7 @@ def test_rows_name_datasets_methods_and_metrics_that_there_are():
         assert set(row) == {"paper", "table", "dataset", "method", "model", "values"}
         assert row["dataset"] in DATASETS
         assert row["method"] in {*METHODS, *OTHERS}
-        assert set(row["values"]) <= set(LABELS)
+        assert set(row["values"]) <= set(MEANINGS)
         assert all(0 <= value <= 100 for value in row["values"].values())
 
 
@@ -63,7 +64,7 @@ def test_rows_say_what_the_tables_say(paper, dataset, method, model, values):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_row_stands_in_the_paper_as_neighbouring_numbers(paper):
-    path = Path(__file__).parents[2].parent / "shared/papers" / PAPERS[paper]
+    path = Path(__file__).parents[3].parent / "shared/papers" / PAPERS[paper]
     if not path.exists():
         pytest.skip("needs the papers' texts in ../shared")
     lines = [[float(part) for part in numbers(line)] for line in path.read_text().splitlines()]

@@ -1,6 +1,6 @@
 import pytest
 
-from eval.plots import BOTTOM, LEFT, RIGHT, TOP, scatter_plot
+from eval.report.plots import BOTTOM, LEFT, RIGHT, TOP, scatter_plot
 
 
 def point(x, mean):

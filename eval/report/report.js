@@ -1,0 +1,223 @@
+// --- What is embedded ----------------------------------------------------------------------------
+
+const unpacked = new Map();
+let runs, metrics, questions, chunk, firstPieces;
+
+// What stays unpacked once it was needed: "vocabulary", "words" or a block of traces.
+function kept(id) {
+  if (!unpacked.has(id)) unpacked.set(id, unpack(id));
+  return unpacked.get(id);
+}
+
+// What a run did on a question, and `read`, which gives a coded text in words (see coding.py).
+async function opened(place) {
+  const [vocabulary, block] = await Promise.all([kept("vocabulary"), kept(`traces-${Math.floor(place / chunk)}`)]);
+  const word = (character) => vocabulary[character.codePointAt(0) - (character < "\ud800" ? FIRST : FIRST + SURROGATES)];
+  return { outcome: block[place % chunk], read: (coded) => Array.from(coded, word).join("") };
+}
+const FIRST = 0x5d;
+const SURROGATES = 0x800;
+
+// The numbers of which `gaps` are kept.
+function numbers(gaps) {
+  let number = -1;
+  return gaps.map((gap) => (number += gap + 1));
+}
+
+// The piece of prompts that has this number, from the block where it is needed first.
+async function piece(number) {
+  const block = firstPieces.findLastIndex((first) => first <= number);
+  const traces = await kept(`traces-${block}`);
+  traces.pieces ??= traces.flatMap((outcome) => outcome.pieces);
+  return traces.pieces[number - firstPieces[block]];
+}
+
+// --- What is right -------------------------------------------------------------------------------
+
+const RIGHT = 0.5;
+const called = (name) => metrics.find((metric) => metric.name === name)?.label ?? name.replaceAll("_", " ");
+const SYMBOLS = { right: "✓", wrong: "✗", error: "!", absent: "–" };
+
+// "right", "wrong", "error" or "absent": how a run did on a question by the chosen score.
+function status(result) {
+  if (result === null) return "absent";
+  if (result.failed) return "error";
+  const score = result.scores[byId("metric").value];
+  return score === undefined ? "absent" : score >= RIGHT ? "right" : "wrong";
+}
+
+const FILTERS = {
+  all: { label: "All", keep: () => true },
+  right: { label: "Right", keep: (now) => now === "right" },
+  wrong: { label: "Wrong", keep: (now) => now === "wrong" || now === "error" },
+  changed: { label: "Changed from the baseline", keep: (now, before) => (now === "right") !== (before === "right"), paired: true },
+  gained: { label: "Gained: wrong before, right now", keep: (now, before) => now === "right" && before !== "right", paired: true },
+  lost: { label: "Lost: right before, wrong now", keep: (now, before) => now !== "right" && before === "right", paired: true },
+  error: { label: "With an error", keep: (now) => now === "error" },
+};
+
+// --- The list ------------------------------------------------------------------------------------
+
+// The numbers of the questions that a word stands in: in question, id and gold answers, or in any prediction or note.
+async function holding(word) {
+  const found = new Set();
+  for (const [other, gaps] of Object.entries(await kept("words"))) {
+    if (other.includes(word)) for (const index of numbers(gaps)) found.add(index);
+  }
+  for (const [index, question] of questions.entries()) {
+    question.text ??= [question.id, question.question, ...question.answers].join("\n").toLowerCase();
+    if (question.text.includes(word)) found.add(index);
+  }
+  return found;
+}
+
+let searches = 0;
+
+async function refresh() {
+  const search = (searches += 1);
+  const sought = [];
+  for (const word of byId("search").value.toLowerCase().split(/\s+/).filter(Boolean)) sought.push(await holding(word));
+  // A later search has begun while this one waited.
+  if (search !== searches) return;
+  const filter = FILTERS[byId("show").value];
+  const run = Number(byId("run").value);
+  const fitting = [...questions.keys()].filter((index) => {
+    if (!sought.every((found) => found.has(index))) return false;
+    const before = status(questions[index].runs[0]);
+    const now = status(questions[index].runs[run]);
+    if (filter.paired && (before === "absent" || now === "absent")) return false;
+    return filter.keep(now, before);
+  });
+  byId("count").textContent = `${fitting.length.toLocaleString("en")} of ${plural(questions.length, "question")}`;
+  show(fitting, "No question fits the search and the filter.");
+}
+
+function listItem(index) {
+  const { id, question, runs: results } = questions[index];
+  const item = make("li", { role: "option", tabindex: "-1", "data-index": index, "data-question": id },
+    make("span", { class: "text" }, question),
+    make("span", { class: "marks" }, ...results.map((result, run) => mark(result, runs[run].label))));
+  item.addEventListener("click", () => select(index));
+  return item;
+}
+
+function mark(result, label) {
+  const state = status(result);
+  return make("span", { class: `mark ${state}`, title: `${label}: ${state}` }, SYMBOLS[state]);
+}
+
+// --- One question --------------------------------------------------------------------------------
+
+function detail(index) {
+  const { id, question, answers, runs: results } = questions[index];
+  const columns = results.map((result, run) => (result === null ? null : column(runs[run], result))).filter((element) => element !== null);
+  return [
+    make("span", { class: "name mono" }, id),
+    make("h3", {}, question),
+    make("div", {}, make("span", { class: "soft" }, answers.length > 1 ? "Gold answers: " : "Gold answer: "), make("b", { id: "golds" }, answers.join(" / "))),
+    make("div", { id: "columns" }, ...columns),
+  ];
+}
+
+// The answer, the note and the steps come into the column as soon as they are unpacked.
+function column(run, result) {
+  const heading = make("h4", {}, run.label);
+  heading.style.color = run.colour;
+  const element = make("section", { class: "column", "data-column": run.label }, heading);
+  opened(result.trace).then(({ outcome, read }) => {
+    const [prediction, note, error] = [outcome.prediction, outcome.note, outcome.error].map(read);
+    const scores = Object.entries(result.scores).map(([name, value]) => make("span", {}, `${called(name)} ${Number.isInteger(value) ? value : value.toFixed(3)}`));
+    if (error) element.append(make("div", { class: "box error text-block" }, `Error: ${error}`));
+    element.append(make("div", { class: "box" },
+      make("div", { class: "step-head" }, mark(result, run.label), make("span", { class: "name" }, "Answer")),
+      make("div", { class: "answer" }, prediction || "(empty)"),
+      make("div", { class: "scores" }, ...scores)));
+    if (note) {
+      element.append(make("div", { class: "box final-note" },
+        make("div", { class: "name" }, `Final note, ${plural(words(note).length, "word")}`), make("div", { class: "text-block" }, note)));
+    }
+    element.append(outcome.steps === null
+      ? make("p", { class: "empty" }, "No trace was recorded.")
+      : make("ol", { class: "steps" }, ...steps(outcome, read, note)));
+  });
+  return element;
+}
+
+function steps(outcome, read, finalNote) {
+  const notes = [];
+  let calls = 0;
+  return outcome.steps.map((step) => {
+    if (step.kind === "retrieve") return retrieval(step, read);
+    const text = read(step.text);
+    const item = generation(step, text, notes, finalNote);
+    item.append(prompt(outcome.prompts?.[calls], read));
+    calls += 1;
+    if (step.is_note) notes.push(text.trim());
+    return item;
+  });
+}
+
+function retrieval(step, read) {
+  return make("li", { class: "retrieve" },
+    make("div", { class: "step-head" }, make("b", {}, "Retrieve"), make("span", { class: "name" }, `${plural(step.titles.length, "passage")}, ${step.seconds.toFixed(2)} s`)),
+    make("div", { class: "text-block query" }, read(step.query)),
+    make("ol", { class: "titles" }, ...step.titles.map((title) => make("li", {}, read(title)))));
+}
+
+function generation(step, text, notes, finalNote) {
+  const head = make("div", { class: "step-head" },
+    make("b", {}, step.stage),
+    make("span", { class: "name" }, `${step.prompt_tokens.toLocaleString("en")} → ${plural(step.completion_tokens, "token")}, ${step.seconds.toFixed(1)} s`));
+  if (step.cut) head.append(make("span", { class: "chip warn" }, "cut at max_tokens"));
+  const element = make("div", { class: "text-block completion" });
+  const previous = notes[step.previous] ?? null;
+  if (previous === null) {
+    element.append(text || "(empty)");
+  } else {
+    const fresh = markNew(text, previous, element);
+    head.append(make("span", { class: "chip" }, `${plural(fresh, "new word")}, ${words(previous).length} → ${words(text).length}`));
+  }
+  if (step.is_note && text.trim() === finalNote.trim()) head.append(make("span", { class: "chip kept" }, "the final note"));
+  return make("li", { class: step.is_note ? "note" : "generate", "data-stage": step.stage }, head, element);
+}
+
+const prompt = (messages, read) => folded("Prompt", async () => {
+  if (!messages) return [make("p", { class: "soft" }, "Left out to keep this page small (--max_megabytes); it is in the run's traces.jsonl.")];
+  const texts = await Promise.all(messages.map(async ([, gaps]) => read((await Promise.all(numbers(gaps).map(piece))).join(""))));
+  return messages.flatMap(([role], place) => [make("div", { class: "name" }, role), make("pre", { class: "mono" }, texts[place])]);
+}, { class: "prompt" });
+
+// --- How a note grew -----------------------------------------------------------------------------
+
+// Puts the text into the element, words that the earlier note does not hold marked; returns how many those are.
+function markNew(text, previous, element) {
+  const known = new Set(words(previous).map(bare));
+  let count = 0;
+  for (const piece of text.split(/(\s+)/)) {
+    if (bare(piece) && !known.has(bare(piece))) {
+      count += 1;
+      element.append(make("mark", {}, piece));
+    } else {
+      element.append(piece);
+    }
+  }
+  return count;
+}
+
+// --- Start ---------------------------------------------------------------------------------------
+
+function options(id, entries) {
+  byId(id).replaceChildren(...entries.map(([value, label]) => make("option", { value }, label)));
+  byId(id).hidden = entries.length < 2;
+  byId(id).addEventListener("change", refresh);
+}
+unpack("index").then((index) => {
+  ({ runs, metrics, questions, chunk, first_pieces: firstPieces } = index);
+  options("show", Object.entries(FILTERS).filter(([, filter]) => runs.length > 1 || !filter.paired).map(([name, filter]) => [name, filter.label]));
+  options("run", runs.map((run, index) => [index, `in ${run.label}`]));
+  options("metric", metrics.map((metric) => [metric.name, `by ${metric.label}`]));
+  byId("run").value = runs.length - 1;
+  for (const metric of ["em", "acc"]) if (metrics.some(({ name }) => name === metric)) { byId("metric").value = metric; break; }
+  byId("search").addEventListener("input", refresh);
+  refresh();
+});

@@ -1,0 +1,39 @@
+from eval.report.runs import read_runs
+from eval.report.tables import differences, kinds, published
+from notewriter import jsonl
+
+
+def test_the_score_is_taken_apart_by_type_and_hops(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0, "b": 1.0, "c": 0.5})
+    records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
+    metadata = [{"type": "bridge", "hops": 2}, {"type": "bridge | <b>", "hops": 3}, {"type": ["odd"]}]
+    jsonl.write(
+        run / "predictions.jsonl",
+        [record | {"metadata": each} for record, each in zip(records, metadata, strict=True)],
+    )
+    assert [(row["kind"], row["questions"], row["cells"][0]["text"]) for row in kinds(read_runs([run]))] == [
+        ("Type: <b>", 1, "1.000"),
+        ("Type: bridge", 2, "0.500"),
+        ("Hops: 2", 1, "0.000"),
+        ("Hops: 3", 1, "1.000"),
+    ]
+
+
+def test_differences_carry_corrected_p_values(write_run, tmp_path):
+    runs = [
+        write_run(tmp_path / name, {str(number): score for number in range(12)})
+        for name, score in [("before", 0.0), ("after", 1.0)]
+    ]
+    (difference,) = differences(read_runs(runs))
+    row = difference["rows"]["f1"]
+    # McNemar's exact test of twelve questions that all changed: 2 / 2 ** 12.
+    assert (row["text"], row["p_value"], row["questions"], row["excludes_zero"]) == ("+1.000", "<0.001", 12, True)
+
+
+def test_the_papers_numbers_of_the_runs_dataset_stand_beside_the_runs(write_run, tmp_path):
+    (table,) = published(read_runs([write_run(tmp_path / "run", {"a": 0.5})]))
+    assert (table["dataset"], table["metrics"]) == ("musique", ["acc", "f1", "em", "judged_accuracy"])
+    # MuSiQue is in two papers; ours has F1 alone.
+    assert [row["values"] for row in table["ours"]] == [{"f1": 50.0}]
+    assert {(row["paper"], row["table"]) for row in table["theirs"]} == {("DeepNote", 1), ("ReaRAG", 1)}
+    assert len(table["theirs"]) == 17
