@@ -9,8 +9,9 @@ from eval.report.scores import headline, shares
 
 Record = dict[str, Any]
 
-WIDTH, HEIGHT = 412, 280
-LEFT, RIGHT, TOP, BOTTOM = 44, 388, 10, 232
+WIDTH, HEIGHT = 412, 296
+LEFT, RIGHT, TOP, BOTTOM = 44, 388, 26, 248
+LINE = 14
 
 EXPENSES: dict[str, Callable[[Record], float]] = {
     "Tokens a question, prompt and completion": lambda costs: float(
@@ -57,7 +58,7 @@ def interval_plot(runs: Sequence[Run]) -> Record | None:
         top += row_height * len(rows) + gap
     return {
         "width": width,
-        "height": top + 20,
+        "height": top + 36,
         "left": left,
         "right": width - right,
         "bottom": top - gap / 2,
@@ -104,6 +105,7 @@ def scatter_plot(axis: str, points: list[Record]) -> Record:
         interval = {key: up(point["interval"][key]) for key in ("mean", "low", "high")}
         text = f"{point['interval']['mean']:.3f} at {point['x']:,.1f}"
         dots.append({"run": point["run"], "x": x, "text": text, **interval, **side})
+    _keep_apart(dots)
     return {
         "axis": axis,
         **{"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
@@ -111,6 +113,14 @@ def scatter_plot(axis: str, points: list[Record]) -> Record:
         "y_ticks": [{"y": up(value), "label": f"{value:.10g}"} for value in _ticks(y_step, y_end)],
         "dots": dots,
     }
+
+
+def _keep_apart(dots: list[Record]) -> None:
+    """Give each dot's name a height, `text_y`: the dot's own, or lower where names on its side would overlap."""
+    for anchor in ("start", "end"):
+        lowest = 0.0
+        for dot in sorted((dot for dot in dots if dot["anchor"] == anchor), key=lambda dot: dot["mean"]):
+            lowest = dot["text_y"] = max(dot["mean"], lowest + LINE)
 
 
 def _round_axis(values: list[float]) -> tuple[float, float]:

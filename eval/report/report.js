@@ -122,7 +122,7 @@ function detail(index) {
 // The answer, the note and the steps come into the column as soon as they are unpacked.
 function column(run, result) {
   const heading = make("h4", {}, run.label);
-  heading.style.color = run.colour;
+  heading.setAttribute("style", `--run: ${run.colour}`);
   const element = make("section", { class: "column", "data-column": run.label }, heading);
   opened(result.trace).then(({ outcome, read }) => {
     const [prediction, note, error] = [outcome.prediction, outcome.note, outcome.error].map(read);

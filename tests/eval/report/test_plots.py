@@ -1,6 +1,6 @@
 import pytest
 
-from eval.report.plots import BOTTOM, LEFT, RIGHT, TOP, scatter_plot
+from eval.report.plots import BOTTOM, LEFT, LINE, RIGHT, TOP, scatter_plot
 
 
 def point(x, mean):
@@ -29,3 +29,9 @@ def test_dots_lie_inside_the_axes_and_their_intervals_around_them():
     assert (last["x"], last["mean"], last["low"]) == (RIGHT, TOP, (BOTTOM + TOP) / 2)
     assert middle["mean"] == middle["high"] < middle["low"]
     assert [dot["anchor"] for dot in plot["dots"]] == ["start", "start", "end"]
+
+
+def test_names_of_dots_at_one_height_stand_below_each_other():
+    plot = scatter_plot("Calls", [point(1, 0.5), point(1.1, 0.5), point(1.2, 0.1), point(10, 0.5)])
+    heights = [dot["text_y"] for dot in plot["dots"]]
+    assert heights == [TOP, TOP + LINE, plot["dots"][2]["mean"], TOP]
