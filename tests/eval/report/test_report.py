@@ -126,7 +126,7 @@ def test_model_text_is_never_markup_and_nothing_is_fetched(write_run, tmp_path):
     assert [script.get("id") for script in scripts] == ["index", None, "vocabulary", "words", "traces-0"]
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object")]
     assert not page.with_attribute("src")
-    assert [attributes["href"] for attributes in page.with_attribute("href")] == ["data:,"]
+    assert all(re.match("#|data:,$", attributes["href"]) for attributes in page.with_attribute("href"))
     (policy,) = (attributes["content"] for attributes in page.with_attribute("http-equiv"))
     assert policy.startswith("default-src 'none'")
     assert f"'nonce-{scripts[1]['nonce']}'" in policy
