@@ -147,6 +147,14 @@ def test_the_first_query_is_asked_without_a_list_of_earlier_ones():
     assert "\n\n\n" not in text
 
 
+def test_a_note_that_adds_nothing_or_only_repeats_is_not_the_better_one():
+    """DeepNote, Table 15."""
+    text = Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])[0]["content"]
+    when_true, _, when_false = text.partition('{"status": "True"}')[2].partition('{"status": "False"}')
+    assert "clearly better" in when_true
+    assert "adds nothing" in when_false and "repeats" in when_false
+
+
 def test_a_users_prompts_go_before_ours_file_by_file(tmp_path):
     prompts = write(tmp_path, deepnote__init_note="Mine: {{ question }}{% include 'passages.jinja' %}")
     (message,) = prompts.render("deepnote/init_note", question="Who?", passages=PASSAGES[:1])
