@@ -15,6 +15,7 @@ from data_construction.judges import STAGE_KINDS, STEP, Case, Judge, Verdict, de
 from data_construction.pairs_format import SCHEMA
 from notewriter.llm import RequestRefused
 from notewriter.methods import Method
+from notewriter.parsing import without_thinking
 from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling
 from notewriter.rollout import Resources, Rollout
 
@@ -225,7 +226,7 @@ class SamplingRollout(Rollout):
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
-            candidate = Candidate(completion.text.strip(), each, completion)
+            candidate = Candidate(without_thinking(completion.text).strip(), each, completion)
             known = candidates.get(candidate.text)
             if candidate.text and (known is None or (known.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate

@@ -11,11 +11,29 @@ def without_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+_THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.MULTILINE)
+
+
+def without_thinking(text: str) -> str:
+    """A reply without what a reasoning model told itself first, which ends with `</think>`.
+
+    Where its `<think>` is part of the prompt, as some chat templates have it, the end stands at the start of a line.
+    """
+    return _THINKING.sub("", text, count=1)
+
+
+def _said(text: str) -> str:
+    """What a reply says after any thinking: nothing where it was cut before that came to an end."""
+    text = without_thinking(text)
+    return "" if text.lstrip().startswith("<think>") else text
+
+
 def parse_json_object(text: str) -> dict[str, Any] | None:
     """The first JSON object in a reply, also in a code fence, after prose or before it; None where there is none.
 
-    Line breaks within its texts, which JSON forbids and models write, are read.
+    Line breaks within its texts, which JSON forbids and models write, are read. Thinking is passed over.
     """
+    text = _said(text)
     decoder = json.JSONDecoder(strict=False)
     for match in re.finditer(r"\{", text):
         try:
@@ -33,10 +51,10 @@ _STATUS = re.compile(r"""["']?status["']?\s*[:=]\s*["']?(true|false)\b""", re.IG
 def parse_status(text: str) -> bool | None:
     """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None where it says neither.
 
-    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. What a
-    reasoning model told itself first (`<think>`) is passed over.
+    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. Thinking is
+    passed over.
     """
-    text = _THINK.sub("", text, count=1)
+    text = _said(text)
     found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
     if len(found) != 1:
         return None
@@ -52,10 +70,9 @@ _BEST_AND_WORST = re.compile(
 def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
     """The judge's `{"best_id": i, "worst_id": j}` as indices from 0; None unless each is one candidate.
 
-    Single quotes, fences and text around it are read too. What a reasoning model told itself first (`<think>`) is
-    passed over.
+    Single quotes, fences and text around it are read too. Thinking is passed over.
     """
-    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(_THINK.sub("", text, count=1))}
+    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(_said(text))}
     ids = dict(found)
     if len(found) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
         return None
@@ -71,10 +88,10 @@ _CORRECT = re.compile(
 def parse_correct(text: str) -> bool | None:
     """A judge's `{"correct": "yes"}` or `{"correct": "no"}`; None where it says neither, or both.
 
-    Single quotes, true and false, fences and text around it are read too, and so is the bare word. What a
-    reasoning model told itself first (`<think>`) is passed over.
+    Single quotes, true and false, fences and text around it are read too, and so is the bare word. Thinking is
+    passed over.
     """
-    text = _THINK.sub("", text, count=1)
+    text = _said(text)
     found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
     said = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in found}
     return said.pop() if len(said) == 1 else None
@@ -88,7 +105,7 @@ def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str,
 
     A rating may be a text, such as "3", "3.5" or "3/5", where what is behind the stroke must be `highest`.
     """
-    reply = parse_json_object(_THINK.sub("", text, count=1)) or {}
+    reply = parse_json_object(text) or {}
     values = {key.strip().lower(): value for key, value in reply.items()}
     ratings = {}
     for criterion in criteria:
@@ -101,7 +118,7 @@ def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str,
 
 def parse_evidence(text: str) -> list[str] | None:
     """A judge's `{"evidence": ["...", ...]}`, the pieces that are not empty; None where there is no such list."""
-    pieces = (parse_json_object(_THINK.sub("", text, count=1)) or {}).get("evidence")
+    pieces = (parse_json_object(text) or {}).get("evidence")
     pieces = [pieces] if isinstance(pieces, str) else pieces
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         return None
@@ -122,7 +139,6 @@ _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE
 _ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
 _PART = re.compile("^" + _LABEL.format("(Thought|Action|Observation)"), re.IGNORECASE | re.MULTILINE)
-_THINK = re.compile(r"\A.*^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 _BRACE = re.compile(r"\{")
 _FENCE = re.compile(r"```\w*\s*$")
 # The text of the argument ends at the first quote with a brace after it, so that other quotes may stand in it.
@@ -139,8 +155,8 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
 
     `actions` maps the name of each function to that of its one parameter. Read are also replies without labels
     or with numbered ones, without a thought, in code fences, with single quotes, with a brace missing at the end,
-    with text after it. What a reasoning model told itself first (`<think>`) is passed over, and so is everything
-    from an observation on, which a model makes up when it is not stopped. None where there is no such action.
+    with text after it. Thinking is passed over, and so is everything from an observation on, which a model makes
+    up when it is not stopped. None where there is no such action.
     """
     text = _own_words(text)
     label = _ACTION.search(text)
@@ -191,11 +207,7 @@ def _thought(text: str) -> str:
 
 def _own_words(text: str) -> str:
     """A reply without what the model told itself first, and without observations that it made up."""
-    return _OBSERVATION.split(_without_thinking(text), maxsplit=1)[0]
-
-
-def _without_thinking(text: str) -> str:
-    return _THINK.sub("", without_surrogates(text), count=1)
+    return _OBSERVATION.split(_said(without_surrogates(text)), maxsplit=1)[0]
 
 
 def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[Action, str]] | None:
@@ -204,7 +216,7 @@ def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[
     It ends with the first call of the function `last`, whose observation is empty; what comes after it is passed
     over. None unless thought, action and observation follow each other until then, each with its label.
     """
-    _, *parts = _PART.split(_without_thinking(text))
+    _, *parts = _PART.split(_said(without_surrogates(text)))
     labels = [label.lower() for label in parts[::2]]
     texts = [part.strip() for part in parts[1::2]]
     steps: list[tuple[Action, str]] = []
@@ -243,7 +255,7 @@ def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] 
 
 def parse_word(text: str, words: Sequence[str]) -> str | None:
     """The first of the words (in lower case) that stands in the text as a word of its own; None where none does."""
-    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", text, re.IGNORECASE)
+    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", _said(text), re.IGNORECASE)
     return match.group().lower() if match else None
 
 
@@ -253,7 +265,7 @@ _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
 def parse_lines(text: str) -> list[str]:
     """The lines of a list without the marks before them: none empty, and none that differs in case alone."""
     items: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in _said(text).splitlines():
         item = _LIST_MARK.sub("", line.strip()).strip()
         if item:
             items.setdefault(item.casefold(), item)
@@ -265,6 +277,7 @@ _NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
 
 def parse_note(text: str) -> str | None:
     """A note-taker's `YES#<notes>` as the notes, its `NO#...` as an empty text; None where it is neither."""
+    text = _said(text)
     match = _NOTE.search(text)
     if match is None:
         return None
@@ -295,6 +308,7 @@ def parse_answer(text: str) -> str:
 
     A single sentence loses its full stop, since it is seldom one: "Mira." is the name.
     """
+    text = without_thinking(text)
     matches = list(_ANSWER.finditer(text))
     answer = text[matches[-1].end() :].strip().rstrip("*_") if matches else ""
     if first_sentence(answer) != answer or _ABBREVIATION.search(answer):

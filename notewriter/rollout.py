@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notewriter.llm import Client
+from notewriter.parsing import without_thinking
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Generation, Message, Passage, Question, Retrieval, Sampling, Trace
 from notewriter.retrieval import Retriever
@@ -70,7 +71,7 @@ class Rollout:
         json_schema: dict[str, Any] | None = None,
         **variables: Any,
     ) -> str:
-        """One completion of a stage's prompt, without surrounding white space.
+        """One completion of a stage's prompt, without surrounding white space and what a model thought before it.
 
         `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it. `stop` and
         `json_schema` are those of `Sampling`; `variables` fill the prompt. One of them may be `turns`: the
@@ -78,7 +79,7 @@ class Rollout:
         """
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return (await self.complete(stage, role, messages, sampling)).text.strip()
+        return without_thinking((await self.complete(stage, role, messages, sampling)).text).strip()
 
     async def generate_tokens(self, stage: str, *, role: str = "policy", **variables: Any) -> list[tuple[str, float]]:
         """The tokens of one completion of a stage's prompt, each with its natural log-probability.

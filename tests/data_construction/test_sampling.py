@@ -103,6 +103,14 @@ async def test_a_trained_stage_draws_nine_candidates_over_temperature_and_top_p_
     assert [sampling for _, sampling, _ in models["answer"].calls] == [Sampling(0.3, 0.7, 40)]
 
 
+async def test_a_candidate_is_what_a_model_said_without_what_it_thought(roll_out):
+    seen = []
+    notes = by_sampler("<think>\nWho?\n</think>\n\n" + MOTHER, MOTHER, "<think>Who?</think>" + BIRTH, otherwise=BIRTH)
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": spy(seen)}, notes=notes, **FIRST_NOTE)
+    assert seen[0].candidates == [MOTHER, BIRTH]
+    assert harvest.rows[0]["chosen"][0]["content"] == BIRTH
+
+
 async def test_candidates_are_as_long_as_the_stage_allows(roll_out):
     limits = {"deepnote/init_note": Sampling(0.3, 0.7, 12)}
     _, _, _, models = await roll_out({"deepnote/init_note": reference}, stage_sampling=limits, **FIRST_NOTE)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from notewriter.parsing import (
@@ -23,6 +23,7 @@ from notewriter.parsing import (
     parse_steps,
     parse_word,
     without_surrogates,
+    without_thinking,
 )
 
 # Texts that look like what models write: braces, quotes, the keys that are looked for, numbers, and anything else.
@@ -42,7 +43,7 @@ KEYS = [
     "finish",
 ]
 BRACKETS = ["search[", "Finish (", "]", ")", "YES#", "NO #", "So the answer is: ", ". ", "Mr. "]
-LABELS = ["Thought 1: ", "\nAction 1: ", "\nObservation: ", "\n</think>"]
+LABELS = ["Thought 1: ", "\nAction 1: ", "\nObservation: ", "<think>", "\n</think>"]
 CALLS = ['{"function": "search", "parameters": {"query": "', "{'name': 'finish', 'arguments': {'answer': '"]
 VALUES = ["true", "False", "null", "1", "-2.5e3", "9" * 5000, "NaN", "\u0661"]
 SIGNS = ["{", "}", "[", '"', "'", ":", ",", "```json\n", "\n```", "\\", "\\ud83d", "\x00"]
@@ -486,3 +487,52 @@ def test_a_chain_without_its_end_is_read_as_far_as_it_goes():
 def test_a_chain_with_a_part_missing_or_out_of_place_is_none(part, other):
     assert part in WHOLE
     assert parse_steps(WHOLE.replace(part, other), ACTIONS, "finish") is None
+
+
+READERS = [
+    (parse_json_object, '{"a": 1}'),
+    (parse_status, '{"status": "True"}'),
+    (lambda text: parse_best_and_worst(text, 3), '{"best_id": 1, "worst_id": 3}'),
+    (parse_correct, '{"correct": "no"}'),
+    (lambda text: parse_ratings(text, CRITERIA, 5), '{"efficiency": 3, "coherence": 4}'),
+    (parse_evidence, '{"evidence": ["Osk built it."]}'),
+    (lambda text: parse_action(text, ACTIONS), 'Action: {"function": "finish", "parameters": {"answer": "Osk"}}'),
+    (lambda text: parse_call(text, NAMES), "Action: finish[Osk]"),
+    (lambda text: parse_steps(text, ACTIONS, "finish"), WHOLE),
+    (lambda text: parse_word(text, ("yes", "no")), "Yes."),
+    (parse_lines, "- Osk\n- Mira"),
+    (parse_note, "YES#Osk built it."),
+    (parse_answer, "So the answer is: Osk."),
+]
+
+
+@pytest.mark.parametrize(("read", "reply"), READERS)
+@given(thought=TEXTS)
+def test_what_a_model_thought_before_its_reply_changes_nothing(read, reply, thought):
+    assert read(reply)
+    for thinking in (f"<think>{thought}</think>", f"{thought}\n</think>\n\n"):
+        assert read(f"{thinking}{reply}") == read(reply)
+
+
+@pytest.mark.parametrize(("read", "reply"), READERS[:-1])
+@given(thought=TEXTS)
+def test_thinking_that_was_cut_says_nothing_yet(read, reply, thought):
+    thought = f"{thought}{reply}".replace("</think>", "")
+    assume("</think>" not in thought)
+    assert read(f"<think>{thought}") == read("")
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("<think>\nWho?\n</think>\n\nMira", "\n\nMira"),
+        ("<think>Who? </think>Mira", "Mira"),
+        ("Who?\n</think>\nMira", "\nMira"),
+        ("<think></think>", ""),
+        ("The mark </think> ends it.", "The mark </think> ends it."),
+        ("<think>\nWho", "<think>\nWho"),
+        ("Mira", "Mira"),
+    ],
+)
+def test_thinking_ends_where_its_mark_stands(text, reply):
+    assert without_thinking(text) == reply

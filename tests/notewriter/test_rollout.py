@@ -52,6 +52,13 @@ async def test_a_role_is_played_by_its_model_and_by_the_policy_where_it_has_none
     assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes", "Say no"]
 
 
+async def test_a_method_gets_what_a_model_said_and_the_trace_keeps_what_it_thought(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think>\n\nMira"
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate("stage", word="yes") == "Mira"
+    assert "Let me see." in rollout.trace.steps[0].completion.text
+
+
 async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
     rollout = Rollout(QUESTION, "m", resources)
     await rollout.generate("stage", word="yes")
