@@ -4,7 +4,7 @@ from collections import Counter
 import pyarrow.parquet
 import pytest
 from fake_endpoint import fake_endpoint
-from tiny_world import tiny_world, write_config
+from tiny_world import run_config, tiny_world
 
 from data_construction import merge_shards, pairs
 from notewriter.errors import UserError
@@ -26,21 +26,16 @@ def build(world, tmp_path_factory):
     with fake_endpoint() as endpoint:
 
         def run(name, shard=None, **changes):
-            options = {
-                **world,
-                "output_dir": str(folder / name),
-                "cache": str(folder / "cache.sqlite"),
+            settings = {
                 "stages": {"deepnote/init_note": "reference", "deepnote/decide": "status"},
                 "gold_stages": ["deepnote/init_note", "deepnote/decide"],
                 "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
                 "temperatures": [0.1, 0.9],
                 "top_ps": [0.9],
                 "dev_share": 0.3,
-                "base_url": endpoint.base_url,
-                "model": endpoint.model,
                 **({"shard": shard} if shard else {}),
             }
-            pairs.main(write_config(folder / "config.yaml", options | changes))
+            pairs.main(run_config(folder, name, world, endpoint, settings | changes))
             return folder / name
 
         yield run

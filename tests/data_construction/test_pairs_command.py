@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 from datasets import load_dataset
 from fake_endpoint import default_reply, fake_endpoint
-from tiny_world import tiny_world, write_config
+from tiny_world import run_config, tiny_world
 
 from data_construction import pairs
 from data_construction.pairs_format import COLUMNS
@@ -39,20 +39,15 @@ def build(world, endpoint, tmp_path):
     """Build pairs in the folder `name` with changes to a small configuration; returns the folder."""
 
     def run(name="pairs", **changes):
-        options = {
-            **world,
-            "output_dir": str(tmp_path / name),
-            "cache": str(tmp_path / f"{name}.sqlite"),
+        settings = {
             "stages": STAGES,
             "gold_stages": ["deepnote/init_note", "deepnote/decide", "vanilla/answer"],
             "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
             "temperatures": [0.1, 0.9],
             "top_ps": [0.5, 0.9],
             "dev_share": 0.3,
-            "base_url": endpoint.base_url,
-            "model": endpoint.model,
         }
-        pairs.main(write_config(tmp_path / "config.yaml", options | changes))
+        pairs.main(run_config(tmp_path, name, world, endpoint, settings | changes))
         return tmp_path / name
 
     return run

@@ -3,7 +3,7 @@ from statistics import mean
 
 import pytest
 from fake_endpoint import fake_endpoint
-from tiny_world import tiny_world, write_config
+from tiny_world import run_config, tiny_world
 
 from eval import evaluate
 from eval.compare import COSTS, METRICS_KEYS, PREDICTION_KEYS, compare, read_metrics, read_predictions
@@ -48,15 +48,8 @@ def run(world, endpoint, tmp_path):
     """Evaluate into a folder with changes to a small configuration; returns the folder's path."""
 
     def evaluate_into(folder="run", **changes):
-        options = {
-            **world,
-            "output_dir": str(tmp_path / folder),
-            "cache": str(tmp_path / f"{folder}.sqlite"),
-            "method_options": {"max_step": 1, "max_failure": 1},
-            "base_url": endpoint.base_url,
-            "model": endpoint.model,
-        }
-        evaluate.main(write_config(tmp_path / "config.yaml", options | changes))
+        settings = {"method_options": {"max_step": 1, "max_failure": 1}} | changes
+        evaluate.main(run_config(tmp_path, folder, world, endpoint, settings))
         return tmp_path / folder
 
     return evaluate_into

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_world import tiny_world, write_config
+from tiny_world import run_config, tiny_world, write_config
 
 from eval import evaluate, judged
 from eval.compare import compare, read_metrics, read_predictions
@@ -58,16 +58,8 @@ def evaluated(world, tmp_path):
 
     def run(name="run", faults=(), **changes):
         with fake_endpoint(reply, faults) as endpoint:
-            options = {
-                **world,
-                "output_dir": str(tmp_path / name),
-                "cache": str(tmp_path / f"{name}.sqlite"),
-                "method_options": {"max_step": 1, "max_failure": 1},
-                "base_url": endpoint.base_url,
-                "model": endpoint.model,
-                "concurrency": 1,
-            }
-            evaluate.main(write_config(tmp_path / "config.yaml", options | changes))
+            settings = {"method_options": {"max_step": 1, "max_failure": 1}, "concurrency": 1} | changes
+            evaluate.main(run_config(tmp_path, name, world, endpoint, settings))
         return tmp_path / name
 
     return run

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from fake_endpoint import fake_endpoint
-from tiny_world import tiny_world, write_config
+from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from data_construction import pairs
 
@@ -27,26 +27,10 @@ def test_the_dataset_equals_that_of_a_faultless_run_row_for_row(tmp_path):
             yield fault
 
     def build(name, endpoint):
-        options = {
-            **world,
-            "output_dir": str(tmp_path / name),
-            "cache": str(tmp_path / f"{name}.sqlite"),
-            "stages": {
-                "deepnote/init_note": "reference",
-                "deepnote/refine_query": "retrieval",
-                "deepnote/accumulate_knowledge": "decision",
-                "deepnote/answer": "metric",
-            },
-            "gold_stages": ["deepnote/init_note", "deepnote/answer"],
-            "method_options": {"deepnote": {"max_step": 2, "max_failure": 2}},
-            "temperatures": [0.1, 0.9],
-            "top_ps": [0.5, 0.9],
-            "dev_share": 0.3,
-            # The address is no part of the results; the model's name is.
-            "models": {"policy": {"base_url": endpoint.base_url, "model": endpoint.model, "timeout": 1.0}},
-            "concurrency": 10,
-        }
-        pairs.main(write_config(tmp_path / f"{name}.yaml", options))
+        # The address is no part of the results; the model's name is.
+        policy = {"base_url": endpoint.base_url, "model": endpoint.model, "timeout": 1.0}
+        settings = {"base_url": None, "model": None, "models": {"policy": policy}, "concurrency": 10}
+        pairs.main(run_config(tmp_path, name, world, endpoint, DEEPNOTE_PAIRS | settings))
 
     with fake_endpoint() as endpoint:
         build("faultless", endpoint)

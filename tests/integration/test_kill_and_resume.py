@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_endpoint import __file__ as fake_endpoint_file
-from tiny_world import tiny_world, write_config
+from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter.llm import Endpoint, cache_key
 from notewriter.records import Sampling
@@ -28,20 +28,10 @@ DELAY = 0.05
 """Seconds a reply takes, so that calls are in flight when the kill comes."""
 COMMAND = [sys.executable, "-c", "from notewriter.cli import main; main()"]
 
-PAIRS = {
-    "stages": {
-        "deepnote/init_note": ["outcome", "llm"],
-        "deepnote/refine_query": "retrieval",
-        "deepnote/accumulate_knowledge": "decision",
-        "deepnote/answer": "metric",
-    },
-    "gold_stages": ["deepnote/init_note", "deepnote/answer"],
-    "method_options": {"deepnote": {"max_step": 2, "max_failure": 2}},
-    "temperatures": [0.1, 0.9],
-    "top_ps": [0.5, 0.9],
+PAIRS = DEEPNOTE_PAIRS | {
+    "stages": DEEPNOTE_PAIRS["stages"] | {"deepnote/init_note": ["outcome", "llm"]},
     "quotas": {"deepnote/init_note": 4, "deepnote/answer": 4, "deepnote/refine_query": 3},
     "quota_block": 2,
-    "dev_share": 0.3,
 }
 EVALUATE = {"method": "deepnote", "name": "run"}
 
@@ -118,16 +108,7 @@ def test_a_command_killed_five_times_ends_like_one_that_was_not(
     command, settings, calls_at_once, results, world, process, tmp_path
 ):
     def start(name: str) -> subprocess.Popen[str]:
-        options = {
-            **world,
-            **settings,
-            "output_dir": str(tmp_path / name),
-            "cache": str(tmp_path / f"{name}.sqlite"),
-            "concurrency": CONCURRENCY,
-            "base_url": process.endpoint.base_url,
-            "model": process.endpoint.model,
-        }
-        arguments = write_config(tmp_path / f"{name}.yaml", options)
+        arguments = run_config(tmp_path, name, world, process.endpoint, settings | {"concurrency": CONCURRENCY})
         return subprocess.Popen(
             [*COMMAND, command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
