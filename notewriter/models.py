@@ -81,7 +81,10 @@ def is_hub_id(name: str) -> bool:
 def _missing_weights(path: Path) -> str:
     """What is missing of the weights, in words; empty where nothing is."""
     for index in sorted(path.glob("*.index.json")):
-        shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        except (ValueError, AttributeError):  # a download that was cut, or another file in its place
+            return f"{index.name} that can be read"
         if absent := sorted(name for name in shards if not (path / name).is_file()):
             return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
     return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"

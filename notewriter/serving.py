@@ -164,14 +164,18 @@ def serve(
     the block, on Ctrl-C, and, on Linux, also when this process is killed.
 
     Raises:
-        UserError: the path is no model, vLLM is not installed, the port is in use, or the server does not start.
+        UserError: the path is no model, vLLM is not installed, the log cannot be written, the port is in use, or the
+            server does not start.
     """
     check_model(model)
     if importlib.util.find_spec("vllm") is None:
         raise UserError("vLLM is not installed; install notewriter[gpu], or notewriter[cpu] where there is no GPU")
     log = Path(log)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_bytes(b"")
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+    except OSError as error:
+        raise UserError(f"{log}: cannot be written ({error.strerror}); choose another output_dir") from error
     server = Server(model, options or {}, _claim_port(port), log, ready_timeout, devices)
     try:
         server.wait_until_ready()

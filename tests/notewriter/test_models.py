@@ -47,6 +47,13 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
     assert models.check_model(folder) == str(folder)
 
 
+@pytest.mark.parametrize("text", ['{"weight_map": {"a": "model-0', "[]", "\udcff"])
+def test_an_index_of_weights_that_was_cut_is_named(folder: Path, text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(UserError, match=r"has no model\.safetensors\.index\.json that can be read; copy or save"):
+        models.check_model(folder)
+
+
 def test_the_folder_above_a_model_points_to_it(folder: Path) -> None:
     with pytest.raises(UserError, match=f"did you mean {folder}"):
         models.check_model(folder.parent)

@@ -155,6 +155,13 @@ def test_a_port_that_is_none_is_named(stand_in, model, tmp_path, port):
         serve(model, log=tmp_path / "log", port=port).__enter__()
 
 
+def test_a_log_that_cannot_be_written_is_named(stand_in, model, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/log: cannot be written \(.*\); choose another output_dir"):
+        serve(model, log=tmp_path / "file" / "log").__enter__()
+    assert stand_in() == []
+
+
 def test_a_path_that_is_no_model_is_named(stand_in, tmp_path):
     with pytest.raises(UserError, match="site: is not a model folder"):
         serve(str(tmp_path / "site"), log=tmp_path / "log").__enter__()
