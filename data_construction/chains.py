@@ -27,7 +27,16 @@ from notewriter.prompts import Prompts
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import ResumeArguments, config_hash, drop_errors, finished, open_run, remaining, run_questions
+from notewriter.runs import (
+    ResumeArguments,
+    config_hash,
+    drop_errors,
+    finished,
+    open_run,
+    remaining,
+    run_questions,
+    tell_errors,
+)
 
 SCHEMA = "notewriter/chain/1"
 
@@ -109,6 +118,7 @@ def main(argv: list[str]) -> None:
         jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
         hygiene = question_stats(drops, evaluation)
         stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config, hygiene)
+        tell_errors(journal, questions)
     sys.stdout.write(_summary(stats, folder))
 
 

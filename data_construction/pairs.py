@@ -50,6 +50,7 @@ from notewriter.runs import (
     parse_shard,
     run_questions,
     shard_of,
+    tell_errors,
 )
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def main(argv: list[str]) -> None:
         if quotas.to_do():
             _roll_out(arguments, models, recipe, methods, members, quotas, journal)
         stats = finish(arguments, folder, questions, drops, evaluation, config)
+        tell_errors(journal, members)
     sys.stdout.write(summary(stats, folder))
 
 

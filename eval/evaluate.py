@@ -1,9 +1,7 @@
 """`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
 
 import json
-import logging
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -25,9 +23,16 @@ from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import ResumeArguments, config_hash, drop_errors, finished, open_run, remaining, run_questions
-
-logger = logging.getLogger(__name__)
+from notewriter.runs import (
+    ResumeArguments,
+    config_hash,
+    drop_errors,
+    finished,
+    open_run,
+    remaining,
+    run_questions,
+    tell_errors,
+)
 
 
 @dataclass
@@ -106,6 +111,7 @@ def main(argv: list[str]) -> None:
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
             )
         metrics = _finish(arguments, models, folder, questions, config)
+        tell_errors(journal, questions)
     sys.stdout.write(_summary(metrics, folder))
 
 
@@ -201,13 +207,6 @@ def _finish(
         "version": __version__,
         **summary_of(judgements),
     }
-    reasons = Counter(prediction["error"] for _, prediction in jsonl.read(path) if prediction["error"])
-    for reason, count in reasons.most_common(1):
-        logger.warning(
-            "%d of %d questions ended in an error, %d in this one: %s. They stay so until the same command is run "
-            "with --retry_errors",
-            *(reasons.total(), len(questions), count, reason),
-        )
     costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
     costs = {"schema": "notewriter/costs/1"} | costs
     jsonl.write_text(folder / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import re
 import sys
 import time
@@ -24,6 +25,8 @@ from notewriter.records import Question
 from notewriter.roles import ModelArguments, open_resources, served_models
 from notewriter.rollout import Resources
 from notewriter.serving import Server
+
+logger = logging.getLogger(__name__)
 
 WITHOUT_EFFECT = {
     *("concurrency", "replicas", "port", "cache", "output_dir"),
@@ -203,12 +206,24 @@ def drop_errors(journal: Path) -> None:
         return
     with jsonl.Journal(journal):  # removes a last line that a kill has cut
         records = (record for _, record in jsonl.read(journal))
-        jsonl.write(journal, (record for record in records if not _ended_in_error(record)))
+        jsonl.write(journal, (record for record in records if not _error_of(record)))
 
 
-def _ended_in_error(record: dict[str, Any]) -> bool:
+def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
+    """Warn where questions ended in an error, with the commonest one and what to do about them."""
+    errors = Counter(error for record in finished(journal, questions) if (error := _error_of(record)))
+    for error, count in errors.most_common(1):
+        logger.warning(
+            "%d of %d questions ended in an error, %d in this one: %s. They stay so until the same command is run "
+            "with --retry_errors",
+            *(errors.total(), len(questions), count, error),
+        )
+
+
+def _error_of(record: dict[str, Any]) -> str:
+    """The first error in a record's traces; empty where there is none."""
     traces = record.get("traces") or [record.get("trace", record)]
-    return any(trace["error"] for trace in traces)
+    return next((str(trace["error"]) for trace in traces if trace["error"]), "")
 
 
 async def for_each_question(
