@@ -493,7 +493,7 @@ READERS = [
     (parse_json_object, '{"a": 1}'),
     (parse_status, '{"status": "True"}'),
     (lambda text: parse_best_and_worst(text, 3), '{"best_id": 1, "worst_id": 3}'),
-    (parse_correct, '{"correct": "no"}'),
+    (parse_correct, '{"correct": "yes"}'),
     (lambda text: parse_ratings(text, CRITERIA, 5), '{"efficiency": 3, "coherence": 4}'),
     (parse_evidence, '{"evidence": ["Osk built it."]}'),
     (lambda text: parse_action(text, ACTIONS), 'Action: {"function": "finish", "parameters": {"answer": "Osk"}}'),
