@@ -266,17 +266,6 @@ def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
     ],
     ids=["evaluate", "chains", "pairs"],
 )
-def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
-    errors = ["no", "too long", "", "too long"]
-    jsonl.write(tmp_path / "a.jsonl", ({"question_id": f"q{n}", "error": error} for n, error in enumerate(errors)))
-    jsonl.write(tmp_path / "b.jsonl", [{"question_id": "q0", "traces": [{"error": ""}, {"error": ""}]}])
-    for name in ("a", "b", "absent"):
-        runs.tell_errors(tmp_path / f"{name}.jsonl", QUESTIONS)
-    (told,) = [record.message for record in caplog.records]
-    assert told.startswith("3 of 6 questions ended in an error, 2 in this one: too long. They stay so until")
-    assert told.endswith("with --retry_errors")
-
-
 def test_questions_that_ended_in_an_error_are_dropped_and_all_others_stay_as_they_were(tmp_path, record):
     journal = tmp_path / "traces.jsonl"
     runs.drop_errors(journal)
@@ -289,6 +278,17 @@ def test_questions_that_ended_in_an_error_are_dropped_and_all_others_stay_as_the
     runs.drop_errors(journal)
     assert lines(journal) == [records[0], records[2]]
     assert runs.remaining(journal, QUESTIONS) == 4
+
+
+def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
+    errors = ["no", "too long", "", "too long"]
+    jsonl.write(tmp_path / "a.jsonl", ({"question_id": f"q{n}", "error": error} for n, error in enumerate(errors)))
+    jsonl.write(tmp_path / "b.jsonl", [{"question_id": "q0", "traces": [{"error": ""}, {"error": ""}]}])
+    for name in ("a", "b", "absent"):
+        runs.tell_errors(tmp_path / f"{name}.jsonl", QUESTIONS)
+    (told,) = [record.message for record in caplog.records]
+    assert told.startswith("3 of 6 questions ended in an error, 2 in this one: too long. They stay so until")
+    assert told.endswith("with --retry_errors")
 
 
 def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
