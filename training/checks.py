@@ -13,6 +13,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
+from training.chat_templates import parting
 from training.conversations import IGNORED
 
 SHOWN = 5
@@ -258,7 +259,7 @@ def check_server(
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{url}: gave no token ids ({error}); give the --base_url of a vLLM server") from error
         if served != list(ids):
-            at = next(i for i, (a, b) in enumerate(zip([*served, -1], [*ids, -2], strict=False)) if a != b)
+            at = parting(served, ids)
             raise UserError(
                 f"{place}: the server at {base_url} has other tokens than training: from token {at} on "
                 f"{served[at : at + 8]} against {list(ids[at : at + 8])}; serve the model with the tokenizer and the "

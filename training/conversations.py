@@ -14,12 +14,11 @@ from transformers import PreTrainedTokenizerBase
 
 from notewriter import jsonl
 from notewriter.errors import UserError
-from training import pairs
+from training import chat_templates, pairs
+from training.chat_templates import Message
 
 IGNORED = -100
 """The label of a token that is not trained."""
-
-Message = Mapping[str, str]
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
@@ -155,14 +154,14 @@ def label(
     """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
 
     A turn is trained up to the token that ends it: the last of `stops` in it. Where the template has none there
-    (GLM-4), it is the marker of the next turn if that is one of `stops`, and after the last turn the tokenizer's
-    end-of-sequence token, which is added.
+    (GLM-4), it is the marker of the next turn if that is one of `stops`; to the last turn what ends it is added
+    (`chat_templates.end_of_turn`).
 
     Raises:
         UserError: the tokens of a conversation do not begin with those of its beginning, as a server renders it.
         jinja2.TemplateError: the template refuses the messages.
     """
-    ids: list[int] = _render(messages, tokenizer)
+    (ids,) = chat_templates.render([messages], tokenizer)
     labels = [IGNORED] * len(ids)
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < trained_from:
@@ -174,25 +173,19 @@ def label(
             end = stop + 1
         elif end < len(ids) and ids[end] in stops:
             end += 1
-        elif end == len(ids) and tokenizer.eos_token_id in stops:
-            ids.append(tokenizer.eos_token_id)
+        elif end == len(ids) and (ending := chat_templates.end_of_turn(tokenizer, stops)) is not None:
+            ids.append(ending)
             labels.append(IGNORED)
             end += 1
         labels[start:end] = ids[start:end]
     return {"input_ids": ids, "labels": labels}
 
 
-def _render(messages: list[Message], tokenizer: PreTrainedTokenizerBase, generate: bool = False) -> list[int]:
-    return list(
-        tokenizer.apply_chat_template(list(messages), add_generation_prompt=generate, return_dict=True)["input_ids"]
-    )
-
-
 def _prefix(ids: list[int], messages: list[Message], tokenizer: PreTrainedTokenizerBase, generate: bool) -> list[int]:
     """The tokens of a conversation's beginning, which `ids` begin with."""
-    prefix = _render(messages, tokenizer, generate)
+    (prefix,) = chat_templates.render([messages], tokenizer, generate)
     if ids[: len(prefix)] != prefix:
-        place = next(i for i, (a, b) in enumerate(zip([*ids, -1], [*prefix, -2], strict=False)) if a != b)
+        place = chat_templates.parting(ids, prefix)
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
         raise UserError(
             f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server shows "

@@ -13,9 +13,12 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
+from training import chat_templates
 
 # What training reads; every other column of the file stays on disk.
 COLUMNS = ["prompt", "chosen", "rejected", "stage", "question_id"]
+
+SIDES = ("chosen", "rejected")
 
 
 def find(path: str | Path, option: str = "--pairs") -> dict[str, Path]:
@@ -89,46 +92,77 @@ def _fault(pair: Mapping[str, Any]) -> str | None:
             return fault
     if pair["prompt"][-1]["role"] != "user":
         return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
-    for column in ("chosen", "rejected"):
+    for column in SIDES:
         if [message["role"] for message in pair[column]] != ["assistant"]:
             return f"{column} is not one message of the assistant"
     return None
 
 
-def measure(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, path: Path, processes: int | None = None) -> Dataset:
-    """Add a pair's tokens under the model's chat template, as the trainer sees them.
+def measure(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    path: Path,
+    processes: int | None = None,
+) -> Dataset:
+    """Add a pair's tokens under the model's chat template, as they will be trained.
 
-    `prompt_ids` with the opening of the assistant's turn, `chosen_ids` and `rejected_ids` after it; `length`, tokens
-    of prompt and longer completion; and `diverging`, empty where the prompt begins both sides, else what differs.
+    `prompt_ids` with the opening of the assistant's turn, `chosen_ids` and `rejected_ids` after it, with what ends the
+    turn where the template leaves it open (`chat_templates.end_of_turn`; `stops` are the tokens at which a server
+    stops); `length`, tokens of prompt and longer completion; and `diverging`, empty where the prompt begins both
+    sides, else what differs.
 
     Raises:
         UserError: the template refuses a row (some know no system role); names file and row.
     """
 
-    def render(messages: list[dict[str, str]], generate: bool = False) -> list[int]:
-        rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=generate, return_dict=True)
-        return list(rendered["input_ids"])
-
-    def tokens(pair: dict[str, Any], row: int) -> dict[str, Any]:
+    def tokens(pairs: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+        prompts = pairs["prompt"]
         try:
-            prompt = render(pair["prompt"], generate=True)
-            sides = {side: render(pair["prompt"] + pair[side]) for side in ("chosen", "rejected")}
+            ending = chat_templates.end_of_turn(tokenizer, stops)
+            prompt_ids = chat_templates.render(prompts, tokenizer, generate=True)
+            whole_ids = {
+                side: chat_templates.render(
+                    [prompt + completion for prompt, completion in zip(prompts, pairs[side], strict=True)], tokenizer
+                )
+                for side in SIDES
+            }
         except jinja2.TemplateError as error:
-            raise UserError(f"{path}: row {row}: the model's chat template refuses it ({one_line(error)})") from error
-        diverging = ""
-        for side, ids in sides.items():
-            if ids[: len(prompt)] != prompt:
-                place = next(i for i, (a, b) in enumerate(zip([*ids, -1], [*prompt, -2], strict=False)) if a != b)
-                served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prompt, ids))
-                diverging = f"a server shows {served!r} where the chat template has {trained!r} before {side}"
-        return {
-            "prompt_ids": prompt,
-            **{f"{side}_ids": ids[len(prompt) :] for side, ids in sides.items()},
-            "length": max(map(len, sides.values())),
-            "diverging": diverging,
-        }
+            if len(rows) > 1:
+                # One by one, the row that is refused names itself.
+                for place, row in enumerate(rows):
+                    tokens({name: values[place : place + 1] for name, values in pairs.items()}, [row])
+            reason = one_line(error)
+            raise UserError(f"{path}: row {rows[0]}: the model's chat template refuses it ({reason})") from error
+        columns: dict[str, list[Any]] = {"prompt_ids": prompt_ids, "diverging": [""] * len(rows)}
+        for side, whole in whole_ids.items():
+            both = list(zip(prompt_ids, whole, strict=True))
+            completions = [ids[len(prompt) :] for prompt, ids in both]
+            columns[f"{side}_ids"] = [
+                [*ids, ending] if ending is not None and stops.isdisjoint(ids) else ids for ids in completions
+            ]
+            columns["diverging"] = [
+                earlier or _difference(prompt, ids, side, tokenizer)
+                for earlier, (prompt, ids) in zip(columns["diverging"], both, strict=True)
+            ]
+        columns["length"] = [
+            len(prompt) + max(len(chosen), len(rejected))
+            for prompt, chosen, rejected in zip(prompt_ids, columns["chosen_ids"], columns["rejected_ids"], strict=True)
+        ]
+        return columns
 
-    return dataset.map(tokens, with_indices=True, num_proc=processes, desc=f"Tokenising {path.name}")
+    return dataset.map(
+        tokens, with_indices=True, batched=True, batch_size=64, num_proc=processes, desc=f"Tokenising {path.name}"
+    )
+
+
+def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Where a pair's side does not begin with its prompt, what is there instead; empty where it does."""
+    if ids[: len(prompt)] == prompt:
+        return ""
+    place = chat_templates.parting(ids, prompt)
+    served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prompt, ids))
+    return f"a server shows {served!r} where the chat template has {trained!r} before {side}"
 
 
 def fit(dataset: Dataset, max_length: int | None, path: Path, drop: bool) -> tuple[Dataset, int]:

@@ -46,6 +46,8 @@ class Trainer(DPOTrainer):
     def __init__(self, model: str, *, prefix_sharing: bool, reference_cache: Path, **arguments: Any) -> None:
         if arguments["args"].precompute_ref_log_probs and not hasattr(DPOTrainer, "_precompute_ref_logps"):
             raise UserError("this version of TRL precomputes otherwise than 1.16; set precompute_ref_log_probs: false")
+        if not hasattr(DPOTrainer, "_prepare_dataset"):
+            raise UserError("this version of TRL prepares pairs otherwise than 1.16; install trl==1.16.0")
         self.base = model
         self.prefix_sharing = prefix_sharing
         self.reference_cache = reference_cache
@@ -60,6 +62,15 @@ class Trainer(DPOTrainer):
             unwrapped = self.accelerator.unwrap_model(scored)
             unwrapped = unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
             share_prefixes(unwrapped, self.args.max_length)
+
+    def _prepare_dataset(self, dataset: Dataset, *arguments: Any) -> Dataset:
+        """A dataset that has token ids stays as it is, and TRL finds those of any other.
+
+        TRL adds no end of turn where the chat template has none (GLM-4's), and would render checked pairs again.
+        """
+        if "prompt_ids" in dataset.column_names:
+            return dataset
+        return super()._prepare_dataset(dataset, *arguments)
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """The dataset with `COLUMNS`, from the cache or, what is not there, computed by all processes and put there."""

@@ -28,8 +28,8 @@ from notewriter.errors import UserError, run
 from training import checks, common, pairs, reference
 from training.throughput import Metered
 
-TRAINED = ["prompt", "chosen", "rejected", "length"]
-"""What the trainer gets; `length` is for `train_sampling_strategy: group_by_length`."""
+TRAINED = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
+"""What the trainer gets: the tokens that were checked, and `length` for `train_sampling_strategy: group_by_length`."""
 
 
 @dataclass(kw_only=True)
@@ -97,7 +97,7 @@ def load(
     datasets: dict[str, Dataset] = {}
     dropped: dict[str, int] = {}
     for split, file in files.items():
-        measured = pairs.measure(pairs.read(file), tokenizer, file, training.dataset_num_proc)
+        measured = pairs.measure(pairs.read(file), tokenizer, stops, file, training.dataset_num_proc)
         datasets[split], dropped[split] = pairs.fit(measured, training.max_length, file, arguments.drop_long_rows)
     checks.prepare(datasets, tokenizer, stops, arguments.pairs)
     return datasets, dropped

@@ -24,8 +24,9 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
 
 def check_pairs(tokenizer: PreTrainedTokenizerBase, *rows: dict[str, Any]) -> None:
     """As training checks pairs that lie in train.parquet."""
-    measured = pairs.measure(Dataset.from_list(list(rows)), tokenizer, Path("train.parquet"))
-    checks.check_pairs(measured, tokenizer, frozenset([tokenizer.eos_token_id]), "train.parquet")
+    stops = frozenset([tokenizer.eos_token_id])
+    measured = pairs.measure(Dataset.from_list(list(rows)), tokenizer, stops, Path("train.parquet"))
+    checks.check_pairs(measured, tokenizer, stops, "train.parquet")
 
 
 def sample(ids: list[int], labels: list[int]) -> Dataset:
@@ -51,20 +52,18 @@ def test_a_prompt_that_does_not_begin_both_sides_is_an_error(
 ) -> None:
     tokenizer.chat_template += "{% if add_generation_prompt %}the town {% endif %}"
 
-    with pytest.raises(UserError, match=r"row 0 .*prompt does not begin both sides: a server shows 'the town'"):
+    with pytest.raises(UserError, match=r"row 0 .*prompt does not begin both sides: a server shows 'town'"):
         check_pairs(tokenizer, make_pair(0))
 
 
-def test_an_end_of_turn_that_is_not_trained_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
-    # The assistant's turn is left open, as in templates that put the end of a turn before the next one.
-    tokenizer.chat_template = (
-        "{% for message in messages %}<{{ message.role }}> {{ message.content }} "
-        "{% if message.role != 'assistant' %}<end> {% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant> {% endif %}"
-    )
+def test_an_end_of_turn_at_which_no_server_stops_is_an_error(
+    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    # As Qwen's base models do: the template has <|im_end|>, and the end of sequence is another token.
+    tokenizer.eos_token = "<system>"
 
     with pytest.raises(
-        UserError, match=r"chosen: what is trained ends in 'the' without a token that ends a turn \(<en"
+        UserError, match=r"chosen: what is trained ends in 'the <end>' without a token that ends a turn \(<system>\)"
     ):
         check_pairs(tokenizer, make_pair(0))
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from chat_families import STOPS, TEMPLATES, tokenizer_of
 from datasets import Dataset
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
 from training import conversations
@@ -20,37 +20,12 @@ CHAIN = [
     {"role": "assistant", "content": "the mayor"},
 ]
 
-# In the manner of each family: what opens a turn, what ends it, what stands around it.
-TEMPLATES = {
-    "chatml": "{% for m in messages %}<im_start> {{ m.role }} {{ m.content }} <im_end> {% endfor %}"
-    "{% if add_generation_prompt %}<im_start> assistant {% endif %}",
-    "llama3": "<bos> {% for m in messages %}<header> {{ m.role }} {{ m.content | trim }} <eot> {% endfor %}"
-    "{% if add_generation_prompt %}<header> assistant {% endif %}",
-    "mistral": "<bos> {% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }} </s> "
-    "{% else %}[INST] {{ m.content }} [/INST] {% endif %}{% endfor %}",
-    "glm4": "[gMASK] {% for m in messages %}<|{{ m.role }}|> {{ m.content }} {% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|> {% endif %}",
-}
-STOPS = {"chatml": ["<im_end>"], "llama3": ["<eot>"], "mistral": ["</s>"], "glm4": ["<|user|>", "<|endoftext|>"]}
 TRAINED = {
     "chatml": "a river <im_end> the mayor <im_end>",
     "llama3": "a river <eot> the mayor <eot>",
     "mistral": "a river </s> the mayor </s>",
-    "glm4": "a river <|user|> the mayor <|endoftext|>",
+    "glm4": "a river <|user|> the mayor <|user|>",
 }
-
-
-def tokenizer_of(template: str, stops: list[str]) -> tuple[PreTrainedTokenizerBase, frozenset[int]]:
-    """A tokenizer in which a word is a token, and the ids of `stops`; the last of them is its end of sequence."""
-    words = "the town whose museum a river clocks ago mayor system user assistant <bos> <pad> <think> thought </think>"
-    words += " <im_start> <im_end> <header> <eot> [INST] [/INST] </s> [gMASK] <|system|> <|user|> <|assistant|>"
-    words += " <|endoftext|>"
-    vocabulary = {word: number for number, word in enumerate(words.split())}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=stops[-1], pad_token="<pad>")
-    wrapped.chat_template = template
-    return wrapped, frozenset(vocabulary[stop] for stop in stops)
 
 
 def trained(labelled: dict[str, list[int]], tokenizer: PreTrainedTokenizerBase) -> str:

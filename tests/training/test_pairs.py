@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_families import STOPS, TEMPLATES, tokenizer_of
 from datasets import Dataset
 from transformers import AutoTokenizer
 
@@ -84,10 +85,35 @@ def test_length_is_that_of_the_longer_side_under_the_chat_template(
 ) -> None:
     file = write_pairs([make_pair(0, words=8)]) / "train.parquet"
 
-    dataset = pairs.measure(pairs.read(file), AutoTokenizer.from_pretrained(tiny_model), file)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    dataset = pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
     # <user> 8 words <end> <assistant> 2 words <end>
     assert dataset["length"][:] == [14]
+
+
+@pytest.mark.parametrize(
+    ("family", "chosen", "rejected"),
+    [
+        ("llama3", "town <eot>", "river <eot>"),
+        # The template ends no turn; that of the user's next one, at which a server stops, does.
+        ("glm4", "town <|user|>", "river <|user|>"),
+    ],
+)
+def test_completions_are_measured_with_what_ends_the_turn(family: str, chosen: str, rejected: str) -> None:
+    tokenizer, stops = tokenizer_of(TEMPLATES[family], STOPS[family])
+    row = {
+        "prompt": [{"role": "user", "content": "whose museum"}],
+        "chosen": [{"role": "assistant", "content": "town"}],
+        "rejected": [{"role": "assistant", "content": "river"}],
+    }
+
+    (measured,) = pairs.measure(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
+
+    assert tokenizer.decode(measured["chosen_ids"]) == chosen
+    assert tokenizer.decode(measured["rejected_ids"]) == rejected
+    assert measured["length"] == len(measured["prompt_ids"]) + 2
+    assert measured["diverging"] == ""
 
 
 def test_row_that_the_chat_template_refuses_is_named(
@@ -102,7 +128,7 @@ def test_row_that_the_chat_template_refuses_is_named(
     file = write_pairs(rows) / "train.parquet"
 
     with pytest.raises(UserError, match=r"row 1: the model's chat template refuses it .no system role here"):
-        pairs.measure(pairs.read(file), tokenizer, file)
+        pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
 
 def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:

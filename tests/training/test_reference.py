@@ -12,7 +12,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
-from training import reference
+from training import pairs, reference
 
 LOSSES = ["sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"]
 LOSSES += ["apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
@@ -118,6 +118,19 @@ def test_losses_are_added_up_and_tails_weighted_as_in_trl(trainers: list[DPOTrai
 def test_weights_of_pairs_are_trls(make: Make) -> None:
     expected, found = (losses(make(shared, use_weighting=True), 3) for shared in (None, True))
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_token_ids_of_checked_pairs_are_trls_and_stay_as_they_are(
+    make: Make, rows: list[dict[str, Any]], tiny_model: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    stops = frozenset([tokenizer.eos_token_id])
+    measured = pairs.measure(Dataset.from_list(rows), tokenizer, stops, Path("train.parquet"))
+
+    trl, ours = make(pairs=rows).train_dataset, make(False, pairs=list(measured)).train_dataset
+
+    for column in ("prompt_ids", "chosen_ids", "rejected_ids"):
+        assert list(ours[column]) == list(measured[column]) == list(trl[column])
 
 
 @pytest.fixture

@@ -2,15 +2,17 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 
 from notewriter.errors import UserError
 from notewriter.locks import locked
@@ -87,6 +89,56 @@ def test_lora_saves_an_adapter_that_was_trained(options: Options, tmp_path: Path
     record = json.loads((tmp_path / "run/training.json").read_text())
     assert record["parameters"] == "lora"
     assert record["hyperparameters"]["lora_r"] == 4
+
+
+def test_the_end_of_a_turn_is_trained_under_a_template_that_leaves_it_open(
+    options: Options, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    # As GLM-4's: the next turn's role is what ends a turn.
+    (base / "chat_template.jinja").write_text(
+        "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}"
+        "{% if add_generation_prompt %}<assistant> {% endif %}"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    user = tokenizer.convert_tokens_to_ids("<user>")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [tokenizer.eos_token_id, user]}))
+    last = []
+    step = train_dpo.Trainer.training_step
+
+    def look(self: Any, model: Any, inputs: dict[str, torch.Tensor], *arguments: Any) -> torch.Tensor:
+        for ids, mask in zip(inputs["input_ids"], inputs["completion_mask"], strict=True):
+            last.append(ids[mask.bool()][-1].item())
+        return step(self, model, inputs, *arguments)
+
+    monkeypatch.setattr(train_dpo.Trainer, "training_step", look)
+    train_dpo.main(options(model_name_or_path=base, max_steps=1))
+
+    assert last == [user] * 8
+
+
+def test_a_sweep_runs_the_reference_in_its_first_run_alone(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gradients = []
+    forward = LlamaModel.forward
+
+    def count(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not torch.is_grad_enabled():
+            without_gradients.append(1)
+        return forward(self, *arguments, **options)
+
+    monkeypatch.setattr(LlamaModel, "forward", count)
+    sweep = {"precompute_ref_log_probs": True, "reference_cache": tmp_path / "reference", "prefix_sharing": True}
+    train_dpo.main(options(**sweep))
+    assert without_gradients
+
+    without_gradients.clear()
+    changes = {"learning_rate": 1e-4, "beta": 0.5, "loss_type": "ipo", "output_dir": tmp_path / "second"}
+    train_dpo.main(options(**sweep, **changes))
+    assert not without_gradients
+    assert len(losses(tmp_path / "second/checkpoint-4")) == 4
 
 
 def test_weights_are_stored_in_the_precision_of_the_base_model(
