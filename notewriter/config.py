@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -55,6 +56,23 @@ def parse(
     return parsed
 
 
+def given(argv: Sequence[str]) -> dict[str, Any]:
+    """The options of the file of `--config` and of the command line, as they stand there and not parsed.
+
+    For a command whose options depend on one of them.
+
+    Raises:
+        UserError: the file cannot be read, or is no YAML of keys and values.
+    """
+    parts = [piece for part in argv for piece in (part.split("=", 1) if part.startswith("--") else [part])]
+    options = {
+        option.removeprefix("--"): value
+        for option, value in itertools.pairwise([*parts, ""])
+        if option.startswith("--")
+    }
+    return (_read(Path(options["config"]))[1] if options.get("config") else {}) | options
+
+
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Tells what is required, and the defaults that say something."""
 
@@ -93,7 +111,8 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
-def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a configuration file, and its keys with their values."""
     try:
         text = path.read_text(encoding="utf-8")
         config = yaml.safe_load(text)
@@ -105,6 +124,11 @@ def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
         raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: holds no keys; write one `key: value` a line")
+    return text, config
+
+
+def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
+    text, config = _read(path)
     for key, value in config.items():
         match = re.search(rf"^[\"']?{re.escape(str(key))}[\"']?\s*:", text, re.MULTILINE)
         line = text.count("\n", 0, match.start()) + 1 if match else 1

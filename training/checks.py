@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from notewriter.errors import UserError
 from training.chat_templates import parting
 from training.conversations import IGNORED
+from training.pairs import place
 
 SHOWN = 5
 """So many faults are named in an error, and the rest counted."""
@@ -25,7 +26,7 @@ TRAINED_MARKS = ("⟦", "⟧")
 """Around what is trained where the output is no terminal and has no colours."""
 
 Sample = Mapping[str, Any]
-"""`input_ids` and `labels`, with `stage`, `question_id`, and `side` where a pair has two."""
+"""`input_ids` and `labels`, with `stage`, `question_id`, `row`, and `side` where a pair has two."""
 
 
 def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
@@ -43,42 +44,44 @@ def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
     ]
 
 
-def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], place: str) -> None:
+def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], file: str) -> None:
     """Check pairs with the columns that `pairs.measure` adds.
 
     Raises:
         UserError: as `check`, and a pair whose sides are the same, or whose prompt does not begin both of them.
     """
-    faults = []
-    for row, pair in enumerate(dataset):
+    faults: list[tuple[Sample, str]] = []
+    for pair in dataset:
         if pair["diverging"]:
-            faults.append((row, pair, f"its prompt does not begin both sides: {pair['diverging']}"))
+            remedy = "use a chat template that shows a prompt alike with and without its answer"
+            faults.append((pair, f"its prompt does not begin both sides: {pair['diverging']}; {remedy}"))
         elif pair["chosen_ids"] == pair["rejected_ids"]:
-            faults.append((row, pair, "chosen and rejected are the same tokens; remove the row"))
+            faults.append((pair, "chosen and rejected are the same tokens; remove the row"))
         else:
             for sample in pair_samples(pair):
                 if fault := sample_fault(sample, tokenizer, stops):
-                    faults.append((row, pair, f"{sample['side']}: {fault}"))
-    _raise(faults, len(dataset), place)
+                    faults.append((pair, f"{sample['side']}: {fault}"))
+    _raise(faults, len(dataset), file)
 
 
-def check(samples: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], place: str) -> None:
+def check(samples: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], file: str) -> None:
     """Check conversations with the columns `input_ids` and `labels`.
 
     Raises:
-        UserError: a row in which nothing is trained, the token that ends a turn is not trained, the beginning of the
-            sequence is doubled, or padding is a trained token; names `place`, row, question and remedy.
+        UserError: a row in which nothing is trained, the token that ends a turn is not trained or stands in the
+            middle, the beginning of the sequence is doubled, or padding is a trained token; names `file`, row,
+            question and remedy.
     """
-    found = ((row, sample, sample_fault(sample, tokenizer, stops)) for row, sample in enumerate(samples))
-    _raise([(row, sample, fault) for row, sample, fault in found if fault], len(samples), place)
+    found = ((sample, sample_fault(sample, tokenizer, stops)) for sample in samples)
+    _raise([(sample, fault) for sample, fault in found if fault], len(samples), file)
 
 
-def _raise(faults: Sequence[tuple[int, Sample, str]], rows: int, place: str) -> None:
+def _raise(faults: Sequence[tuple[Sample, str]], rows: int, file: str) -> None:
     if not faults:
         return
-    named = "; ".join(f"row {row} (question {sample['question_id']}): {fault}" for row, sample, fault in faults[:SHOWN])
+    named = "; ".join(f"{place(sample)}: {fault}" for sample, fault in faults[:SHOWN])
     more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    raise UserError(f"{place}: {len(faults)} fault(s) in {rows} rows: {named}{more}")
+    raise UserError(f"{file}: {len(faults)} fault(s) in {rows} rows: {named}{more}")
 
 
 def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> str | None:
@@ -99,8 +102,8 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 f"padding, {tokenizer.pad_token}, is a token that is trained; name another token as pad_token in "
                 "the model's tokenizer_config.json"
             )
-        last = max((place for place, token in enumerate(run) if token in stops), default=None)
-        if last is None or tokenizer.decode(run[last + 1 :]).strip():
+        stopping = [number for number, token in enumerate(run) if token in stops]
+        if not stopping or tokenizer.decode(run[stopping[-1] + 1 :]).strip():
             ends = tokenizer.decode(run[-3:])
             known = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
             return (
@@ -108,18 +111,23 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 "never learn to stop; use a chat template that closes the assistant's turn, or name its token in "
                 "eos_token_id of the model's generation_config.json"
             )
+        if tokenizer.decode([token for token in run[stopping[0] :] if token not in stops]).strip():
+            return (
+                f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of what is trained, where a server "
+                "would stop; take it out of the assistant's words, or remove the row"
+            )
     return None
 
 
 def trained_runs(labels: Sequence[int]) -> list[tuple[int, int]]:
     """The first and the past-the-end place of each stretch of trained tokens."""
     runs = []
-    place = 0
+    start = 0
     for trained, group in groupby(labels, lambda label: label != IGNORED):
-        length = len(list(group))
+        end = start + len(list(group))
         if trained:
-            runs.append((place, place + length))
-        place += length
+            runs.append((start, end))
+        start = end
     return runs
 
 
@@ -141,20 +149,18 @@ def choose_padding(tokenizer: PreTrainedTokenizerBase, trained: Iterable[int]) -
         tokenizer.pad_token = next((token for token in free if "pad" in token.lower()), free[0])
 
 
-def prepare(
-    datasets: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], place: str
-) -> None:
-    """Choose padding and check every split of tokenised pairs or conversations.
+def prepare(datasets: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> None:
+    """Choose padding and check the tokenised pairs or conversations of every file.
 
     Raises:
         UserError: as `check` and `check_pairs`.
     """
-    paired = "chosen_ids" in datasets["train"].column_names
+    paired = all("chosen_ids" in dataset.column_names for dataset in datasets.values())
     columns = ("chosen_ids", "rejected_ids") if paired else ("labels",)
     trained = {token for dataset in datasets.values() for name in columns for row in dataset[name] for token in row}
     choose_padding(tokenizer, trained - {IGNORED})
-    for split, dataset in datasets.items():
-        (check_pairs if paired else check)(dataset, tokenizer, stops, f"{place} ({split})")
+    for file, dataset in datasets.items():
+        (check_pairs if paired else check)(dataset, tokenizer, stops, file)
 
 
 def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, colour: bool, rows: int = 1) -> str:
@@ -199,9 +205,9 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
     side = f", {sample['side']}" if "side" in sample else ""
     title = f"{sample['stage']}, question {sample['question_id']}{side}"
     parts = [f"--- {plain(title)}: {trained} of {len(ids)} tokens are trained\n"]
-    place = 0
+    shown = 0
     for start, end in [*trained_runs(labels), (len(ids), len(ids))]:
-        masked = ids[place:start]
+        masked = ids[shown:start]
         if len(masked) > 2 * context:
             left_out = len(masked) - 2 * context
             text = f"{_text(masked[:context], tokenizer)} [... {left_out} tokens ...] "
@@ -212,7 +218,7 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
         if end > start:
             opening, closing = (TRAINED, RESET) if colour else TRAINED_MARKS
             parts.append(f"{opening}{_text(ids[start:end], tokenizer)}{closing}")
-        place = end
+        shown = end
     return "".join(parts) + "\n"
 
 
@@ -238,7 +244,7 @@ def check_server(
 ) -> None:
     """Ask a vLLM server's `/tokenize` for conversations, and compare its token ids with training's.
 
-    A conversation is the place to name in an error, the messages, whether the model is to write next, and the token
+    A conversation is what to call it in an error, the messages, whether the model is to write next, and the token
     ids that training has.
 
     Raises:
@@ -247,7 +253,7 @@ def check_server(
     url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
     # A proxy of the environment is not for a server that was named by its address.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for place, messages, generate, ids in conversations:
+    for name, messages, generate, ids in conversations:
         body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
@@ -255,13 +261,13 @@ def check_server(
                 served = json.load(reply)["tokens"]
         except urllib.error.HTTPError as error:
             reason = " ".join(error.read(500).decode(errors="replace").split())
-            raise UserError(f"{url}: refused {place} ({error.code}: {reason}); check --base_url and --model") from error
+            raise UserError(f"{url}: refused {name} ({error.code}: {reason}); check --base_url and --model") from error
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{url}: gave no token ids ({error}); give the --base_url of a vLLM server") from error
         if served != list(ids):
             at = parting(served, ids)
             raise UserError(
-                f"{place}: the server at {base_url} has other tokens than training: from token {at} on "
+                f"{name}: the server at {base_url} has other tokens than training: from token {at} on "
                 f"{served[at : at + 8]} against {list(ids[at : at + 8])}; serve the model with the tokenizer and the "
                 "chat template of the folder that is trained"
             )

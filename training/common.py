@@ -26,7 +26,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 from trl import ModelConfig
 
 from notewriter import jsonl, models
@@ -230,7 +229,10 @@ def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.
         dtype = AutoConfig.from_pretrained(name, revision=revision).dtype
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
-        raise UserError(f"{name}: cannot be loaded as a model: {' '.join(str(error).split())}") from error
+        raise UserError(
+            f"{name}: cannot be loaded as a model ({' '.join(str(error).split())}); check the name, and for one on "
+            "the Hugging Face Hub the network and the access to it"
+        ) from error
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
@@ -277,7 +279,7 @@ def run_to_end(
             jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
             for name, digest in data.items():
                 jsonl.write_text(output / f"{name}.sha256", [digest + "\n"])
-        checkpoint = get_last_checkpoint(str(output))
+        checkpoint = last_checkpoint(output)
         if checkpoint:
             logger.info("%s: going on from this checkpoint", checkpoint)
         metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
@@ -290,6 +292,16 @@ def run_to_end(
             if not resolved["use_peft"]:
                 cast_weights(output, dtype)
         return last_values(trainer.state.log_history) | metrics
+
+
+def last_checkpoint(output: Path) -> str | None:
+    """The newest checkpoint in a folder that is whole: what a killed run left in the middle of writing is passed over.
+
+    The trainer writes `trainer_state.json` last.
+    """
+    found = [path.parent for path in output.glob("checkpoint-*/trainer_state.json")]
+    newest = max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
+    return str(newest) if newest else None
 
 
 class TellTracker(TrainerCallback):

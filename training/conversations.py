@@ -22,13 +22,13 @@ IGNORED = -100
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
-    """Conversations of a Parquet or JSON Lines file: `messages`, `trained_from`, `stage`, `question_id`.
+    """Conversations of a Parquet or JSON Lines file: `messages`, `trained_from`, `stage`, `question_id`, `row`.
 
     A row has either `messages` (chains; every turn of the assistant is trained), or `prompt` and `completion`, or
     `prompt` and `chosen` (pairs); of the last two only what follows the prompt is trained. A prompt or completion
     that is a text stands for one message of the user or the assistant. `trained_from` is the index of the first
-    message that may be trained. With `split_turns`, each trained turn becomes a row of its own, with what came
-    before it as context.
+    message that may be trained, `row` the place in the file. With `split_turns`, each trained turn becomes a row of
+    its own, with what came before it as context.
 
     Raises:
         UserError: the file cannot be read, or a row is no conversation; names file and row.
@@ -43,15 +43,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     else:
         names = pairs.columns(path)
         raw = Dataset.from_parquet(str(path), columns=[name for name in names if name in _COLUMNS] or names)
-    count = 0
-    for row in raw:
+    number = -1
+    for number, row in enumerate(raw):
         fault = _fault(row)
         if fault:
-            raise UserError(f"{path}: row {count} (question {row.get('question_id')}): {fault}; mend or remove the row")
-        yield _conversation(row, path.stem)
-        count += 1
-    if count == 0:
-        raise UserError(f"{path}: holds no rows")
+            raise UserError(f"{path}: {pairs.place(row | {'row': number})}: {fault}; mend or remove the row")
+        yield _conversation(row, path.stem) | {"row": number}
+    if number < 0:
+        raise UserError(f"{path}: holds no rows; write conversations into it, one a line")
 
 
 _COLUMNS = {"messages", "prompt", "completion", "chosen", "stage", "dataset", "question_id"}
@@ -131,17 +130,16 @@ def tokenize(
         UserError: the chat template refuses a row or is not prefix-stable on it; names file and row.
     """
 
-    def ids(conversation: dict[str, Any], row: int) -> dict[str, Any]:
+    def ids(conversation: dict[str, Any]) -> dict[str, Any]:
         try:
             labelled = label(conversation["messages"], conversation["trained_from"], tokenizer, stops)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
-            raise UserError(f"{path}: row {row}: {reason}{pairs.one_line(error)}") from error
+            raise UserError(f"{path}: {pairs.place(conversation)}: {reason}{pairs.one_line(error)}") from error
         return labelled | {"length": len(labelled["input_ids"])}
 
     return dataset.map(
         ids,
-        with_indices=True,
         num_proc=processes,
         remove_columns=["messages", "trained_from"],
         desc=f"Tokenising {path.name}",

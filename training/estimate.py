@@ -20,7 +20,6 @@ They leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): 
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +114,7 @@ def main(argv: list[str]) -> None:
     """Print the estimate for a training configuration and rows of a given size."""
     from training import train_dpo, train_sft
 
-    script = choose("method", _value(argv, "--method") or "dpo", {"dpo": train_dpo, "sft": train_sft})
+    script = choose("method", config.given(argv).get("method", "dpo"), {"dpo": train_dpo, "sft": train_sft})
     size, machine, arguments, training, model = config.parse(
         [SizeArguments, Arguments, script.Arguments, script.Configuration, ModelConfig],
         [*argv, "--bf16", "false"],
@@ -128,12 +127,8 @@ def main(argv: list[str]) -> None:
     sys.stdout.write(table(estimate(shape_of(model), load, machine, training, model, arguments.peak_tflops)))
 
 
-def _value(argv: Sequence[str], option: str) -> str | None:
-    return argv[list(argv).index(option) + 1] if option in argv[:-1] else None
-
-
-def shape_of(model: ModelConfig) -> Shape:
-    """The shape of a model from its configuration alone; no weights are read.
+def without_weights(model: ModelConfig) -> Any:
+    """A model from its configuration alone: parameters have shapes and no values.
 
     Raises:
         UserError: there is no configuration of this name.
@@ -142,16 +137,28 @@ def shape_of(model: ModelConfig) -> Shape:
     try:
         configuration = AutoConfig.from_pretrained(name, revision=model.model_revision)
     except (OSError, ValueError) as error:
-        raise UserError(f"{name}: has no configuration to compute from: {' '.join(str(error).split())}") from error
+        raise UserError(
+            f"{name}: has no configuration to compute from ({' '.join(str(error).split())}); give a model's folder or "
+            "its name on the Hugging Face Hub"
+        ) from error
     with torch.device("meta"):
-        network: Any = AutoModelForCausalLM.from_config(configuration)
+        return AutoModelForCausalLM.from_config(configuration)
+
+
+def shape_of(model: ModelConfig) -> Shape:
+    """The shape of a model from its configuration alone.
+
+    Raises:
+        UserError: there is no configuration of this name.
+    """
+    network = without_weights(model)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     embedding = network.get_input_embeddings().weight
     tied = embedding is network.get_output_embeddings().weight
     peft = get_peft_config(model)
     if peft is not None:
         network = get_peft_model(network, peft, low_cpu_mem_usage=True)
-    text = configuration.get_text_config()
+    text = network.config.get_text_config()
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(

@@ -56,8 +56,14 @@ def read(path: Path) -> Dataset:
     for row, pair in enumerate(dataset):
         fault = _fault(pair)
         if fault:
-            raise UserError(f"{path}: row {row} (question {pair['question_id']}): {fault}; mend or remove the row")
+            raise UserError(f"{path}: {place(pair | {'row': row})}: {fault}; mend or remove the row")
     return dataset
+
+
+def place(row: Mapping[str, Any]) -> str:
+    """How an error names a row of a file: its number, from 0, and its question where it has one."""
+    question = row.get("question_id")
+    return f"row {row['row']}" + (f" (question {question})" if question else "")
 
 
 def columns(path: Path) -> list[str]:
@@ -107,10 +113,10 @@ def measure(
 ) -> Dataset:
     """Add a pair's tokens under the model's chat template, as they will be trained.
 
-    `prompt_ids` with the opening of the assistant's turn, `chosen_ids` and `rejected_ids` after it, with what ends the
-    turn where the template leaves it open (`chat_templates.end_of_turn`; `stops` are the tokens at which a server
-    stops); `length`, tokens of prompt and longer completion; and `diverging`, empty where the prompt begins both
-    sides, else what differs.
+    `row`, its place in the file; `prompt_ids` with the opening of the assistant's turn, `chosen_ids` and
+    `rejected_ids` after it, with what ends the turn where the template leaves it open (`chat_templates.end_of_turn`;
+    `stops` are the tokens at which a server stops); `length`, tokens of prompt and longer completion; and
+    `diverging`, empty where the prompt begins both sides, else what differs.
 
     Raises:
         UserError: the template refuses a row (some know no system role); names file and row.
@@ -130,11 +136,11 @@ def measure(
         except jinja2.TemplateError as error:
             if len(rows) > 1:
                 # One by one, the row that is refused names itself.
-                for place, row in enumerate(rows):
-                    tokens({name: values[place : place + 1] for name, values in pairs.items()}, [row])
+                for number, row in enumerate(rows):
+                    tokens({name: values[number : number + 1] for name, values in pairs.items()}, [row])
             reason = one_line(error)
             raise UserError(f"{path}: row {rows[0]}: the model's chat template refuses it ({reason})") from error
-        columns: dict[str, list[Any]] = {"prompt_ids": prompt_ids, "diverging": [""] * len(rows)}
+        columns: dict[str, list[Any]] = {"row": rows, "prompt_ids": prompt_ids, "diverging": [""] * len(rows)}
         for side, whole in whole_ids.items():
             both = list(zip(prompt_ids, whole, strict=True))
             completions = [ids[len(prompt) :] for prompt, ids in both]
@@ -160,8 +166,8 @@ def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrai
     """Where a pair's side does not begin with its prompt, what is there instead; empty where it does."""
     if ids[: len(prompt)] == prompt:
         return ""
-    place = chat_templates.parting(ids, prompt)
-    served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prompt, ids))
+    parting = chat_templates.parting(ids, prompt)
+    served, trained = (tokenizer.decode(part[parting : parting + 8]) for part in (prompt, ids))
     return f"a server shows {served!r} where the chat template has {trained!r} before {side}"
 
 
@@ -180,10 +186,8 @@ def fit(dataset: Dataset, max_length: int | None, path: Path, drop: bool) -> tup
     if not too_long:
         return dataset, 0
     if not drop:
-        details = ((row, dataset[row]) for row in too_long[:5])
         named = "; ".join(
-            f"row {row} (question {pair['question_id']}, stage {pair['stage']}, {pair['length']} tokens)"
-            for row, pair in details
+            f"{place(row)}: stage {row['stage']}, {row['length']} tokens" for row in dataset.select(too_long[:5])
         )
         more = f"; and {len(too_long) - 5} more" if len(too_long) > 5 else ""
         raise UserError(

@@ -8,20 +8,20 @@ what is trained in a few rows, and what the run will need. With --base_url and -
 for the tokens of some rows, which have to be training's.
 """
 
-import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from datasets import Dataset
 from trl import ModelConfig
+from trl.trainer.utils import add_fused_lm_head
 
 from notewriter import config, models
 from notewriter.errors import UserError
 from training import checks, common, conversations, estimate, pairs, train_dpo, train_sft
+from training.prefix_sharing import share_prefixes
 
 
 @dataclass
@@ -38,7 +38,13 @@ class Arguments(estimate.Arguments):
 
 def main(argv: list[str]) -> None:
     """Command `notewriter preflight`."""
-    script: Any = train_dpo if _has(argv, "pairs") else train_sft
+    named = config.given(argv).keys()
+    if named.isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
+        raise UserError(
+            "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
+            "--data that of conversations for SFT"
+        )
+    script: Any = train_dpo if "pairs" in named else train_sft
     # A node without GPUs may look at a run that has them.
     options = [*argv, "--bf16", "false", "--fp16", "false"]
     machine, arguments, training, model = config.parse(
@@ -67,22 +73,13 @@ def main(argv: list[str]) -> None:
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(checks.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
     shared = getattr(arguments, "prefix_sharing", False)
+    if shared:
+        network = estimate.without_weights(model)
+        add_fused_lm_head(network)
+        share_prefixes(network, training.max_length)
     load = load_of(datasets["train"], shared)
     needed = estimate.estimate(estimate.shape_of(model), load, machine, training, model, arguments.peak_tflops)
     sys.stdout.write(estimate.table(needed))
-
-
-def _has(argv: Sequence[str], key: str) -> bool:
-    """Whether an option stands on the command line or in the file of `--config`."""
-    if any(part.split("=")[0] == f"--{key}" for part in argv):
-        return True
-    path = next((after for option, after in itertools.pairwise(argv) if option == "--config"), None)
-    # What is wrong with the file is told by `config.parse`, which reads it next.
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False
-    return isinstance(values, dict) and key in values
 
 
 def load_of(dataset: Dataset, shared: bool) -> estimate.Load:
@@ -117,18 +114,18 @@ def server_rows(
     """
     if "prompt_ids" in dataset.column_names:
         return [
-            (f"row {row} (question {pair['question_id']})", pair["prompt"], True, pair["prompt_ids"])
-            for row, pair in enumerate(dataset.select(range(min(count, len(dataset)))))
+            (pairs.place(pair), pair["prompt"], True, pair["prompt_ids"])
+            for pair in dataset.select(range(min(count, len(dataset))))
         ]
     asked = []
     rows = conversations.read(file, split_turns)
-    for row, conversation in enumerate(rows.select(range(min(count, len(rows))))):
+    for conversation in rows.select(range(min(count, len(rows)))):
         messages, first = conversation["messages"], conversation["trained_from"]
         labelled = conversations.label(messages, first, tokenizer, stops)
         starts = iter(checks.trained_runs(labelled["labels"]))
         for number, message in enumerate(messages):
             if message["role"] == "assistant" and number >= first:
                 start, _ = next(starts)
-                place = f"row {row} (question {conversation['question_id']}), message {number}"
-                asked.append((place, messages[:number], True, labelled["input_ids"][:start]))
+                name = f"{pairs.place(conversation)}, message {number}"
+                asked.append((name, messages[:number], True, labelled["input_ids"][:start]))
     return asked

@@ -99,7 +99,7 @@ def load(
     for split, file in files.items():
         measured = pairs.measure(pairs.read(file), tokenizer, stops, file, training.dataset_num_proc)
         datasets[split], dropped[split] = pairs.fit(measured, training.max_length, file, arguments.drop_long_rows)
-    checks.prepare(datasets, tokenizer, stops, arguments.pairs)
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()}, tokenizer, stops)
     return datasets, dropped
 
 

@@ -31,6 +31,10 @@ OURS = ("assistant_only_loss", "completion_only_loss", "chat_template_path", "eo
 """Options of SFTConfig that decide what is trained, which is decided here."""
 
 
+TRAINED = ["input_ids", "labels", "length"]
+"""What the trainer gets; `length` is for `train_sampling_strategy: group_by_length`."""
+
+
 @dataclass(kw_only=True)
 class Arguments(common.Arguments):
     """What is ours; the rest is TRL's SFTConfig and ModelConfig."""
@@ -120,10 +124,9 @@ def load(
     dropped: dict[str, int] = {}
     for split, file in files.items():
         datasets[split], dropped[split] = tokens(file)
-    if arguments.mix:
-        others = {path: tokens(pairs.find(path, "mix")["train"])[0] for path in arguments.mix}
-        datasets["train"] = conversations.mix(datasets["train"], others, arguments.mix, training.seed)
-    checks.prepare(datasets, tokenizer, stops, arguments.data)
+    others = {path: tokens(pairs.find(path, "mix")["train"])[0] for path in arguments.mix}
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
+    datasets["train"] = conversations.mix(datasets["train"], others, arguments.mix, training.seed)
     return datasets, dropped
 
 
@@ -136,7 +139,7 @@ def build(
     model: ModelConfig,
 ) -> Trainer:
     """The trainer of a base model on the conversations of `load`."""
-    tokens = {split: dataset.remove_columns(["stage", "question_id"]) for split, dataset in datasets.items()}
+    tokens = {split: dataset.select_columns(TRAINED) for split, dataset in datasets.items()}
     trainer = Trainer(
         model=base,
         args=training,

@@ -128,8 +128,12 @@ def test_precomputed_reference_is_the_same_reference(
 
 
 @pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
-def test_adapter_is_saved_whole_and_trained(accelerate: str, launch: Launch, tmp_path: Path) -> None:
+def test_adapter_is_saved_whole_and_changes_what_the_model_says(
+    accelerate: str, launch: Launch, tiny_model: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
     from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
 
     lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
     folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, **lora)
@@ -139,3 +143,11 @@ def test_adapter_is_saved_whole_and_trained(accelerate: str, launch: Launch, tmp
     assert len(adapter) == 7 * 2 * 2
     assert all(tensor.numel() > 0 for tensor in adapter.values())
     assert all(torch.any(tensor != 0) for name, tensor in adapter.items() if "lora_B" in name)
+
+    with_adapter = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), folder)
+    ids = torch.tensor([[6, 7, 8, 9]])
+    with torch.no_grad():
+        changed = with_adapter(ids).logits
+        with with_adapter.disable_adapter():
+            unchanged = with_adapter(ids).logits
+    assert (changed - unchanged).abs().max() > 1e-3

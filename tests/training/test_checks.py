@@ -30,7 +30,7 @@ def check_pairs(tokenizer: PreTrainedTokenizerBase, *rows: dict[str, Any]) -> No
 
 
 def sample(ids: list[int], labels: list[int]) -> Dataset:
-    return Dataset.from_list([{"input_ids": ids, "labels": labels, "question_id": "q0", "stage": "s"}])
+    return Dataset.from_list([{"row": 0, "input_ids": ids, "labels": labels, "question_id": "q0", "stage": "s"}])
 
 
 def test_sound_pairs_pass(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
@@ -68,6 +68,16 @@ def test_an_end_of_turn_at_which_no_server_stops_is_an_error(
         check_pairs(tokenizer, make_pair(0))
 
 
+def test_an_end_of_turn_in_the_middle_of_an_answer_is_an_error(
+    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    broken = make_pair(0)
+    broken["rejected"][0]["content"] = "a <end> river"
+
+    with pytest.raises(UserError, match=r"rejected: <end> ends a turn in the middle of what is trained"):
+        check_pairs(tokenizer, broken)
+
+
 def test_a_mask_that_trains_nothing_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0 .*no token of it is trained"):
         checks.check(sample([6, 7, 2], [-100, -100, -100]), tokenizer, frozenset([2]), "data")
@@ -100,7 +110,7 @@ def test_another_padding_is_chosen_where_it_would_be_trained(tokenizer: PreTrain
 
 
 def test_no_more_than_five_faults_are_named(tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = [{"input_ids": [6], "labels": [-100], "question_id": f"q{i}", "stage": "s"} for i in range(8)]
+    rows = [{"row": i, "input_ids": [6], "labels": [-100], "question_id": f"q{i}", "stage": "s"} for i in range(8)]
 
     with pytest.raises(UserError, match=r"8 fault\(s\) .*question q4\).*; and 3 more$"):
         checks.check(Dataset.from_list(rows), tokenizer, frozenset([2]), "data")

@@ -113,9 +113,10 @@ def test_chains_completions_and_pairs_are_read_alike(tmp_path: Path, make_pair: 
     lines.write_text("".join(json.dumps(record) + "\n" for record in records))
 
     (chain,) = conversations.read(chains)
-    assert chain == {"messages": CHAIN[:3], "trained_from": 0, "stage": "musique", "question_id": "q1"}
+    assert chain == {"messages": CHAIN[:3], "trained_from": 0, "stage": "musique", "question_id": "q1", "row": 0}
     first, second = conversations.read(lines)
-    assert first == second == {"messages": [user, assistant], "trained_from": 1, "stage": "general", "question_id": ""}
+    text = {"messages": [user, assistant], "trained_from": 1, "stage": "general", "question_id": ""}
+    assert (first, second) == (text | {"row": 0}, text | {"row": 1})
     (pair,) = conversations.read(pairs)
     assert pair["messages"] == make_pair(0)["prompt"] + make_pair(0)["chosen"]
     assert (pair["trained_from"], pair["stage"]) == (1, "init_note")
@@ -135,7 +136,7 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": CHAIN}) + "\n" + json.dumps(row) + "\n")
 
-    with pytest.raises(UserError, match=rf"rows\.jsonl: row 1 .*{fault}"):
+    with pytest.raises(UserError, match=rf"rows\.jsonl: row 1: .*{fault}"):
         conversations.read(file)
 
 

@@ -132,14 +132,14 @@ def test_row_that_the_chat_template_refuses_is_named(
 
 
 def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
-    dataset = Dataset.from_list([make_pair(0) | {"length": 90}])
+    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
 
     with pytest.raises(UserError, match="every row is longer than max_length 64; give --max_length 90"):
         pairs.fit(dataset, 64, Path("train.parquet"), drop=True)
 
 
 def test_without_a_limit_every_row_stays(make_pair: Pair) -> None:
-    dataset = Dataset.from_list([make_pair(0) | {"length": 90}])
+    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
 
     assert pairs.fit(dataset, None, Path("train.parquet"), drop=False) == (dataset, 0)
 

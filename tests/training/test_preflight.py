@@ -1,13 +1,18 @@
 """`notewriter preflight` says what a run would train on and need, with the options of the training scripts."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
+from transformers import MistralConfig
 
 from notewriter.errors import UserError
 from training import estimate, preflight
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 19}
 
 
 @pytest.fixture
@@ -43,6 +48,49 @@ def test_conversations_are_taken_where_there_is_data(
     shown = capsys.readouterr().out
     assert "3 rows pass" in shown
     assert "<user> the town <end> <assistant>⟦a river <end>⟧" in shown
+
+
+def test_without_pairs_and_data_both_are_asked_for(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--pairs and --data are missing; give --pairs .* or --data"):
+        preflight.main(["--model_name_or_path", str(tiny_model)])
+    with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
+        preflight.main([f"--config={tmp_path / 'none.yaml'}"])
+
+
+def test_rows_are_numbered_as_in_their_file(
+    options: list[str], write_pairs: Callable[..., Path], make_pair: Callable[..., dict]
+) -> None:
+    same = make_pair(2)
+    same["rejected"] = same["chosen"]
+    write_pairs([make_pair(0, words=80), make_pair(1), same])
+
+    with pytest.raises(UserError, match=r"train\.parquet: 1 fault\(s\) in 2 rows: row 2 \(question q2\): chosen and"):
+        preflight.main([*options, "--drop_long_rows", "true"])
+
+
+def test_faults_of_what_is_mixed_in_name_its_file_and_row(tiny_model: Path, tmp_path: Path) -> None:
+    data, general = tmp_path / "data.jsonl", tmp_path / "general.jsonl"
+    data.write_text('{"prompt": "the town", "completion": "a river"}\n' * 2)
+    general.write_text(
+        '{"prompt": "the town", "completion": "a river"}\n{"prompt": "the town", "completion": "a <end> river"}\n'
+    )
+    mix = json.dumps({str(general): 1})
+
+    with pytest.raises(
+        UserError, match=r"general\.jsonl: 1 fault\(s\) in 2 rows: row 1: <end> ends a turn in the middle"
+    ):
+        preflight.main(["--model_name_or_path", str(tiny_model), "--data", str(data), "--mix", mix])
+
+
+def test_a_model_that_cannot_share_prompts_is_refused_before_it_is_loaded(options: list[str], tmp_path: Path) -> None:
+    preflight.main([*options, "--prefix_sharing", "true"])
+    base = tmp_path / "windowed"
+    shutil.copytree(options[1], base)
+    settings = MistralConfig(sliding_window=16, **SIZES).to_dict()
+    (base / "config.json").write_text(json.dumps(settings))
+
+    with pytest.raises(UserError, match=r"mistral: has sliding_attention over 16 tokens .*; set prefix_sharing: false"):
+        preflight.main([*options, "--model_name_or_path", str(base), "--prefix_sharing", "true"])
 
 
 def test_what_training_refuses_is_refused(options: list[str]) -> None:

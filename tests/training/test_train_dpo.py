@@ -161,10 +161,9 @@ def test_stopped_run_goes_on_from_its_last_checkpoint(
     train_dpo.main(options())
     whole = weights(tmp_path / "run")
     undisturbed = losses(tmp_path / "run/checkpoint-4")
-    # What is left of a run that was killed after its second step.
-    for name in ("training.json", "model.safetensors"):
+    # What is left of a run that was killed while it wrote its second checkpoint.
+    for name in ("training.json", "model.safetensors", "checkpoint-4/trainer_state.json", "checkpoint-4/optimizer.pt"):
         (tmp_path / "run" / name).unlink()
-    (tmp_path / "run/checkpoint-4").rename(tmp_path / "checkpoint-4")
 
     with caplog.at_level(logging.INFO):
         train_dpo.main(options())
@@ -226,8 +225,8 @@ def test_completions_that_would_be_cut_stop_the_run(
     message = str(error.value)
     # A prompt of 80 words, a completion of 2, and for each a role and an end.
     assert "train.parquet: 2 of 4 rows" in message
-    assert "row 1 (question q1, stage refine_note, 86 tokens)" in message
-    assert "row 3 (question q3, stage refine_note, 76 tokens)" in message
+    assert "row 1 (question q1): stage refine_note, 86 tokens" in message
+    assert "row 3 (question q3): stage refine_note, 76 tokens" in message
     assert "--max_length 86" in message
     assert not (tmp_path / "run").exists()
 
