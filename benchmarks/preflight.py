@@ -75,7 +75,7 @@ def pieces(texts: Iterator[str], tokens: int, tokenizer: PreTrainedTokenizerBase
     while True:
         while len(stream) < tokens:
             stream += tokenizer(next(texts) + "\n\n", add_special_tokens=False)["input_ids"]
-        yield tokenizer.decode(stream[:tokens])
+        yield tokenizer.decode(stream[:tokens]).strip()
         del stream[:tokens]
 
 

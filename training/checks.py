@@ -53,7 +53,7 @@ def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: fro
     faults: list[tuple[Sample, str]] = []
     for pair in dataset:
         if pair["diverging"]:
-            remedy = "use a chat template that shows a prompt alike with and without its answer"
+            remedy = "take white space off the answer's beginning, or use a chat template that leaves a prompt as it is"
             faults.append((pair, f"its prompt does not begin both sides: {pair['diverging']}; {remedy}"))
         elif pair["chosen_ids"] == pair["rejected_ids"]:
             faults.append((pair, "chosen and rejected are the same tokens; remove the row"))

@@ -1,6 +1,8 @@
 """Preference pairs from disk, checked row by row before any training time is spent on them."""
 
 import hashlib
+import inspect
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ import jinja2
 import pyarrow
 import pyarrow.parquet
 from datasets import Dataset
+from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
@@ -157,8 +160,17 @@ def measure(
         ]
         return columns
 
+    # By itself the key would be the hash of `tokens`, which leaves out the functions that it calls: of another
+    # version of this code, the tokens would be read from the cache.
+    code = [inspect.getsource(module) for module in (sys.modules[__name__], chat_templates)]
     return dataset.map(
-        tokens, with_indices=True, batched=True, batch_size=64, num_proc=processes, desc=f"Tokenising {path.name}"
+        tokens,
+        with_indices=True,
+        batched=True,
+        batch_size=64,
+        num_proc=processes,
+        new_fingerprint=Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]),
+        desc=f"Tokenising {path.name}",
     )
 
 

@@ -143,7 +143,7 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
 def test_row_that_the_template_refuses_is_named(tiny_model: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = "{{ raise_exception('no system role here') }}"
-    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0}])
+    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "row": 0}])
 
     with pytest.raises(UserError, match=r"t\.parquet: row 0: the model's chat template refuses it: no system role"):
         conversations.tokenize(dataset, tokenizer, frozenset(), Path("t.parquet"), None)
