@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 TORCH := 2.13.0
-EXTRAS := cpu,deepspeed,wandb,dev
+EXTRAS := cpu,deepspeed,wandb,dense,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 

@@ -11,7 +11,7 @@ COMMANDS = {
     "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
     "fetch-model": ("notewriter.models", "get a small model to start with"),
     "world": ("data_construction.world", "generate a world of fictional people and places, with questions"),
-    "index": ("notewriter.retrieval.index", "build a BM25 index of a corpus"),
+    "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
     "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs that were built in shards"),

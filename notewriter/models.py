@@ -35,6 +35,8 @@ SETTINGS = (
     "chat_template*",
     "merges.txt",
 )
+ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
+"""What sentence-transformers adds to a model's folder; every module but the first has a numbered folder of its own."""
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Where models lie by custom: `models/x` is a folder that is missing and never the hub id of an owner `models`."""
 
@@ -104,17 +106,18 @@ def fingerprint(name_or_path: str | Path) -> str:
     """What tells a model from every other: of a folder the SHA-256 (hex) over what decides its replies.
 
     That is the names and contents of the configuration, tokenizer and weight files directly in the
-    folder; notes beside them (a model card, the record of its training) do not count. Two copies of
-    one model have one fingerprint wherever they lie. Of a hub id it is the id, with `@` and the commit
-    where the hub's local cache knows one. Reads every byte: about a second a gigabyte.
+    folder, and of an encoder's modules; notes beside them (a model card, the record of its training)
+    do not count. Two copies of one model have one fingerprint wherever they lie. Of a hub id it is the
+    id, with `@` and the commit where the hub's local cache knows one. Reads every byte: about a second
+    a gigabyte.
     """
     path = Path(name_or_path)
     if not path.is_dir():
         return _hub_fingerprint(str(name_or_path))
-    files = _files(path, (*WEIGHTS, *TOKENIZER, *SETTINGS))
+    files = _files(path, (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER))
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_digest, files))
-    lines = (f"{file.name} {digest}\n" for file, digest in zip(files, digests, strict=True))
+    lines = (f"{file.relative_to(path)} {digest}\n" for file, digest in zip(files, digests, strict=True))
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
 

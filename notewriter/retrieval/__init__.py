@@ -7,7 +7,7 @@ built from. It holds the passages themselves, so that it and its corpus cannot d
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,19 +33,21 @@ def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
         UserError: a folder holds no index, or one that this version cannot read, or it is named twice.
     """
     # Here, since a kind of index brings a library that the others do not need, and builds on this module.
-    from notewriter.retrieval import bm25, fusion
+    from notewriter.retrieval import bm25, dense, fusion
 
     if not isinstance(path, str | Path):
         folders = [Path(each).resolve() for each in path]
         if twice := next((each for each in path if folders.count(Path(each).resolve()) > 1), None):
             raise UserError(f"{twice}: this index is named twice; name each once")
         retrievers = [open_index(each) for each in path]
-        return retrievers[0] if len(retrievers) == 1 else fusion.Sources(retrievers)
+        corpora = [str((read_manifest(each) or {}).get("source", "")) for each in path]
+        return retrievers[0] if len(retrievers) == 1 else fusion.Sources(retrievers, corpora)
 
     manifest = read_manifest(path)
     if manifest is None:
         raise UserError(f"{path}: holds no index; build one with `notewriter index --index {path}`")
-    retriever: Retriever = choose("kind of index", str(manifest.get("kind")), {"bm25": bm25.BM25})(path)
+    kinds = {"bm25": bm25.BM25, "dense": dense.Dense}
+    retriever: Retriever = choose("kind of index", str(manifest.get("kind")), kinds)(path)
     return retriever
 
 
@@ -67,10 +69,41 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     return manifest
 
 
-def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def checked(passages: Iterable[Passage]) -> Iterator[Passage]:
+    """The passages as they come, each with a text that UTF-8 can hold.
+
+    Raises:
+        UserError: an id that occurs twice, or no passage at all.
+    """
+    positions: dict[str, int] = {}
+    for position, passage in enumerate(passages, start=1):
+        if (first := positions.setdefault(passage.id, position)) != position:
+            raise UserError(f"passages {first} and {position} have the same id {passage.id!r}; make ids unique")
+        yield Passage(*map(encodable, (passage.id, passage.title, passage.text)))
+    if not positions:
+        raise UserError("there is no passage to index; check the corpus")
+
+
+def encodable(text: str) -> str:
+    """The text without half surrogate pairs, which JSON can hold and which are no text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def check_top_k(top_k: int) -> None:
+    """See that a search asks for a passage at least.
+
+    Raises:
+        UserError: it does not.
+    """
+    if top_k < 1:
+        raise UserError(f"top_k: {top_k} passages cannot be retrieved; ask for at least 1")
+
+
+def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, resume: bool = False) -> dict[str, Any]:
     """Let `write` fill a new folder and return its manifest; the folder appears under its name when complete.
 
-    An index that was there before stays usable until then. Returns the manifest.
+    An index that was there before stays usable until then. With `resume`, `write` finds in the folder what one that
+    was killed or failed has written, and must see for itself what that is worth. Returns the manifest.
 
     Raises:
         UserError: `path` is there and is neither an index nor an empty folder.
@@ -80,13 +113,14 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]]) -> di
         raise UserError(f"{path}: is there already and is no index; choose another --index or remove it")
     partial, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
     # What a killed run left.
-    for folder in (partial, old):
+    for folder in (old,) if resume else (partial, old):
         shutil.rmtree(folder, ignore_errors=True)
-    partial.mkdir(parents=True)
+    partial.mkdir(parents=True, exist_ok=True)
     try:
         manifest = write(partial)
     except BaseException:
-        shutil.rmtree(partial)
+        if not resume:
+            shutil.rmtree(partial)
         raise
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     if path.exists():

@@ -26,7 +26,7 @@ import tantivy
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import read_manifest, write_index
+from notewriter.retrieval import check_top_k, checked, encodable, read_manifest, write_index
 
 SCHEMA = "notewriter/bm25/1"
 """Changes with everything that makes an older index unreadable or its results different."""
@@ -97,9 +97,8 @@ class BM25:
         Raises:
             UserError: `top_k` is below 1.
         """
-        if top_k < 1:
-            raise UserError(f"top_k: {top_k} passages cannot be retrieved; ask for at least 1")
-        words = dict.fromkeys(self._analyzer.analyze(_encodable(query)))
+        check_top_k(top_k)
+        words = dict.fromkeys(self._analyzer.analyze(encodable(query)))
         if not words:
             return []
         clauses = [
@@ -144,24 +143,17 @@ def _write(passages: Iterable[Passage], folder: Path) -> int:
 
 
 def _add(passages: Iterable[Passage], writer: tantivy.IndexWriter) -> int:
-    positions: dict[str, int] = {}
-    for position, passage in enumerate(passages):
-        if passage.id in positions:
-            first = positions[passage.id]
-            raise UserError(f"passages {first + 1} and {position + 1} have the same id {passage.id!r}; make ids unique")
-        positions[passage.id] = position
-        id, title, text = map(_encodable, (passage.id, passage.title, passage.text))
+    count = 0
+    for count, passage in enumerate(checked(passages), start=1):
         writer.add_document(
             tantivy.Document(
-                title=title,
-                contents=f"{title}\n{text}",
-                passage=json.dumps([id, title, text], ensure_ascii=False).encode("utf-8"),
-                position=position,
+                title=passage.title,
+                contents=f"{passage.title}\n{passage.text}",
+                passage=json.dumps([passage.id, passage.title, passage.text], ensure_ascii=False).encode("utf-8"),
+                position=count - 1,
             )
         )
-    if not positions:
-        raise UserError("there is no passage to index; check the corpus")
-    return len(positions)
+    return count
 
 
 def _schema() -> tantivy.Schema:
@@ -184,8 +176,3 @@ def _analyzer() -> tantivy.TextAnalyzer:
     ):
         builder = builder.filter(step)
     return builder.build()
-
-
-def _encodable(text: str) -> str:
-    # JSON can hold half a surrogate pair, which is no text and which tantivy refuses.
-    return text.encode("utf-8", "replace").decode("utf-8")

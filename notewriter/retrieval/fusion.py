@@ -33,18 +33,23 @@ class Sources:
     Each index gives its `top_k` passages, and reciprocal rank fusion merges them: scores of different corpora cannot
     be compared, ranks can. A passage with the same title and text in two indexes is one passage. Ids stay those of
     the first index, so that a question's supporting passages are found again in it; passages of the second begin
-    with `2:`, and so on.
+    with `2:`, and so on. Indexes of one corpus, as a BM25 and a dense one, share their ids: `corpora` tells the corpus
+    of each, an empty text one that is not known.
     """
 
-    def __init__(self, retrievers: Sequence[Retriever]) -> None:
+    def __init__(self, retrievers: Sequence[Retriever], corpora: Sequence[str] = ()) -> None:
         self._retrievers = retrievers
         self._prefixes = tuple(f"{number}:" for number in range(1, len(retrievers) + 1))
+        corpora = [corpus or str(number) for number, corpus in enumerate(corpora or [""] * len(retrievers))]
+        self._numbers = [corpora.index(corpus) for corpus in corpora]
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """The `top_k` passages that the indexes together rank highest, best first."""
         rankings = [
             [Passage(self._unique(number, passage.id), passage.title, passage.text) for passage in found]
-            for number, found in enumerate(retriever.search(query, top_k) for retriever in self._retrievers)
+            for number, found in zip(
+                self._numbers, (retriever.search(query, top_k) for retriever in self._retrievers), strict=True
+            )
         ]
         return reciprocal_rank_fusion(rankings, lambda passage: (passage.title, passage.text))[:top_k]
 

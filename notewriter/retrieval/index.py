@@ -1,8 +1,10 @@
-"""`notewriter index`: build a BM25 index of a corpus."""
+"""`notewriter index`: build an index of a corpus, BM25 or dense."""
 
 import hashlib
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -10,7 +12,8 @@ from tqdm import tqdm
 from notewriter import config
 from notewriter.datasets import DATASETS, load_corpus
 from notewriter.errors import UserError
-from notewriter.retrieval import bm25
+from notewriter.records import Passage
+from notewriter.retrieval import bm25, dense, read_manifest
 
 
 @dataclass(slots=True)
@@ -26,18 +29,32 @@ def main(argv: list[str]) -> None:
     """Build the index, unless the folder holds one of the same corpus.
 
     Raises:
-        UserError: an unknown dataset, a corpus that cannot be read, a folder that is there and is no index.
+        UserError: an unknown dataset, a corpus that cannot be read, an encoder that cannot be loaded, a folder that
+            is there and is no index of this kind.
     """
-    (arguments,) = config.parse(
-        Arguments, argv, prog="notewriter index", description="Build a BM25 index, which holds the passages too."
+    arguments, encoder = config.parse(
+        [Arguments, dense.Encoder],
+        argv,
+        prog="notewriter index",
+        description="Build an index, BM25 or, with --encoder, dense. It holds the passages too.",
     )
     config.choose("dataset", arguments.dataset, DATASETS)
+    kind = "dense" if encoder.encoder else "bm25"
+    if kind == "bm25" and encoder != dense.Encoder():
+        raise UserError("options of an encoder are given and no encoder; add --encoder MODEL or leave them out")
+    # An index that took hours to embed is not lost to a forgotten option.
+    if (other := (read_manifest(arguments.index) or {}).get("kind", kind)) != kind:
+        raise UserError(f"{arguments.index}: holds a {other} index; choose another --index, or remove this one")
     source = fingerprint(arguments.dataset, arguments.path)
-    if bm25.is_current(arguments.index, source):
+    is_current: Callable[[str, str], bool] = bm25.is_current
+    build: Callable[[Iterable[Passage], str, str], int] = bm25.build
+    if kind == "dense":
+        is_current, build = partial(dense.is_current, options=encoder), partial(dense.build, options=encoder)
+    if is_current(arguments.index, source):
         sys.stdout.write(f"{arguments.index}: this corpus is indexed there already\n")
         return
     passages = tqdm(load_corpus(arguments.dataset, arguments.path), desc="index", unit=" passages", unit_scale=True)
-    count = bm25.build(passages, arguments.index, source)
+    count = build(passages, arguments.index, source)
     sys.stdout.write(f"{arguments.index}: indexed {count} passages\n")
 
 
