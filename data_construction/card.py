@@ -1,8 +1,9 @@
-"""The card of a folder of pairs: README.md with the Hub's metadata, which tells `datasets` the files of each split."""
+"""The card of a folder of pairs or chains: README.md with the Hub's metadata, which names each split's file."""
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pyarrow.parquet
 from huggingface_hub import DatasetCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from data_construction.splits import SPLITS
 from notewriter import jsonl
 from notewriter.cards import render_card
 from notewriter.models import is_hub_id
@@ -29,42 +31,106 @@ SOURCES = {
     "2wikimultihopqa": Source("2WikiMultihopQA", "apache-2.0", WIKIPEDIA),
     "musique": Source("MuSiQue", "cc-by-4.0", WIKIPEDIA),
     "strategyqa": Source("StrategyQA", "mit", WIKIPEDIA),
+    "asqa": Source("ASQA", "apache-2.0", WIKIPEDIA),
+    "iirc": Source("IIRC", "cc-by-4.0", WIKIPEDIA),
     "nq": Source("Natural Questions", "cc-by-sa-3.0", WIKIPEDIA),
     "frames": Source("FRAMES", "apache-2.0", WIKIPEDIA),
     "fanoutqa": Source("FanOutQA", "cc-by-sa-4.0", WIKIPEDIA),
+    "multihoprag": Source("MultiHop-RAG", "odc-by", "its passages are news articles of their publishers"),
 }
 """Licences as the benchmarks state them; of what is not here, the card says that it has to be looked up."""
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
 NOT_TOLD = {
-    *("dataset", "path", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
+    *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
     *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
 }
 """Settings that name this machine's folders and servers, or that the card tells elsewhere."""
 
-PARTS = ("prompt", "chosen", "rejected")
 COLOURS = ("#0b6b3a", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#009e73", "#b3261e")
-"""Pairs first, then one a reason."""
+"""What is kept first, then one a reason."""
 
 BINS = 24
 
+Yields = dict[str, dict[str, int]]
+"""Stage -> how many rows were kept, by the name of the kind, and how many were dropped, by reason."""
 
-def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]) -> None:
+
+class Kind(NamedTuple):
+    """What the card of one kind of rows tells in its own way.
+
+    `name` is what rows are called, also in stats.json; `template` a template beside this file. `columns` are those
+    that `lengths` needs to tell the stage of a row and the lengths of its parts, None where one is not known.
+    """
+
+    name: str
+    title: str
+    tags: list[str]
+    template: str
+    yields: Callable[[Mapping[str, Any]], Yields]
+    columns: list[str]
+    lengths: Callable[[dict[str, Any]], tuple[str, dict[str, int | None]]]
+    unit: str
+
+
+def _pair_yields(stats: Mapping[str, Any]) -> Yields:
+    return {stage: {"pairs": counts["pairs"], **counts["dropped"]} for stage, counts in stats["stages"].items()}
+
+
+def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
+    """As the teacher's server counted them; gold has none."""
+    return row["stage"], {part: row[f"{part}_tokens"] for part in ("prompt", "chosen", "rejected")}
+
+
+def _chain_yields(stats: Mapping[str, Any]) -> Yields:
+    return {"rearag": {"chains": sum(stats["chains"].values()), **stats["dropped"]}}
+
+
+def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
+    words = Counter[str]()
+    for message in row["messages"]:
+        words[message["role"]] += len(message["content"].split())
+    return "rearag", {"steps": row["steps"], "words to learn": words["assistant"], "words in all": words.total()}
+
+
+PAIRS = Kind(
+    name="pairs",
+    title="Preference pairs",
+    tags=["preference", "dpo"],
+    template="pairs_card.md.jinja",
+    yields=_pair_yields,
+    columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
+    lengths=_pair_lengths,
+    unit="tokens",
+)
+CHAINS = Kind(
+    name="chains",
+    title="Chains of reasoning and search",
+    tags=["reasoning", "sft"],
+    template="chains_card.md.jinja",
+    yields=_chain_yields,
+    columns=["messages", "steps"],
+    lengths=_chain_lengths,
+    unit="steps and words",
+)
+
+
+def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: Kind) -> None:
     """Write README.md and its two plots, `yield.svg` and `lengths.svg`, beside the Parquet files of a folder.
 
-    `config` is the resolved one of `notewriter pairs`, `stats` what stats.json holds. Folders and addresses of
-    servers stay out of the card.
+    `config` is the resolved one of the command, `stats` what stats.json holds. Folders and addresses of servers stay
+    out of the card.
     """
-    lengths = read_lengths(folder)
+    lengths = read_lengths(folder, kind)
     source = SOURCES.get(config["dataset"])
-    splits = [split for split in ("train", "dev") if stats["pairs"].get(split)]
-    total = sum(stats["pairs"].values())
+    splits = [split for split in SPLITS if stats[kind.name].get(split)]
+    total = sum(stats[kind.name].values())
     data = DatasetCardData(
         license=source.licence if source else None,
-        pretty_name=f"Preference pairs from {source.name if source else 'questions of its own'}",
+        pretty_name=f"{kind.title} from {source.name if source else 'questions of its own'}",
         size_categories=next((size for most, size in SIZES.items() if total < most), "n>1M"),
-        tags=["notewriter", "preference", "dpo", "trl", "retrieval-augmented-generation"],
+        tags=["notewriter", *kind.tags, "trl", "retrieval-augmented-generation"],
         configs=[
             {
                 "config_name": "default",
@@ -73,14 +139,16 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         ],
     )
     text = render_card(
-        Path(__file__).with_name("dataset_card.md.jinja"),
+        Path(__file__).with_name(kind.template),
         data,
+        kind=kind,
+        total=total,
         dataset=source.name if source else f"{Path(config['path']).name} ({config['dataset']})",
         source=source,
         stats=stats,
         stages={
             stage: judge if isinstance(judge, str) else ", then ".join(judge)
-            for stage, judge in config["stages"].items()
+            for stage, judge in config.get("stages", {}).items()
         },
         models=model_names(config),
         settings={
@@ -88,23 +156,28 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    jsonl.write_text(folder / "yield.svg", [_plot("yield.svg.jinja", **bars(stats["stages"]))])
-    jsonl.write_text(folder / "lengths.svg", [_plot("lengths.svg.jinja", **histograms(lengths))])
+    yields = _plot("yield.svg.jinja", title=f"{kind.name} and what was dropped", **bars(kind.yields(stats)))
+    jsonl.write_text(folder / "yield.svg", [yields])
+    title = f"{kind.unit} of {kind.name}"
+    jsonl.write_text(folder / "lengths.svg", [_plot("lengths.svg.jinja", title=title, **histograms(lengths))])
     # The card comes last: where it is, all is.
     jsonl.write_text(folder / "README.md", [text])
 
 
-def read_lengths(folder: Path) -> dict[str, dict[str, list[int]]]:
-    """Tokens by stage and part (prompt, chosen, rejected), as the teacher's server counted them; gold has none."""
+def read_lengths(folder: Path, kind: Kind) -> dict[str, dict[str, list[int]]]:
+    """Lengths by stage and part, of the rows of all splits; of a row nothing else is kept."""
     lengths: dict[str, dict[str, list[int]]] = {}
-    for path in (folder / "train.parquet", folder / "dev.parquet"):
-        if path.is_file():
-            columns = ["stage", *(f"{part}_tokens" for part in PARTS)]
-            for row in pyarrow.parquet.read_table(path, columns=columns).to_pylist():
-                of_stage = lengths.setdefault(row["stage"], {part: [] for part in PARTS})
-                for part in PARTS:
-                    if row[f"{part}_tokens"] is not None:
-                        of_stage[part].append(row[f"{part}_tokens"])
+    for path in (folder / f"{split}.parquet" for split in SPLITS):
+        if not path.is_file():
+            continue
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(1000, columns=kind.columns):
+                for row in batch.to_pylist():
+                    stage, parts = kind.lengths(row)
+                    of_stage = lengths.setdefault(stage, {part: [] for part in parts})
+                    for part, length in parts.items():
+                        if length is not None:
+                            of_stage[part].append(length)
     return lengths
 
 
@@ -128,22 +201,23 @@ def summary(values: list[int]) -> dict[str, int] | None:
     return {"median": round(statistics.median(values)), "p95": round(spread[-1]), "most": max(values)}
 
 
-def bars(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """A bar a stage in SVG units: its pairs, then what was dropped, reason by reason."""
+def bars(yields: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """A bar a stage in SVG units: what was kept, then what was dropped, reason by reason."""
     left, width, height = 250, 400, 22
-    reasons = list(dict.fromkeys(reason for counts in stages.values() for reason in counts["dropped"]))
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(["pairs", *reasons])}
-    counted = {stage: {"pairs": counts["pairs"], **counts["dropped"]} for stage, counts in stages.items()}
-    most = max((sum(parts.values()) for parts in counted.values()), default=0) or 1
+    names = dict.fromkeys(name for parts in yields.values() for name in parts)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    most = max((sum(parts.values()) for parts in yields.values()), default=0) or 1
     rows = []
-    for number, (stage, parts) in enumerate(counted.items()):
+    for number, (stage, parts) in enumerate(yields.items()):
         x = float(left)
         segments = []
         for name, count in parts.items():
             segments.append({"name": name, "count": count, "x": round(x, 1), "width": round(width * count / most, 1)})
             x += width * count / most
         y = 10 + number * (height + 10)
-        rows.append({"stage": stage, "y": y, "segments": segments, "end": round(x, 1), "pairs": parts["pairs"]})
+        rows.append(
+            {"stage": stage, "y": y, "segments": segments, "end": round(x, 1), "kept": next(iter(parts.values()))}
+        )
     top = 10 + len(rows) * (height + 10) + 14
     legend = [{"name": name, "y": top + 18 * number} for number, name in enumerate(colours)]
     return {
@@ -157,10 +231,10 @@ def bars(stages: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """A histogram of tokens for each of prompt, chosen and rejected, over all stages, in SVG units."""
+    """A histogram for each part (as prompt, chosen and rejected), over all stages, in SVG units."""
     width, height, gap = 200, 110, 36
     panels = []
-    for number, part in enumerate(PARTS):
+    for number, part in enumerate(dict.fromkeys(part for parts in lengths.values() for part in parts)):
         values = [value for parts in lengths.values() for value in parts[part]]
         most = max(values, default=0)
         counts = [0] * BINS

@@ -3,21 +3,22 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from data_construction.hygiene import EVAL_FILES, clean_questions, load_evaluation, question_stats
+from data_construction.card import CHAINS, write_card
+from data_construction.hygiene import question_stats
 from data_construction.pairs_format import MESSAGES
-from data_construction.splits import dev_questions, write_splits
+from data_construction.selection import Selection, SelectionArguments, clean_selection
+from data_construction.splits import JOURNAL, dev_questions, write_splits
 from eval.metrics import token_f1
 from notewriter import __version__, jsonl
 from notewriter.config import parse
-from notewriter.datasets import DATASETS, load_questions, select
 from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
@@ -35,10 +36,13 @@ from notewriter.runs import (
     open_run,
     remaining,
     run_questions,
+    shard_of,
     tell_errors,
 )
+from notewriter.usage import Usage
 
 SCHEMA = "notewriter/chain/1"
+STATS_SCHEMA = "notewriter/chains-stats/1"
 
 COLUMNS = pa.schema(
     [
@@ -60,16 +64,10 @@ FAULTS = {
 """Counted events that spoil a chain -> the reason for which it is dropped."""
 
 
-@dataclass
-class Arguments:
-    """Which questions are reasoned about, how, and which chains are kept."""
+@dataclass(kw_only=True)
+class Arguments(SelectionArguments):
+    """How the questions are reasoned about, and which chains are kept."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
-    path: str = field(metadata={"help": "the question file"})
-    output_dir: str = field(metadata={"help": "where chains, statistics and traces go; run again to go on"})
-    index: list[str] | None = field(
-        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
-    )
     reasoning: bool = field(
         default=True,
         metadata={
@@ -83,10 +81,6 @@ class Arguments:
         default=1, metadata={"help": "chains with fewer searches are dropped: they answer from the teacher's memory"}
     )
     drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})
-    eval_files: dict[str, Any] = field(default_factory=dict, metadata=EVAL_FILES)
-    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
-    dev_share: float = field(default=0.05, metadata={"help": "share of the questions whose chains go to dev.parquet"})
-    seed: int = field(default=0, metadata={"help": "for the draw of questions and the split"})
 
 
 def main(argv: list[str]) -> None:
@@ -99,27 +93,29 @@ def main(argv: list[str]) -> None:
     )
     check(arguments)
     check_inputs(models, arguments.index)
-    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
-    evaluation = load_evaluation(arguments.eval_files)
-    questions, drops = clean_questions(selected, evaluation)
+    selection = clean_selection(arguments)
     if not arguments.reasoning:
-        check_decompositions(questions)
+        check_decompositions(selection.questions)
+    members = shard_of(selection.questions, arguments.shard)
     work = partial(roll_out, arguments=arguments)
     if dry.dry_run:
-        estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), dry.prices)
+        estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, questions) as folder:
-        journal = folder / "rollouts.jsonl"
+    with open_run(arguments.output_dir, config, selection.questions) as folder:
+        journal = folder / JOURNAL
         if resume.retry_errors:
             drop_errors(journal)
-        if remaining(journal, questions):
-            run_questions(models, arguments.index, questions, work, journal, description="reasoning")
-        jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
-        hygiene = question_stats(drops, evaluation)
-        stats = _finish(arguments, Prompts(models.prompts_dir), folder, journal, questions, config, hygiene)
-        tell_errors(journal, questions)
-    sys.stdout.write(_summary(stats, folder))
+        if to_do(arguments, members, journal):
+            run_questions(models, arguments.index, members, work, journal, description="reasoning")
+        stats = finish(arguments, folder, selection, config)
+        tell_errors(journal, members)
+    sys.stdout.write(summary(stats, folder))
+
+
+def to_do(arguments: Arguments, questions: list[Question], journal: Path) -> int:
+    """How many questions a run or a shard has still to reason about."""
+    return remaining(journal, questions)
 
 
 def check(arguments: Arguments) -> None:
@@ -131,8 +127,6 @@ def check(arguments: Arguments) -> None:
     for name, least in (("top_k", 1), ("max_step", 1), ("min_searches", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"{name}: {getattr(arguments, name)} is too small; give at least {least}")
-    if not 0 <= arguments.dev_share < 1:
-        raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
     if arguments.reasoning and not arguments.index:
         raise UserError("the teacher searches; add --index PATH (notewriter index builds one)")
 
@@ -229,24 +223,19 @@ def fault_of(record: dict[str, Any], f1: float, arguments: Arguments) -> str | N
     return None
 
 
-def _finish(
-    arguments: Arguments,
-    prompts: Prompts,
-    folder: Path,
-    journal: Path,
-    questions: list[Question],
-    config: dict[str, Any],
-    hygiene: dict[str, Any],
-) -> dict[str, Any]:
-    """Write train.parquet, dev.parquet (if it has chains) and stats.json from the journal, in the questions' order."""
+def finish(arguments: Arguments, folder: Path, selection: Selection, config: dict[str, Any]) -> dict[str, Any]:
+    """Write the chains in the questions' order (dev.parquet if it has any), stats.json, and the card with its plots."""
+    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
+    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in selection.drops))
+    prompts = Prompts(config["prompts_dir"])
     by_id = {question.id: question for question in questions}
 
-    def judged() -> Iterator[tuple[dict[str, Any], float, str | None]]:
+    def judged() -> Iterator[Judged]:
         for record in finished(journal, questions):
             golds = by_id[record["question_id"]].answers
             # Plain F1: what a chain finishes with may be a sentence, which the rules for a bare yes or no would fail.
             f1 = max((token_f1(record["trace"]["answer"], gold) for gold in golds), default=0.0)
-            yield record, f1, fault_of(record, f1, arguments)
+            yield Judged(record, f1, fault_of(record, f1, arguments))
 
     def rows() -> Iterator[dict[str, Any]]:
         for record, f1, fault in judged():
@@ -261,48 +250,63 @@ def _finish(
                     "steps": record["trace"]["counts"]["steps"],
                 }
 
-    chains = write_splits(folder, COLUMNS, rows, dev_questions(questions, arguments.dev_share, arguments.seed))
+    # Of all questions, so that every shard makes the same split.
+    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
+    counts = write_splits(folder, COLUMNS, rows, dev)
+    stats = {
+        "schema": STATS_SCHEMA,
+        "questions": len(questions),
+        "chains": counts,
+        **chains_stats(judged()),
+        **estimated(folder),
+        "hygiene": question_stats(selection.drops, selection.evaluation),
+        "config_hash": config_hash(config),
+        "version": __version__,
+    }
+    jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
+    write_card(folder, config, stats, CHAINS)
+    return stats
+
+
+class Judged(NamedTuple):
+    """A question's record, the F1 of its chain's answer, 0 to 1, and why the chain is dropped, or None."""
+
+    record: dict[str, Any]
+    f1: float
+    fault: str | None
+
+
+def chains_stats(judged: Iterable[Judged]) -> dict[str, Any]:
+    """Sum up the chains: why some were dropped, how long the others are, and what all of them cost.
+
+    `events` are counted over all chains, kept and dropped: the rate of invalid actions is invalid_actions / steps.
+    `tokens`: every call by stage and role.
+    """
     dropped: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
     events: Counter[str] = Counter()
-    tokens: dict[str, Counter[str]] = {}
+    usage = Usage()
     f1_of_kept = 0.0
-    for record, f1, fault in judged():
+    for record, f1, fault in judged:
         events.update(record["trace"]["counts"])
+        usage.add(record)
         if fault is None:
             lengths[record["trace"]["counts"]["steps"]] += 1
             f1_of_kept += f1
         else:
             dropped[fault] += 1
-        for step in record["trace"]["steps"]:
-            if step["kind"] == "generate":
-                completion = step["completion"]
-                tokens.setdefault(step["stage"], Counter()).update(
-                    calls=1,
-                    prompt_tokens=completion["prompt_tokens"],
-                    completion_tokens=completion["completion_tokens"],
-                )
     kept = lengths.total()
-    stats = {
-        "schema": "notewriter/chains-stats/1",
-        "questions": len(questions),
-        "hygiene": hygiene,
-        "chains": chains,
-        "dropped": {fault: dropped[fault] for fault in sorted(dropped)},
-        "steps_of_the_kept": {str(length): lengths[length] for length in sorted(lengths)},
+    return {
+        "dropped": dict(sorted(dropped.items())),
+        "steps_of_the_kept": {str(length): count for length, count in sorted(lengths.items())},
         "mean_f1_of_the_kept": round(f1_of_kept / kept, 4) if kept else None,
-        # Over all chains, kept and dropped: the rate of invalid actions is invalid_actions / steps.
-        "events": {event: events[event] for event in sorted(events)},
-        "tokens": {stage: dict(tokens[stage]) for stage in sorted(tokens)},
-        **estimated(folder),
-        "config_hash": config_hash(config),
-        "version": __version__,
+        "events": dict(sorted(events.items())),
+        **usage.to_dict(),
     }
-    jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
-    return stats
 
 
-def _summary(stats: dict[str, Any], folder: Path) -> str:
+def summary(stats: dict[str, Any], folder: Path) -> str:
+    """What was built, and why the rest was not."""
     lines = [f"{stats['chains']['train']} training and {stats['chains']['dev']} development chains in {folder}"]
     lines += [f"  {count} left out: {reason}" for reason, count in stats["hygiene"]["questions_dropped"].items()]
     lines += [f"  dropped: {count} {fault}" for fault, count in stats["dropped"].items()]

@@ -28,12 +28,6 @@ HASHES, BANDS = 240, 40
 NGRAM = 8
 """Words in a row that two questions do not share by chance, if one of the words is rare."""
 
-EVAL_FILES = {
-    "help": "files that will be evaluated with, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; "
-    "training questions that overlap with theirs are left out and counted"
-}
-"""The metadata of the option `eval_files` of every command that makes training data."""
-
 FEWEST = 20
 """Lengths that it takes to tell what is usual."""
 

@@ -1,13 +1,24 @@
-"""`notewriter merge-shards`: one dataset of pairs that were built in shards (`notewriter pairs --shard i/n`)."""
+"""`notewriter merge-shards`: one dataset of pairs or chains that were built in shards (`--shard i/n`).
+
+It is what one run over all questions would have written, to the byte, with one exception: pairs with quotas. A stage
+that has its quota is no longer sampled, and a shard knows its own pairs alone, so each keeps sampling until it has
+its n-th part. Together they have as many pairs, mostly of the same questions; stats.json and the card say that they
+were kept in shards. Where a shard ran out of questions before it had its part, a stage can end short of its quota:
+`notewriter pairs` without --shard, with the merged folder as output_dir, goes on until the stage has it.
+"""
 
 import heapq
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from data_construction import pairs
+from data_construction import chains, pairs
+from data_construction.selection import clean_selection
+from data_construction.splits import JOURNAL, SHARDS
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -25,12 +36,11 @@ class Arguments:
 def main(argv: list[str]) -> None:
     """Merge shards that fit."""
     (arguments,) = parse(Arguments, argv, prog="notewriter merge-shards", description=__doc__)
-    stats = merge([Path(shard) for shard in arguments.shards], Path(arguments.output_dir))
-    sys.stdout.write(pairs.summary(stats, Path(arguments.output_dir)))
+    sys.stdout.write(merge([Path(shard) for shard in arguments.shards], Path(arguments.output_dir)))
 
 
-def merge(folders: Sequence[Path], output_dir: Path) -> dict[str, Any]:
-    """Write what a run without shards would have: the journal, the pairs, stats.json; returns the statistics.
+def merge(folders: Sequence[Path], output_dir: Path) -> str:
+    """Write what a run without shards would have: the journal, the data set, stats.json; returns its summary.
 
     Only one question at a time is in memory.
 
@@ -41,9 +51,9 @@ def merge(folders: Sequence[Path], output_dir: Path) -> dict[str, Any]:
     shards = {}
     for folder in folders:
         config = read_config(folder)
-        shard = config.get("shard")
-        if "stages" not in config or shard is None:
-            raise UserError(f"{folder}: is no shard of pairs; give folders of notewriter pairs --shard i/n")
+        shard, command = config.get("shard"), command_of(config)
+        if command is None or shard is None:
+            raise UserError(f"{folder}: is no shard; give folders of notewriter pairs or chains with --shard i/n")
         if shard in shards:
             raise UserError(f"{folder}: is shard {shard}, and so is {shards[shard][0]}; give each once")
         shards[shard] = (folder, config)
@@ -59,24 +69,34 @@ def merge(folders: Sequence[Path], output_dir: Path) -> dict[str, Any]:
         if f"{number}/{count}" not in shards:
             raise UserError(f"shard {number}/{count} is missing; run it, and give its folder too")
 
-    recipe = _arguments(whole)
-    questions, drops, evaluation = pairs.clean_selection(recipe)
-    digest = questions_digest(questions)
-    places = {question.id: place for place, question in enumerate(questions)}
+    recipe = _arguments(command, whole)
+    selection = clean_selection(recipe)
+    digest = questions_digest(selection.questions)
+    places = {question.id: place for place, question in enumerate(selection.questions)}
     streams = []
     for folder, config in shards.values():
         if (folder / "questions.sha256").read_text(encoding="utf-8").strip() != digest:
             raise UserError(f"{folder}: was built from other questions than {recipe.path} holds now; they do not fit")
-        own, journal = _arguments(config), folder / "rollouts.jsonl"
-        members = shard_of(questions, own.shard)
-        if to_do := pairs.quotas_of(own, members, journal).to_do():
+        own, journal = _arguments(command, config), folder / JOURNAL
+        members = shard_of(selection.questions, own.shard)
+        if to_do := command.to_do(own, members, journal):
             raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")
         streams.append(finished(journal, members))
-    with open_run(output_dir, whole, questions) as merged:
+    with open_run(output_dir, whole, selection.questions) as merged:
         records = heapq.merge(*streams, key=lambda record: places[record["question_id"]])
-        jsonl.write(merged / "rollouts.jsonl", records)
-        return pairs.finish(recipe, merged, questions, drops, evaluation, whole)
+        jsonl.write(merged / JOURNAL, records)
+        jsonl.write_text(merged / SHARDS, [json.dumps({"shards": count}) + "\n"])
+        summary: str = command.summary(command.finish(recipe, merged, selection, whole), merged)
+        return summary
 
 
-def _arguments(config: dict[str, Any]) -> pairs.Arguments:
-    return pairs.Arguments(**{each.name: config[each.name] for each in fields(pairs.Arguments)})
+def command_of(config: dict[str, Any]) -> ModuleType | None:
+    """The command that a configuration is one of, told by its options."""
+    for command in (pairs, chains):
+        if all(each.name in config for each in fields(command.Arguments)):
+            return command
+    return None
+
+
+def _arguments(command: ModuleType, config: dict[str, Any]) -> Any:
+    return command.Arguments(**{each.name: config[each.name] for each in fields(command.Arguments)})

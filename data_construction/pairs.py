@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import random
 import sys
 from collections import Counter
@@ -12,31 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_construction.card import write_card
+from data_construction.card import PAIRS, write_card
 from data_construction.gold import GOLD
-from data_construction.hygiene import (
-    EVAL_FILES,
-    Drop,
-    Seen,
-    clean_questions,
-    load_evaluation,
-    question_stats,
-    usual_pair_lengths,
-    within_lengths,
-)
+from data_construction.hygiene import question_stats, usual_pair_lengths, within_lengths
 from data_construction.judges import JUDGES, STAGE_KINDS, STEP, UNDERSTANDS, Judge
 from data_construction.pairs_format import COLUMNS
 from data_construction.pairs_stats import STATS_SCHEMA, pairs_stats
 from data_construction.quotas import Quotas, within_quotas
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
-from data_construction.splits import dev_questions, write_splits
+from data_construction.selection import Selection, SelectionArguments, clean_selection
+from data_construction.splits import JOURNAL, SHARDS, dev_questions, write_splits
 from eval.metrics import FAMILIES
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
-from notewriter.datasets import DATASETS, load_questions, select
 from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
-from notewriter.methods import Method, prepare, retrieves
+from notewriter.methods import Method, check_index, prepare, retrieves
 from notewriter.prompts import Prompts
 from notewriter.records import Question, Sampling
 from notewriter.roles import ModelArguments, check_inputs, check_sampling
@@ -53,19 +43,11 @@ from notewriter.runs import (
     tell_errors,
 )
 
-logger = logging.getLogger(__name__)
 
-
-@dataclass
-class Arguments:
+@dataclass(kw_only=True)
+class Arguments(SelectionArguments):
     """What is rolled out, which stages are trained, and who judges them."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
-    path: str = field(metadata={"help": "the question file"})
-    index: list[str] = field(
-        metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
-    )
-    output_dir: str = field(metadata={"help": "where pairs, statistics and traces go; run again to go on"})
     stages: dict[str, Any] = field(
         metadata={
             "help": "stage -> judge, or judges of which each further one breaks the ties of those before it, e.g. "
@@ -95,7 +77,9 @@ class Arguments:
         default_factory=dict,
         metadata={
             "help": "stage -> at most so many pairs are kept, those of the first questions; a stage that has them is "
-            "no longer sampled, and when all have theirs the work ends"
+            "no longer sampled, and when all have theirs the work ends. A shard has its part of each and knows nothing "
+            "of the others' pairs: merged shards have as many pairs as one run, mostly of the same questions, but not "
+            "the very same ones; without quotas they are the same to the byte"
         },
     )
     quota_block: int = field(
@@ -111,17 +95,6 @@ class Arguments:
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
     family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
-    eval_files: dict[str, Any] = field(default_factory=dict, metadata=EVAL_FILES)
-    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
-    shard: str | None = field(
-        default=None,
-        metadata={
-            "help": "i/n: the i-th of n parts of the questions, to be run on n machines at once with an output_dir "
-            "each; of a quota a shard has its n-th part. notewriter merge-shards makes one dataset of them"
-        },
-    )
-    dev_share: float = field(default=0.1, metadata={"help": "share of the questions whose pairs go to dev.parquet"})
-    seed: int = field(default=0, metadata={"help": "for the draw of questions, top-k, the judge's order, the split"})
 
 
 def main(argv: list[str]) -> None:
@@ -134,40 +107,42 @@ def main(argv: list[str]) -> None:
     )
     recipe, methods = _prepare(arguments)
     check_inputs(models, arguments.index)
-    questions, drops, evaluation = clean_selection(arguments)
-    members = shard_of(questions, arguments.shard)
+    selection = clean_selection(arguments)
+    members = shard_of(selection.questions, arguments.shard)
     if dry.dry_run:
         work = partial(roll_out, recipe=recipe, methods=methods, top_k_range=tuple(arguments.top_k_range))
         estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, questions) as folder:
-        journal = folder / "rollouts.jsonl"
+    with open_run(arguments.output_dir, config, selection.questions) as folder:
+        journal = folder / JOURNAL
         if resume.retry_errors:
             drop_errors(journal)
         quotas = quotas_of(arguments, members, journal)
         if quotas.to_do():
             _roll_out(arguments, models, recipe, methods, members, quotas, journal)
-        stats = finish(arguments, folder, questions, drops, evaluation, config)
+        stats = finish(arguments, folder, selection, config)
         tell_errors(journal, members)
     sys.stdout.write(summary(stats, folder))
 
 
-def clean_selection(arguments: Arguments) -> tuple[list[Question], list[Drop], list[Seen]]:
-    """The questions of all shards, those that are left out, and the evaluation questions that they may not meet."""
-    selected = select(load_questions(arguments.dataset, arguments.path), arguments.limit, arguments.seed)
-    evaluation = load_evaluation(arguments.eval_files)
-    return *clean_questions(selected, evaluation), evaluation
+def shares(arguments: Arguments) -> dict[str, int]:
+    """The quotas, or a shard's parts of them; the parts of all shards add up."""
+    number, count = parse_shard(arguments.shard)
+    return {stage: quota // count + (number <= quota % count) for stage, quota in arguments.quotas.items()}
 
 
 def quotas_of(arguments: Arguments, questions: list[Question], journal: Path) -> Quotas:
-    """The quotas, or a shard's part of them (the parts add up), with what the journal holds already."""
-    number, count = parse_shard(arguments.shard)
-    parts = {stage: quota // count + (number <= quota % count) for stage, quota in arguments.quotas.items()}
-    quotas = Quotas(list(arguments.stages), parts, questions, arguments.quota_block)
+    """The quotas, or a shard's parts of them, with what the journal holds already."""
+    quotas = Quotas(list(arguments.stages), shares(arguments), questions, arguments.quota_block)
     for record in finished(journal, questions):
         quotas.add(record)
     return quotas
+
+
+def to_do(arguments: Arguments, questions: list[Question], journal: Path) -> int:
+    """How many questions a run or a shard has still to roll out."""
+    return quotas_of(arguments, questions, journal).to_do()
 
 
 def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict[str, Any]]]]:
@@ -177,8 +152,6 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
         raise UserError("stages: names no stage; give stage -> judge, e.g. {deepnote/init_note: reference}")
     if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
         raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
-    if not 0 <= arguments.dev_share < 1:
-        raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
     if arguments.judge_orders not in (1, 2):
         raise UserError(f"judge_orders: {arguments.judge_orders} is neither 1 nor 2")
     judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
@@ -186,6 +159,7 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     for name in dict.fromkeys(stage.split("/")[0] for stage in arguments.stages):
         options = arguments.method_options.get(name, {})
         methods[name] = (prepare(name, options), options)
+        check_index(name, methods[name][0], arguments.index)
     if unused := set(arguments.method_options) - set(methods):
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
     if strangers := set(arguments.gold_stages) - set(arguments.stages):
@@ -297,27 +271,20 @@ async def roll_out(
     return {"question_id": question.id, **harvest.to_dict(), "traces": traces}
 
 
-def finish(
-    arguments: Arguments,
-    folder: Path,
-    everything: list[Question],
-    drops: list[Drop],
-    evaluation: list[Seen],
-    config: dict[str, Any],
-) -> dict[str, Any]:
+def finish(arguments: Arguments, folder: Path, selection: Selection, config: dict[str, Any]) -> dict[str, Any]:
     """Write the pairs in the questions' order (dev.parquet if it has any), stats.json, and the card with its plots."""
-    journal, questions = folder / "rollouts.jsonl", shard_of(everything, arguments.shard)
-    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
+    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
+    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in selection.drops))
     usual = usual_pair_lengths(row for record in finished(journal, questions) for row in record["rows"])
 
     def records() -> Iterator[dict[str, Any]]:
-        return within_quotas(arguments.quotas, within_lengths(usual, finished(journal, questions)))
+        return within_quotas(shares(arguments), within_lengths(usual, finished(journal, questions)))
 
     def rows() -> Iterator[dict[str, Any]]:
         return (row | {"dataset": arguments.dataset} for record in records() for row in record["rows"])
 
     # Of all questions, so that every shard makes the same split.
-    dev = dev_questions(everything, arguments.dev_share, arguments.seed)
+    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
     counts = write_splits(folder, COLUMNS, rows, dev)
     stages = arguments.stages
     stats = {
@@ -325,15 +292,25 @@ def finish(
         "questions": len(questions),
         "pairs": counts,
         **pairs_stats(records(), stages),
+        **quota_stats(folder, shares(arguments)),
         **estimated(folder),
-        "hygiene": question_stats(drops, evaluation),
+        "hygiene": question_stats(selection.drops, selection.evaluation),
         "judges": {stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in stages.items()},
         "config_hash": config_hash(config),
         "version": __version__,
     }
     jsonl.write_text(folder / "stats.json", [json.dumps(stats, indent=2, ensure_ascii=False) + "\n"])
-    write_card(folder, config, stats)
+    write_card(folder, config, stats, PAIRS)
     return stats
+
+
+def quota_stats(folder: Path, quotas: dict[str, int]) -> dict[str, Any]:
+    """What stats.json says of quotas, where there are any: how many pairs, and in how many shards they were kept."""
+    if not quotas:
+        return {}
+    shards = folder / SHARDS
+    kept_in = json.loads(shards.read_text(encoding="utf-8"))["shards"] if shards.exists() else 1
+    return {"quotas": quotas, "quotas_kept_in_shards": kept_in}
 
 
 def summary(stats: dict[str, Any], folder: Path) -> str:
@@ -345,4 +322,10 @@ def summary(stats: dict[str, Any], folder: Path) -> str:
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
         if count := stats["agreement"].get(stage):
             lines.append(f"    the judge named the same in both orders {count['agreed']} times of {count['asked']}")
+        if yielded["pairs"] < (quota := stats.get("quotas", {}).get(stage, 0)):
+            lines.append(f"    short of its quota of {quota}")
+    if (shards := stats.get("quotas_kept_in_shards", 1)) > 1:
+        lines.append(
+            f"  quotas were kept in {shards} shards, each its part: as many pairs as one run keeps, not the very same"
+        )
     return "\n".join(lines) + "\n"

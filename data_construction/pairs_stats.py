@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from notewriter.usage import Usage
+
 STATS_SCHEMA = "notewriter/pairs-stats/1"
 
 
@@ -18,7 +20,7 @@ def pairs_stats(records: Iterable[dict[str, Any]], stages: Collection[str]) -> d
     pairs: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = {stage: Counter() for stage in stages}
     agreement: dict[str, Counter[str]] = {}
-    tokens: dict[str, dict[str, Counter[str]]] = {}
+    usage = Usage()
     rolled_out = 0
     for record in records:
         rolled_out += 1
@@ -27,9 +29,7 @@ def pairs_stats(records: Iterable[dict[str, Any]], stages: Collection[str]) -> d
             dropped.setdefault(drop["stage"], Counter())[drop["reason"]] += 1
         for judged in record["agreements"]:
             agreement.setdefault(judged["stage"], Counter()).update(asked=1, agreed=int(judged["agreed"]))
-        for usage in record["usage"]:
-            roles = tokens.setdefault(usage["stage"], {})
-            roles.setdefault(usage["role"], Counter()).update(usage["tokens"])
+        usage.add(record)
     return {
         "questions_rolled_out": rolled_out,
         "stages": {
@@ -41,11 +41,7 @@ def pairs_stats(records: Iterable[dict[str, Any]], stages: Collection[str]) -> d
             stage: {**count, "rate": round(count["agreed"] / count["asked"], 4)}
             for stage, count in sorted(agreement.items())
         },
-        "tokens": {
-            stage: {role: dict(count) for role, count in sorted(roles.items())}
-            for stage, roles in sorted(tokens.items())
-        },
-        "tokens_in_all": dict(sum((count for roles in tokens.values() for count in roles.values()), Counter())),
+        **usage.to_dict(),
     }
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import random
 from collections import Counter
@@ -36,7 +37,7 @@ class Recipe:
     orders: int = 2
     min_gap: float = 0.0
     family: str = "hotpotqa"
-    seed: int = 0
+    seed: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class SamplingRollout(Rollout):
         self._options = options
         self._recipe = recipe
         self._harvest = harvest
-        self._counted: set[str] = set()
+        self._counted: set[bytes] = set()
         self._said: dict[str, list[Completion]] = {}
         self._found: dict[tuple[str, int], list[Passage]] = {}
 
@@ -204,7 +205,8 @@ class SamplingRollout(Rollout):
     ) -> Completion:
         """One completion, its tokens counted unless the same call was made before for this question."""
         completion = await super().draw(stage, role, messages, sampling, sample)
-        call = repr((role, messages, sampling, sample))
+        # The digest, since prompts are long and a question makes a hundred calls.
+        call = hashlib.sha256(repr((role, messages, sampling, sample)).encode("utf-8", "backslashreplace")).digest()
         if call not in self._counted:
             self._counted.add(call)
             self._harvest.usage.setdefault((stage, role), Counter()).update(

@@ -11,8 +11,16 @@ import pyarrow.parquet as pq
 
 from notewriter.records import Question
 
+JOURNAL = "rollouts.jsonl"
+"""What the finished questions yielded, beside the data set that is written from it."""
 
-def dev_questions(questions: list[Question], share: float, seed: int) -> set[str]:
+SHARDS = "shards.json"
+"""Of how many shards a data set was merged."""
+
+SPLITS = ("train", "dev")
+
+
+def dev_questions(questions: list[Question], share: float, seed: int | None) -> set[str]:
     """The ids of the questions that are kept for dev, so that no question stands on both sides."""
     ids = sorted(question.id for question in questions)
     return set(random.Random(f"{seed} dev").sample(ids, round(share * len(ids))))
@@ -27,7 +35,7 @@ def write_splits(
     `question_id` is in `dev` are for dev.
     """
     counts = {}
-    for name in ("train", "dev"):
+    for name in SPLITS:
         members = (row for row in rows() if (row["question_id"] in dev) == (name == "dev"))
         counts[name] = write_rows(folder / f"{name}.parquet", columns, members)
     if counts["dev"] == 0:

@@ -15,11 +15,11 @@ from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
 from notewriter.config import choose, parse
-from notewriter.datasets import DATASETS, load_questions, select, with_ids
+from notewriter.datasets import DATASETS
 from notewriter.dry_run import DryRunArguments, estimate, estimated
-from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, options_of, prepare, retrieves
+from notewriter.methods import METHODS, Method, check_index, options_of, prepare
+from notewriter.questions import QuestionArguments, load_selected
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
@@ -35,16 +35,10 @@ from notewriter.runs import (
 )
 
 
-@dataclass
-class Arguments:
+@dataclass(kw_only=True)
+class Arguments(QuestionArguments):
     """What is evaluated, on what, and how it is scored."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
-    path: str = field(metadata={"help": "the question file"})
-    output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
-    index: list[str] | None = field(
-        default=None, metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
-    )
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
@@ -54,13 +48,6 @@ class Arguments:
         metadata={
             "help": f"whose rules score an answer; default: the dataset's own. One of: {', '.join(ALL_FAMILIES)}"
         },
-    )
-    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
-    seed: int | None = field(
-        default=0, metadata={"help": "for the draw of questions; in YAML, null takes the first ones of the file"}
-    )
-    ids: str | None = field(
-        default=None, metadata={"help": "a file with the ids of the questions to take, one a line, before any limit"}
     )
     prices: dict[str, Any] = field(
         default_factory=dict,
@@ -83,14 +70,10 @@ def main(argv: list[str]) -> None:
     method = prepare(arguments.method, arguments.method_options)
     if "answer_style" in options_of(method):
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
-    if not arguments.index and retrieves(method):
-        raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
+    check_index(arguments.method, method, arguments.index)
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
-    questions = load_questions(arguments.dataset, arguments.path)
-    if arguments.ids:
-        questions = with_ids(questions, Path(arguments.ids))
-    questions = select(questions, arguments.limit, arguments.seed)
+    questions = load_selected(arguments)
     work = partial(trace_of, name=arguments.method, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)

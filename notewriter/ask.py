@@ -15,7 +15,7 @@ from typing import Any
 from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, prepare, retrieves
+from notewriter.methods import METHODS, Method, check_index, prepare
 from notewriter.parsing import without_surrogates
 from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
 from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
@@ -56,8 +56,7 @@ def main(argv: list[str]) -> None:
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)
-    if not arguments.index and retrieves(method):
-        raise UserError(f"method {arguments.method} retrieves; add --index PATH (notewriter index builds one)")
+    check_index(arguments.method, method, arguments.index)
     check_inputs(models, arguments.index)
     if models.serve:
         logger.info("starting a server for %s", models.serve)

@@ -5,8 +5,7 @@ import hashlib
 import json
 import re
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
 from notewriter.roles import ROLES, ModelArguments, sampling_by_stage
 from notewriter.rollout import Resources
+from notewriter.usage import Usage
 
 TOKENS_A_WORD = 1.3
 """For English text in the vocabularies of today, where no tokenizer is at hand to count."""
@@ -129,25 +129,18 @@ def estimate(
     async def run() -> list[dict[str, Any]]:
         return [await work(question, resources) for question in sample]
 
-    tokens: dict[str, dict[str, Counter[str]]] = {}
+    usage = Usage()
     for record in asyncio.run(run()):
-        for stage, role, usage in usage_of(record):
-            tokens.setdefault(stage, {}).setdefault(role, Counter()).update(usage)
-    scale = len(questions) / len(sample)
-    scaled = {
-        stage: {role: {key: round(value * scale) for key, value in usage.items()} for role, usage in roles.items()}
-        for stage, roles in tokens.items()
-    }
-    in_all: Counter[str] = sum((Counter(usage) for roles in scaled.values() for usage in roles.values()), Counter())
+        usage.add(record)
+    told = usage.to_dict(len(questions) / len(sample))
     result: dict[str, Any] = {
         "schema": "notewriter/estimate/1",
         "questions": len(questions),
         "sample": len(sample),
         "tokens_counted_with": counted_with,
         "reply_share": dry.reply_share,
-        "tokens": scaled,
-        "tokens_in_all": dict(in_all),
-        **_costs(dry.tokens_per_second, prices, scaled),
+        **told,
+        **_costs(dry.tokens_per_second, prices, told["tokens"]),
     }
     jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
     sys.stdout.write(_table(result))
@@ -157,19 +150,6 @@ def estimated(folder: Path) -> dict[str, Any]:
     """What a dry run told of this folder's run, to stand beside the actual figures; nothing where there was none."""
     path = folder / FILE
     return {"estimate": json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
-
-
-def usage_of(record: dict[str, Any]) -> Iterator[tuple[str, str, Counter[str]]]:
-    """Stage, role and tokens of the calls that a question's record tells of."""
-    if "usage" in record:
-        for usage in record["usage"]:
-            yield usage["stage"], usage["role"], Counter(usage["tokens"])
-        return
-    for step in record.get("trace", record)["steps"]:
-        if step["kind"] == "generate":
-            completion = step["completion"]
-            tokens = {key: completion[key] for key in ("prompt_tokens", "completion_tokens")}
-            yield step["stage"], step["role"], Counter(calls=1, **tokens)
 
 
 def _is_number(value: Any) -> bool:

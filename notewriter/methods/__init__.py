@@ -1,7 +1,7 @@
 """The methods by name. Each is one async function that can retrieve and generate, in a file of its own."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from notewriter.config import choose
@@ -56,6 +56,16 @@ def options_of(method: Method) -> dict[str, Any]:
 def retrieves(method: Method) -> bool:
     """Whether a method retrieves, and so needs an index: it can be told how many passages."""
     return "top_k" in options_of(method)
+
+
+def check_index(name: str, method: Method, index: Sequence[str] | None) -> None:
+    """Make sure that a method that retrieves has something to search.
+
+    Raises:
+        UserError: it has not.
+    """
+    if retrieves(method) and not index:
+        raise UserError(f"method {name} retrieves; add --index PATH (notewriter index builds one)")
 
 
 def prepare(name: str, options: dict[str, Any]) -> Method:

@@ -5,7 +5,7 @@ import yaml
 from datasets import load_dataset
 from test_pairs_format import row
 
-from data_construction.card import _plot, bars, histograms, model_names, summary, write_card
+from data_construction.card import PAIRS, _plot, bars, histograms, model_names, summary, write_card
 from data_construction.pairs_format import COLUMNS
 from data_construction.splits import write_rows
 
@@ -52,7 +52,7 @@ def folder(tmp_path):
 
 
 def card(folder, **changes):
-    write_card(folder, CONFIG | changes, STATS)
+    write_card(folder, CONFIG | changes, STATS, PAIRS)
     return (folder / "README.md").read_text()
 
 
@@ -106,8 +106,8 @@ def test_the_plots_are_svg_of_the_same_numbers(folder):
     card(folder)
     told = (folder / "yield.svg").read_text()
     assert "<title>pairs: 7</title>" in told and "<title>judge reply not readable: 5</title>" in told
-    assert "prompt, tokens (7 counted)" in (folder / "lengths.svg").read_text()
-    rows = bars({"a": {"pairs": 3, "dropped": {"x": 1}}, "b": {"pairs": 0, "dropped": {}}})["rows"]
+    assert "prompt (7 counted)" in (folder / "lengths.svg").read_text()
+    rows = bars({"a": {"pairs": 3, "x": 1}, "b": {"pairs": 0}})["rows"]
     widths = [segment["width"] for segment in rows[0]["segments"]]
     assert widths[0] == pytest.approx(3 * widths[1])
     assert rows[1]["segments"][0]["width"] == 0
@@ -116,7 +116,7 @@ def test_the_plots_are_svg_of_the_same_numbers(folder):
 
 
 def test_hostile_names_are_text_in_a_plot():
-    drawn = _plot("yield.svg.jinja", **bars({"<script>": {"pairs": 1, "dropped": {"</svg>": 1}}}))
+    drawn = _plot("yield.svg.jinja", title="</title>", **bars({"<script>": {"pairs": 1, "</svg>": 1}}))
     assert "<script>" not in drawn and len(re.findall("</svg>", drawn)) == 1
 
 

@@ -105,14 +105,34 @@ def stats(folder):
     return json.loads((folder / "stats.json").read_text())
 
 
-def test_chains_load_with_datasets_and_no_question_is_in_both_splits(build, tmp_path):
+def test_the_folder_loads_with_datasets_by_its_name_alone_and_no_question_is_in_both_splits(build, tmp_path):
     folder = build()
-    files = {split: str(folder / f"{split}.parquet") for split in ("train", "dev")}
-    loaded = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "huggingface"))
+    loaded = load_dataset(str(folder), cache_dir=str(tmp_path / "huggingface"))
+    assert set(loaded) == {"train", "dev"}
     assert loaded["train"].column_names == ["schema", "messages", "question_id", "dataset", "f1", "steps"]
     train, dev = (set(loaded[split]["question_id"]) for split in ("train", "dev"))
     assert (len(train), len(dev)) == (4, 2) and not train & dev
     assert stats(folder)["chains"] == {"train": 4, "dev": 2}
+
+
+def test_the_card_tells_what_the_chains_are_and_why_the_others_were_dropped(build, golds):
+    wrong = next(iter(golds))
+
+    def mostly_right(chat: Chat) -> str:
+        question = question_of(chat)
+        answer = "nothing of the kind" if question == wrong else golds[question]
+        return step("finish", answer) if steps_so_far(chat) else step("search", question)
+
+    folder = build(mostly_right, dev_share=0.0)
+    card = (folder / "README.md").read_text()
+    assert "pretty_name: Chains of reasoning and search from questions of its own" in card
+    assert "| 5 | 1 the answer's F1 is 0 |" in card and "- train: 5 chains" in card
+    assert "| 2 | 5 |" in card and "mean F1 of 1.0" in card
+    assert "| rearag | steps | 2 | 2 | 2 |" in card
+    assert "| policy | fake |" in card and "| max\\_step |" not in card and "| max_step | 4 |" in card
+    assert "look it up at their source" in card
+    assert "<title>chains: 5</title>" in (folder / "yield.svg").read_text()
+    assert "words to learn (5 counted)" in (folder / "lengths.svg").read_text()
 
 
 def test_a_chain_is_the_instruction_and_then_steps_and_observations_in_turn(build, golds):
@@ -230,8 +250,8 @@ def test_every_question_is_a_chain_or_dropped_for_one_reason(build, golds):
     assert told["chains"] == {"train": 3, "dev": 0} and not (folder / "dev.parquet").exists()
     assert told["steps_of_the_kept"] == {"2": 3} and told["mean_f1_of_the_kept"] == 1.0
     assert told["events"] == {"invalid_actions": 4, "steps": 4 + 4 + 1 + 6, "unfinished": 2}
-    assert told["tokens"]["rearag/teach"]["calls"] == 15
-    assert told["tokens"]["rearag/observe"]["calls"] == 4 + 3
+    assert told["tokens"]["rearag/teach"]["policy"]["calls"] == 15
+    assert told["tokens"]["rearag/observe"]["answer"]["calls"] == 4 + 3
 
 
 def test_an_answer_that_is_a_sentence_counts_by_its_share_of_the_gold(build, golds):

@@ -6,7 +6,8 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config, tiny_world
 
-from data_construction import merge_shards, pairs
+from data_construction import chains, merge_shards, pairs
+from notewriter import jsonl
 from notewriter.errors import UserError
 
 RESULTS = ("train.parquet", "dev.parquet", "stats.json")
@@ -51,6 +52,14 @@ def merge(folders, output):
     return output
 
 
+def stats(folder):
+    return json.loads((folder / "stats.json").read_text())
+
+
+def stages(folder):
+    return Counter(row["stage"] for row in pyarrow.parquet.read_table(folder / "train.parquet").to_pylist())
+
+
 def ids(folder):
     return [row["question_id"] for row in pyarrow.parquet.read_table(folder / "train.parquet").to_pylist()]
 
@@ -71,12 +80,39 @@ def test_no_question_is_in_two_shards_and_none_on_both_sides_of_the_split(shards
     assert dev and not dev & {id for shard in shards for id in ids(shard)}
 
 
-def test_the_quotas_of_the_shards_add_up(build, tmp_path):
+def test_the_quotas_of_the_shards_add_up_and_what_they_are_is_told(build, tmp_path, capsys):
     folders = [build(f"quota{number}", f"{number}/3", quotas=QUOTAS, dev_share=0.0) for number in (1, 2, 3)]
+    assert [stats(folder)["quotas"] for folder in folders] == [
+        {"deepnote/init_note": 2, "deepnote/decide": 1},
+        {"deepnote/init_note": 2, "deepnote/decide": 1},
+        {"deepnote/init_note": 1, "deepnote/decide": 0},
+    ]
+    for folder in folders:
+        assert stages(folder).items() <= stats(folder)["quotas"].items()
     merged = merge(folders, tmp_path / "merged")
-    stages = Counter(row["stage"] for row in pyarrow.parquet.read_table(merged / "train.parquet").to_pylist())
-    assert stages == QUOTAS
-    assert json.loads((merged / "stats.json").read_text())["pairs"]["train"] == 7
+    assert stages(merged) == QUOTAS == stats(merged)["quotas"]
+    assert stats(merged)["pairs"]["train"] == 7 and stats(merged)["quotas_kept_in_shards"] == 3
+    assert "quotas were kept in 3 shards" in (merged / "README.md").read_text()
+    assert "quotas were kept in 3 shards, each its part: as many pairs as one run" in capsys.readouterr().out
+
+
+def test_merged_shards_that_are_short_of_a_quota_say_so_and_go_on_as_one_run(build, tmp_path, capsys):
+    stage = "deepnote/init_note"
+    quota = {"stages": {stage: "reference"}, "gold_stages": [stage], "quotas": {stage: 4}, "quota_block": 1}
+    changes = quota | {"dev_share": 0.0}
+    # The first shard has its two pairs before its last question; of the other's questions none gives a pair.
+    one, other = (build(f"short{number}", f"{number}/2", **changes) for number in (1, 2))
+    for _ in range(2):
+        build("short2", "2/2", **changes)
+        records = [record | {"rows": []} for _, record in jsonl.read(other / "rollouts.jsonl")]
+        jsonl.write(other / "rollouts.jsonl", records)
+
+    merged = merge([one, other], tmp_path / "merged")
+    assert "short of its quota of 4" in capsys.readouterr().out
+    assert stages(merged) == {stage: 3}
+    build("merged", output_dir=str(merged), **changes)
+    assert stages(merged) == {stage: 4}
+    assert stats(merged)["quotas_kept_in_shards"] == 2
 
 
 @pytest.mark.parametrize(
@@ -96,7 +132,7 @@ def test_shards_that_do_not_fit_are_refused(build, shards, tmp_path, choose, pro
 
 
 def test_a_run_without_shards_and_shards_of_another_number_are_refused(build, shards, tmp_path):
-    with pytest.raises(UserError, match=r"whole: is no shard of pairs"):
+    with pytest.raises(UserError, match=r"whole: is no shard; give folders of"):
         merge([build("whole"), *shards], tmp_path / "merged")
     with pytest.raises(UserError, match=r"does not go with"):
         merge([build("half", "1/2"), *shards], tmp_path / "merged")
@@ -130,3 +166,67 @@ def test_what_is_no_shard_is_named(build, shard):
 def test_a_shard_without_a_question_is_named(build):
     with pytest.raises(UserError, match=r"8 questions leave nothing for 9/9"):
         build("refused", "9/9")
+
+
+# Chains
+
+
+def chain_reply(request):
+    """A teacher that searches once and finishes with a word, and an engine that finds one."""
+    chat = request["messages"]
+    if chat[0]["content"].startswith("Answer a search query"):
+        return "Tolen"
+    searched = any(message["role"] == "assistant" for message in chat)
+    call = {"function": "finish", "parameters": {"answer": "Tolen"}}
+    call = call if searched else {"function": "search", "parameters": {"query": chat[0]["content"][-40:]}}
+    return f"Thought: So.\nAction: {json.dumps(call)}"
+
+
+@pytest.fixture(scope="module")
+def build_chains(world, tmp_path_factory):
+    """Build chains of a shard (or of everything) in a folder of its own; returns the folder."""
+    folder = tmp_path_factory.mktemp("chains")
+    path = folder / "questions.jsonl"
+    # Every second question has the teacher's answer.
+    questions = (record for _, record in jsonl.read(world["path"]))
+    jsonl.write(
+        path, (each | {"answers": [["Osk"], ["Tolen Bridge"]][place % 2]} for place, each in enumerate(questions))
+    )
+
+    with fake_endpoint(chain_reply) as endpoint:
+
+        def run(name, shard=None):
+            options = {
+                **world,
+                "path": str(path),
+                "output_dir": str(folder / name),
+                "cache": str(folder / "cache.sqlite"),
+                "dev_share": 0.3,
+                "base_url": endpoint.base_url,
+                "model": endpoint.model,
+                **({"shard": shard} if shard else {}),
+            }
+            chains.main(write_config(folder / "config.yaml", options))
+            return folder / name
+
+        yield run
+
+
+def test_merged_chains_are_what_a_run_without_shards_makes(build_chains, tmp_path, capsys):
+    shards = [build_chains(f"shard{number}", f"{number}/3") for number in (1, 2, 3)]
+    assert [stats(shard)["questions"] for shard in shards] == [3, 3, 2]
+    whole, merged = build_chains("whole"), merge(shards[::-1], tmp_path / "merged")
+    assert stats(whole)["chains"]["train"] and stats(whole)["chains"]["dev"] and stats(whole)["dropped"]
+    for name in (*RESULTS, "yield.svg", "lengths.svg", "README.md"):
+        assert (merged / name).read_bytes() == (whole / name).read_bytes()
+    assert f"development chains in {merged}" in capsys.readouterr().out
+
+
+def test_an_unfinished_shard_of_chains_is_refused_and_so_is_one_beside_pairs(build_chains, shards, tmp_path):
+    one, two, three = (build_chains(f"cut{number}", f"{number}/3") for number in (1, 2, 3))
+    with pytest.raises(UserError, match=r"they do not fit"):
+        merge([one, two, shards[2]], tmp_path / "merged")
+    journal = two / "rollouts.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match=r"cut2: is not finished, 1 questions are left; run it again first"):
+        merge([one, two, three], tmp_path / "merged")

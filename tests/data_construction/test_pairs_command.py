@@ -205,6 +205,17 @@ def test_a_finished_run_asks_nothing_and_a_lost_file_is_written_again(build, end
     assert (folder / "train.parquet").read_bytes() == before
 
 
+def test_a_run_without_a_limit_goes_on_with_one_that_leaves_nothing_out_and_the_other_way_round(build, endpoint):
+    build()
+    asked = len(endpoint.requests)
+    build(limit=QUESTIONS)
+    build(limit=15000)
+    build()
+    assert len(endpoint.requests) == asked
+    with pytest.raises(UserError, match=f"holds a run with limit: None, not {QUESTIONS - 1}"):
+        build(limit=QUESTIONS - 1)
+
+
 def test_a_run_that_lost_its_folder_finds_every_reply_in_the_cache(build, endpoint, tmp_path):
     first = build("a")
     asked = len(endpoint.requests)
@@ -279,6 +290,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"method_options": {"direct": {}}}, "'direct' is not the method of any stage"),
         ({"gold_stages": ["deepnote/answer"]}, "gold_stages: 'deepnote/answer' is not among the stages"),
         ({"limit": 0}, "limit"),
+        ({"index": None}, "method deepnote retrieves; add --index PATH"),
         ({"eval_files": {"dev.json": "squad"}}, "unknown dataset of dev.json in eval_files 'squad'"),
         ({"stagess": {}}, "unknown key 'stagess'; did you mean 'stages'"),
     ],
