@@ -196,17 +196,8 @@ def build_chains(world, tmp_path_factory):
     with fake_endpoint(chain_reply) as endpoint:
 
         def run(name, shard=None):
-            options = {
-                **world,
-                "path": str(path),
-                "output_dir": str(folder / name),
-                "cache": str(folder / "cache.sqlite"),
-                "dev_share": 0.3,
-                "base_url": endpoint.base_url,
-                "model": endpoint.model,
-                **({"shard": shard} if shard else {}),
-            }
-            chains.main(write_config(folder / "config.yaml", options))
+            settings = {"path": str(path), "dev_share": 0.3, **({"shard": shard} if shard else {})}
+            chains.main(run_config(folder, name, world, endpoint, settings | {"cache": str(folder / "cache.sqlite")}))
             return folder / name
 
         yield run
