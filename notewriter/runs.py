@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.fingerprints import fingerprints
 from notewriter.llm import Client, Endpoint
 from notewriter.locks import locked
 from notewriter.records import Question
@@ -34,8 +35,12 @@ WITHOUT_EFFECT = {
 }
 """Settings that cannot change a result: they may differ when a run goes on.
 
-A model is known by its name: its server may be another one than before, as after a cluster's queue.
+A model at an endpoint is known by its name: its server may be another one than before, as after a cluster's queue.
+Of a model that is served here the weights count, see `fingerprints`.
 """
+
+FINGERPRINTS = "fingerprints.json"
+"""Beside a run's configuration: what tells the contents behind its paths from all others."""
 
 
 @dataclass
@@ -77,7 +82,8 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
 
     Raises:
         UserError: the folder cannot be made, another process works in it, or it holds a run with other settings
-            (names the first that differs) or over questions that were others when it began.
+            (names the first that differs), over questions that were others when it began, or with a model, index
+            or prompts whose contents have changed since.
     """
     folder = Path(output_dir)
     try:
@@ -86,6 +92,7 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
         raise UserError(f"{folder}: cannot be made a folder ({error.strerror}); choose another output_dir") from error
     with locked(folder):
         _check_config(folder, config)
+        contents = _check_fingerprints(folder, config)
         digest = questions_digest(questions)
         path = folder / "questions.sha256"
         if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
@@ -95,6 +102,7 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
             )
         jsonl.write_text(folder / "config.yaml", [yaml.safe_dump(config, sort_keys=False, allow_unicode=True)])
         jsonl.write_text(path, [digest + "\n"])
+        jsonl.write_text(folder / FINGERPRINTS, [json.dumps(contents, indent=2) + "\n"])
         yield folder
 
 
@@ -165,6 +173,23 @@ def _check_config(folder: Path, config: dict[str, Any]) -> None:
         raise UserError(
             f"{folder}: holds a run with {key}: {before!r}, not {now!r}; choose another output_dir, or remove this one"
         )
+
+
+def _check_fingerprints(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """The fingerprints to keep: those of before, and those that are known now; a folder made without them has none."""
+    path = folder / FINGERPRINTS
+    try:
+        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON; remove {folder} or choose another output_dir") from error
+    now = fingerprints(config)
+    for setting, content in now.items():
+        if before.get(setting, content) != content:
+            raise UserError(
+                f"{folder}: holds a run with other contents of {setting}, which have changed since; "
+                "choose another output_dir, or remove this one"
+            )
+    return {**before, **now}
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:

@@ -102,6 +102,70 @@ def test_a_folder_of_something_else_is_named(tmp_path, text):
         open_and_leave(tmp_path, {"seed": 0})
 
 
+def served(tmp_path):
+    """A configuration, and the files behind its paths by what they are."""
+    files = {
+        "weights": tmp_path / "model" / "model.safetensors",
+        "judge": tmp_path / "judge" / "model.safetensors",
+        "index": tmp_path / "index" / "manifest.json",
+        "prompt": tmp_path / "prompts" / "deepnote" / "decide.jinja",
+    }
+    for path in files.values():
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"source": "a corpus", "query_device": "cpu"}))
+    config = {
+        "serve": str(tmp_path / "model"),
+        "models": {"judge": {"serve": str(tmp_path / "judge")}, "answer": {"base_url": "http://a/v1", "model": "m"}},
+        "index": [str(tmp_path / "index")],
+        "prompts_dir": str(tmp_path / "prompts"),
+    }
+    return config, files
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting"),
+    [("weights", "serve: .*model"), ("judge", "serve: .*judge"), ("index", "index: "), ("prompt", "prompts_dir: ")],
+)
+def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_run(tmp_path, changed, setting):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
+    files[changed].write_text(json.dumps({"source": "another one"}))
+    with pytest.raises(UserError, match=f"a: holds a run with other contents of {setting}.*; choose another output"):
+        open_and_leave(tmp_path / "a", config)
+
+
+def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["index"].write_text(json.dumps({"source": "a corpus", "query_device": "cuda"}))
+    (tmp_path / "model" / "README.md").write_text("trained for long")
+    open_and_leave(tmp_path / "a", config)
+
+
+def test_a_folder_from_before_there_were_fingerprints_goes_on_and_has_them_from_then_on(tmp_path):
+    config, files = served(tmp_path)
+    folder = open_and_leave(tmp_path / "a", config)
+    (folder / "fingerprints.json").unlink()
+    files["weights"].write_text("trained again")
+    open_and_leave(folder, config)
+    files["weights"].write_text("and again")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(folder, config)
+
+
+def test_a_model_that_was_removed_since_is_no_other_model(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].unlink()
+    files["weights"].parent.rmdir()
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].parent.mkdir()
+    files["weights"].write_text("another one")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(tmp_path / "a", config)
+
+
 @pytest.mark.parametrize(
     "questions",
     [
