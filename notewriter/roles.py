@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -127,10 +128,7 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
     """
     if arguments.concurrency < 1:
         raise UserError(f"concurrency: {arguments.concurrency} questions at once get nowhere; give at least 1")
-    for role, value in arguments.models.items():
-        choose("role in models", role, dict.fromkeys(ROLES))
-        if not isinstance(value, dict):
-            raise UserError(f"models: {role}: {value!r} is no endpoint; give {{serve: PATH}}, or base_url and model")
+    _check_endpoints(arguments)
     if arguments.replicas < 1:
         raise UserError(f"replicas: {arguments.replicas} servers serve nobody; give at least 1")
     if arguments.replicas > 1 and arguments.port:
@@ -187,9 +185,6 @@ def _serve_replicas(
 
 
 def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
-    known = [field.name for field in fields(Endpoint)]
-    if unknown := [key for key in specification if key not in known]:
-        raise UserError(f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, or serve")
     for key in ("concurrency", "attempts"):
         number = specification.get(key, 1)
         if not isinstance(number, int) or number < 1:
@@ -199,12 +194,43 @@ def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
     return Endpoint(**specification)
 
 
-def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:
-    """Find what is wrong with sampling, prompts and index before a server is started for minutes.
+def _check_endpoints(arguments: ModelArguments) -> None:
+    """Find endpoints that are none, and secrets in them: all that stands there is written into a run's config.yaml.
 
     Raises:
-        UserError: a stage's sampling or a prompt that there is none of, or a folder that is no index.
+        UserError: a role or a key of an endpoint that there is none of (as `api_key`), or an address with a user
+            name or a password in it; no message repeats what may be a secret.
     """
+    known = [field.name for field in fields(Endpoint)]
+    addresses = {"base_url": arguments.base_url}
+    for role, value in arguments.models.items():
+        choose("role in models", role, dict.fromkeys(ROLES))
+        if not isinstance(value, dict):
+            raise UserError(f"models: {role}: is no endpoint; give {{serve: PATH}}, or base_url and model")
+        if unknown := [key for key in value if key not in (*known, "serve")]:
+            raise UserError(
+                f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, or serve"
+            )
+        addresses[f"models: {role}: base_url"] = value.get("base_url")
+    for place, address in addresses.items():
+        if any(_USER.match(each) for each in str(address or "").split(",")):
+            raise UserError(
+                f"{place}: has a user name or password before the host, which would be written to config.yaml; take it "
+                "out and name the environment variable that holds the key with api_key_env (default: OPENAI_API_KEY)"
+            )
+
+
+_USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
+
+
+def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:
+    """Find what is wrong with endpoints, sampling, prompts and index before anything is written or started.
+
+    Raises:
+        UserError: an endpoint that is none or holds a secret, a stage's sampling or a prompt that there is none of,
+            or a folder that is no index.
+    """
+    _check_endpoints(arguments)
     _, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
     for stage in stage_sampling:

@@ -140,7 +140,7 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"policy": URL}, **URL}, r"both base_url and models: policy are set"),
         ({"models": {"judge": URL}}, r"no model"),
         ({"models": {"jugde": URL}, **URL}, r"unknown role in models 'jugde'; choose one of: answer, judge, notes"),
-        ({"models": {"judge": "big"}, **URL}, r"models: judge: 'big' is no endpoint"),
+        ({"models": {"judge": "big"}, **URL}, r"models: judge: is no endpoint"),
         ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
         ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),
         ({"models": {"judge": {**URL, "concurrency": 0}}, **URL}, r"judge: concurrency must be a whole number above 0"),
@@ -154,6 +154,30 @@ def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
     with pytest.raises(UserError, match=problem) as caught:
         given_roles(tmp_path, **settings)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({**URL, "base_url": "https://me:pa55word@host/v1"}, "^base_url: has a user name or password"),
+        ({**URL, "base_url": "http://node7/v1, pa55word@node8/v1"}, "^base_url: has a user name or password"),
+        ({"models": {"judge": {**URL, "base_url": "https://pa55word@host"}}}, "^models: judge: base_url: has a user"),
+        (
+            {"models": {"judge": {**URL, "api_key": "pa55word"}}},
+            "^models: judge: unknown key 'api_key'; .* api_key_env",
+        ),
+        ({"models": {"judge": "https://me:pa55word@host/v1"}}, "^models: judge: is no endpoint"),
+    ],
+)
+def test_a_secret_is_refused_before_anything_is_written_and_is_not_repeated(settings, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        roles.check_inputs(ModelArguments(**settings), None)
+    assert "api_key_env" in str(caught.value) or "base_url and model" in str(caught.value)
+    assert "pa55word" not in str(caught.value)
+
+
+def test_a_sign_in_a_path_is_no_secret():
+    roles.check_inputs(ModelArguments(base_url="http://node7:8000/v1/@team/model", model="m"), None)
 
 
 async def test_resources_are_checked_and_share_one_cache(tmp_path):
