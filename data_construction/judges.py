@@ -97,7 +97,7 @@ class Verdict:
     `orders` the candidates' indices in the order in which it saw them, one list a reply. `agreements` say for
     each question that was put in two orders whether the two replies named the same. `best` and `worst` are the
     candidates that are as good as the one chosen, and as bad as the one rejected; `alike` says that all are
-    worth the same. `judge` names who decided.
+    worth the same. `judge` names who decided, `unreadable` counts the replies among `replies` that could not be read.
     """
 
     chosen: int | None = None
@@ -111,6 +111,7 @@ class Verdict:
     worst: Sequence[int] = ()
     alike: bool = False
     judge: str = ""
+    unreadable: int = 0
 
 
 Judge = Callable[[Case], Awaitable[Verdict]]
@@ -156,6 +157,7 @@ def _joined(verdict: Verdict, further: Verdict, members: Sequence[int]) -> Verdi
         replies=verdict.replies + further.replies,
         orders=verdict.orders + [[members[index] for index in order] for order in further.orders],
         agreements=verdict.agreements + further.agreements,
+        unreadable=verdict.unreadable + further.unreadable,
         judge=", ".join(dict.fromkeys([*names, *further.judge.split(", ")])),
     )
 
@@ -193,13 +195,11 @@ async def llm(case: Case) -> Verdict:
             )
         )
     )
-    verdict = Verdict(replies=replies, orders=orders)
-    named = []
-    for reply, shown in zip(replies, orders, strict=True):
-        parsed = parse_best_and_worst(reply, len(shown))
-        if parsed is None:
-            return replace(verdict, reason="judge reply not readable")
-        named.append((shown[parsed[0]], shown[parsed[1]]))
+    parsed = [parse_best_and_worst(reply, len(shown)) for reply, shown in zip(replies, orders, strict=True)]
+    verdict = Verdict(replies=replies, orders=orders, unreadable=parsed.count(None))
+    if verdict.unreadable:
+        return replace(verdict, reason="judge reply not readable")
+    named = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
     if any(best == worst for best, worst in named):
         return replace(verdict, reason="judge named one candidate twice")
     (best, worst), (best_again, worst_again) = named[0], named[-1]
@@ -241,10 +241,10 @@ async def decision(case: Case) -> Verdict:
     better = [i for i, status in enumerate(statuses) if status is True and case.choosable[i]]
     worse = [i for i, status in enumerate(statuses) if status is False]
     chosen = case.random.choice(better) if better else None
-    verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse)
+    verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))
     if better and worse:
         return replace(verdict, rejected=case.random.choice(worse))
-    if None in statuses:
+    if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")
     return replace(verdict, alike=True, reason="no candidate better" if worse else "no candidate worse")
 

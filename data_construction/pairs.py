@@ -318,10 +318,13 @@ def summary(stats: dict[str, Any], folder: Path) -> str:
     lines = [f"{stats['pairs']['train']} training and {stats['pairs']['dev']} development pairs in {folder}"]
     lines += [f"  {count} left out: {reason}" for reason, count in stats["hygiene"]["questions_dropped"].items()]
     for stage, yielded in stats["stages"].items():
-        dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items()) or "none dropped"
+        dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items())
+        dropped = dropped or ("none dropped" if yielded["pairs"] else "no prompt of this stage came up")
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
         if count := stats["agreement"].get(stage):
             lines.append(f"    the judge named the same in both orders {count['agreed']} times of {count['asked']}")
+        if count := stats["unreadable_judge_replies"].get(stage):
+            lines.append(f"    {count} replies of the judge could not be read")
         if yielded["pairs"] < (quota := stats.get("quotas", {}).get(stage, 0)):
             lines.append(f"    short of its quota of {quota}")
     if (shards := stats.get("quotas_kept_in_shards", 1)) > 1:

@@ -65,13 +65,15 @@ class Candidate:
 class Judged:
     """What became of one prompt at a stage being trained: a pair's row, or the reason why there is none.
 
-    `agreements` say whether a judge that was asked in two orders named the same both times.
+    `agreements` say whether a judge that was asked in two orders named the same both times, `unreadable` how many of
+    its replies could not be read.
     """
 
     stage: str
     row: dict[str, Any] | None = None
     reason: str = ""
     agreements: list[bool] = field(default_factory=list)
+    unreadable: int = 0
 
 
 @dataclass
@@ -101,12 +103,19 @@ class Harvest:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """`rows`, `drops` (stage, reason), `agreements` (stage, agreed) and `usage` (stage, role, tokens)."""
+        """What the journal keeps of it.
+
+        These are `rows`, `drops` (stage, reason), `agreements` (stage, agreed), `unreadable` (stage, a judge's
+        replies) and `usage` (stage, role, tokens).
+        """
         return {
             "rows": self.rows,
             "drops": self.drops,
             "agreements": [
                 {"stage": judged.stage, "agreed": agreed} for judged in self.judged for agreed in judged.agreements
+            ],
+            "unreadable": [
+                {"stage": judged.stage, "replies": judged.unreadable} for judged in self.judged if judged.unreadable
             ],
             "usage": [
                 {"stage": stage, "role": role, "tokens": dict(self.usage[stage, role])}
@@ -168,7 +177,7 @@ class SamplingRollout(Rollout):
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         candidates = await self._candidates(stage, role, messages, sampling, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
-        judged.agreements = verdict.agreements
+        judged.agreements, judged.unreadable = verdict.agreements, verdict.unreadable
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
             row = self._row(stage, messages, chosen, rejected, verdict, candidates)

@@ -21,6 +21,8 @@ async def deepnote(
 ) -> str:
     """Write a note, extend it while that makes it better, answer from it (DeepNote, section 3).
 
+    Counted are `unreadable_decisions`.
+
     Args:
         question: the question to answer.
         rollout: where it runs.
@@ -60,8 +62,11 @@ async def deepnote(
         reply = await rollout.generate(
             "deepnote/decide", role="judge", question=question, best_note=best_note, new_note=new_note
         )
+        better = parse_status(reply)
         # A reply that cannot be read is no True: the note at hand stays.
-        if parse_status(reply):
+        if better is None:
+            rollout.count("unreadable_decisions")
+        if better:
             best_note = new_note
             rollout.keep_note(best_note)
         else:

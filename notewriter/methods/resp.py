@@ -16,7 +16,8 @@ async def resp(
     The modules of the paper's Table 4 are roles: the summarizer is `notes`, the reasoner `judge` (judging) and
     `query` (planning), the generator `answer`. Two calls of the algorithm that change nothing are left out:
     the plan after the last round, and rounds after a plan that repeats a question. Counted are
-    `repeated_queries` and `unfinished` (the last round's judgement was not Yes).
+    `repeated_queries`, `unreadable_verdicts` (neither Yes nor No, which goes on as a No does) and `unfinished` (the
+    last round's judgement was not Yes).
 
     Args:
         question: the question to answer.
@@ -41,7 +42,10 @@ async def resp(
         memory = _combined(evidence, pathway)
         rollout.keep_note(memory)
         verdict = await rollout.generate("resp/judge", role="judge", question=question, note=memory)
-        if parse_word(verdict, ("yes", "no")) == "yes":
+        suffices = parse_word(verdict, ("yes", "no"))
+        if suffices is None:
+            rollout.count("unreadable_verdicts")
+        if suffices == "yes":
             break
         if step == max_step:
             rollout.count("unfinished")

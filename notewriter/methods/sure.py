@@ -13,7 +13,8 @@ async def sure(
 
     The score of a candidate is its validity, 1 where the model says that the summary supports it, plus its ranking,
     the number of other candidates whose summary is found less informative, with half a point for a draw. Each pair
-    of summaries is compared in both orders. The earlier candidate wins where scores are equal.
+    of summaries is compared in both orders. The earlier candidate wins where scores are equal. Counted
+    are `unreadable_verdicts`.
 
     Args:
         question: the question to answer.
@@ -61,13 +62,19 @@ async def _validity(question: str, candidate: str, summary: str, rollout: Rollou
     reply = await rollout.generate(
         "sure/validate", role="judge", question=question, candidate=candidate, summary=summary
     )
-    return float(parse_word(reply, ("true", "false")) == "true")
+    verdict = parse_word(reply, ("true", "false"))
+    if verdict is None:
+        rollout.count("unreadable_verdicts")
+    return float(verdict == "true")
 
 
 async def _preference(question: str, one: str, other: str, rollout: Rollout) -> float:
     """1 where the first summary is found more informative, 0 where the second is, 0.5 for a draw."""
+    votes = {"1": 1, "2": -1, None: 0}
     there = await rollout.generate("sure/rank", role="judge", question=question, summaries=[one, other])
     back = await rollout.generate("sure/rank", role="judge", question=question, summaries=[other, one])
-    votes = {"1": 1, "2": -1, None: 0}
-    lead = votes[parse_word(there, ("1", "2"))] - votes[parse_word(back, ("1", "2"))]
+    named = [parse_word(reply, ("1", "2")) for reply in (there, back)]
+    for _ in range(named.count(None)):
+        rollout.count("unreadable_verdicts")
+    lead = votes[named[0]] - votes[named[1]]
     return 0.5 if lead == 0 else float(lead > 0)

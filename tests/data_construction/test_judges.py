@@ -240,9 +240,11 @@ async def test_decision_passes_over_candidates_it_cannot_read_about(make_case):
     case, _ = make_case(["a", "b", "c"], reply=reply)
     verdict = await decision(case)
     assert (verdict.chosen, verdict.rejected, verdict.scores) == (0, 2, [1, None, 0])
+    # There is a pair all the same, so the reason does not tell.
+    assert (verdict.reason, verdict.unreadable) == ("", 1)
     case, _ = make_case(["b", "c"], reply=reply)
     verdict = await decision(case)
-    assert (verdict.chosen, verdict.reason) == (None, "judge reply not readable")
+    assert (verdict.chosen, verdict.reason, verdict.unreadable) == (None, "judge reply not readable", 1)
 
 
 async def test_decision_never_chooses_a_cut_note(make_case):
@@ -313,6 +315,7 @@ async def test_where_all_are_alike_the_next_judge_decides_alone(make_case):
         case, _ = make_case(list("abc"), answers=dict.fromkeys("abc", answer), reply=lambda variables: "Hm.")
         verdict = await decide(judges, case)
         assert (verdict.rejected, verdict.reason) == (None, "judge reply not readable")
+        assert verdict.unreadable == 2
 
 
 async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make_case):

@@ -113,7 +113,17 @@ def test_every_stage_of_every_question_is_a_pair_or_dropped_for_a_reason(build, 
     by_stage = Counter(row["stage"] for split in ("train", "dev") for row in rows(folder, split))
     assert by_stage == {stage: count["pairs"] for stage, count in told["stages"].items() if count["pairs"]}
     assert sum(told["pairs"].values()) == by_stage.total()
-    assert f"{QUESTIONS} judge reply not readable" in capsys.readouterr().out
+    assert told["unreadable_judge_replies"].keys() == {"deepnote/accumulate_knowledge"}
+    out = capsys.readouterr().out
+    assert f"{QUESTIONS} judge reply not readable" in out
+    assert re.search(r"accumulate_knowledge.*\n    \d+ replies of the judge could not be read", out)
+
+
+def test_a_stage_that_no_question_came_to_says_so(build, capsys):
+    # After the last round nothing is planned.
+    stages = {"resp/global_evidence": "reference", "resp/plan": "retrieval"}
+    build(stages=stages, gold_stages=[], method_options={"resp": {"max_step": 1}}, quotas={})
+    assert "  resp/plan: 0 pairs; no prompt of this stage came up\n" in capsys.readouterr().out
 
 
 def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_row(build, capsys):

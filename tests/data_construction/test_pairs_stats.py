@@ -37,6 +37,13 @@ def test_agreement_is_the_share_of_judgements_that_two_orders_did_not_change():
     assert pairs_stats(RECORDS, ["note"])["agreement"] == {"note": {"asked": 3, "agreed": 2, "rate": 0.6667}}
 
 
+def test_replies_of_a_judge_that_could_not_be_read_are_counted_and_an_old_journal_has_none():
+    unread = [{"unreadable": [{"stage": "note", "replies": number}]} for number in (1, 2)]
+    told = pairs_stats([*RECORDS, *(record() | each for each in unread)], ["note", "answer"])
+    assert told["unreadable_judge_replies"] == {"note": 3}
+    assert pairs_stats(RECORDS, ["note"])["unreadable_judge_replies"] == {}
+
+
 def test_a_judge_that_never_agreed_with_itself_did_so_zero_times():
     told = pairs_stats([record([], [], [("note", False)])], ["note"])["agreement"]
     assert repr(told) == "{'note': {'asked': 1, 'agreed': 0, 'rate': 0.0}}"

@@ -126,6 +126,13 @@ def test_a_decision_that_cannot_be_read_counts_as_a_failure(prompts, reply):
     play = Play(prompts, [reply, reply, BETTER])
     assert play.run() == "answer from note 0"
     assert len(play.told("decide")) == 2
+    assert play.rollout.trace.counts == {"unreadable_decisions": 2}
+
+
+def test_a_decision_that_can_be_read_is_no_event(prompts):
+    play = Play(prompts, [BETTER, WORSE, WORSE])
+    play.run()
+    assert play.rollout.trace.counts == {}
 
 
 def test_queries_go_out_with_the_question_and_are_told_to_the_next_ones(prompts):

@@ -87,6 +87,7 @@ def test_a_judgement_that_is_no_yes_goes_on(verdict, ends):
     rollout = ScriptedRollout("resp", planner({1: verdict, 2: "Yes"}))
     run(rollout)
     assert len(rollout.searches) == (1 if ends else 2)
+    assert rollout.trace.counts == ({"unreadable_verdicts": 1} if verdict in ("", "Perhaps") else {})
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,23 @@ def test_the_candidate_with_the_higher_sum_of_validity_and_ranking_wins(valid, r
     assert rollout.stages == ["candidates", "summarize", "summarize", "validate", "validate", "rank", "rank"]
 
 
+@pytest.mark.parametrize(
+    ("valid", "ranks", "counts"),
+    [
+        (("Mira",), MIRA, {}),
+        ((), {("Mira", "Osk"): "both", ("Osk", "Mira"): "Summary 1."}, {"unreadable_verdicts": 1}),
+        ((), {("Mira", "Osk"): "both", ("Osk", "Mira"): ""}, {"unreadable_verdicts": 2}),
+    ],
+)
+def test_verdicts_that_cannot_be_read_are_counted(valid, ranks, counts):
+    rollout = rollout_of("Mira\nOsk", valid, ranks)
+    asyncio.run(sure("Who?", rollout))
+    assert rollout.trace.counts == counts
+    unsure = ScriptedRollout("sure", ["Mira\nOsk", "a", "b", "Perhaps.", "False", "1", "2"])
+    asyncio.run(sure("Who?", unsure))
+    assert unsure.trace.counts == {"unreadable_verdicts": 1}
+
+
 def test_every_stage_is_told_what_it_needs():
     rollout = rollout_of("Mira\nOsk", (), MIRA)
     asyncio.run(sure("Who?", rollout, top_k=2))
