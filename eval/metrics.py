@@ -99,6 +99,38 @@ def _drop(prediction: str, golds: list[str]) -> dict[str, float]:
     return dict(zip(("em", "f1"), best, strict=True))
 
 
+def _drop_spans(prediction: str, golds: list[str]) -> dict[str, float]:
+    """EM and F1 of an answer of several spans, each against the one that it fits best (DROP's official scorer).
+
+    F1 is the mean over the spans of the side that has more of them.
+    """
+    predicted, golds = _listed(prediction, len(golds)), [gold for gold in golds if gold.strip()]
+    left, right = ([" ".join(_drop_tokens(span)) for span in spans] for spans in (predicted, golds))
+    # The best sum of F1 by the golds that are taken, as bits.
+    best = {0: 0.0}
+    for span in predicted:
+        values = [(1 << place, _drop_f1(span, gold)) for place, gold in enumerate(golds)]
+        for taken, total in list(best.items()):
+            for bit, value in values:
+                if value and not taken & bit:
+                    best[taken | bit] = max(best.get(taken | bit, 0.0), total + value)
+    f1 = round(max(best.values()) / max(len(predicted), len(golds)), 2)
+    return {"em": float(set(left) == set(right) and len(left) == len(right)), "f1": f1}
+
+
+def _listed(prediction: str, spans: int) -> list[str]:
+    """The parts of a prediction that lists several things, between commas, semicolons and line breaks.
+
+    The last ones may have an "and" between them, which parts them where there are fewer parts than gold `spans`.
+    IRCoT's evaluation wants brackets around a list, which no prompt here asks for; they do no harm.
+    """
+    parts = [re.sub(r"^and\s+", "", part.strip()) for part in re.split(r"[,;\n]", prediction.strip("[] \n"))]
+    if len(parts) < spans:
+        *parts, last = parts
+        parts += re.split(r"\s+and\s+", last, maxsplit=1)
+    return [part for part in parts if part] or [""]
+
+
 def _drop_f1(prediction: str, gold: str) -> float:
     """F1 of the two sets of tokens, 0 where the gold holds numbers and the prediction none of them."""
     predicted, expected = set(_drop_tokens(prediction)), set(_drop_tokens(gold))
@@ -144,7 +176,13 @@ def _strategyqa(prediction: str, golds: list[str]) -> dict[str, float]:
     return {"acc": float(found)}
 
 
+_QUOTED_ANSWER = re.compile(r'The answer to the question is "(.*?)"')
+
+
 def _multihoprag(prediction: str, golds: list[str]) -> dict[str, float]:
+    # The official scorer takes the answer out of the sentence that its prompt asks for.
+    if quoted := _QUOTED_ANSWER.search(prediction):
+        prediction = quoted[1]
     # The official formula counts a prediction that shares a single word with the gold, be it "the".
     shared = any(set(prediction.lower().split()) & set(gold.lower().split()) for gold in golds)
     return {"acc": float(shared), **_nq(prediction, golds)}
@@ -170,10 +208,12 @@ def score(family: str, prediction: str, golds: list[str]) -> dict[str, float]:
     the same, maximum over the golds. `musique` (Trivedi et al., 2022): em, f1, maximum over the golds,
     with no rule for yes and no. `deepnote` (Wang et al., 2024, section 4): acc, f1, em, maximum over
     the golds. `drop` (Dua et al., 2019, as IRCoT scores IIRC): em, f1 over sets of tokens, in which
-    numbers must agree, rounded to two places. `nq` (Lee et al., 2019): em, and f1 beside it.
+    numbers must agree, rounded to two places (for several spans see `score_question`). `nq` (Lee et al., 2019): em,
+    and f1 beside it.
     `strategyqa` (DeepNote's scorer): acc, whether the gold yes or no stands in the prediction as a word.
     `multihoprag` (Tang & Yang, 2024): acc by the official formula, which takes one shared word for a right
-    answer (a prediction "the" is right about "the sun"), so em and f1 stand beside it. The scorers'
+    answer (a prediction "the" is right about "the sun"), so em and f1 stand beside it; of a prediction that says
+    `The answer to the question is "..."` the quotation counts. The scorers'
     rounding for print is left to whoever prints, except where a scorer rounds a single item (`drop`).
 
     Raises:
@@ -257,9 +297,14 @@ ALL_FAMILIES = (*FAMILIES, *QUESTION_FAMILIES)
 def score_question(family: str, prediction: str, question: Question) -> dict[str, float]:
     """Score a prediction for a question: `score`, or `asqa` or `fanoutqa` from what its benchmark's loader kept.
 
+    `drop` aligns the spans that IIRC's loader kept where there are several.
+
     Raises:
         UserError: no such family, or a question that lacks the gold of this one.
     """
+    spans = question.metadata.get("spans")
+    if family == "drop" and isinstance(spans, list) and len(spans) > 1:
+        return _drop_spans(prediction, spans)
     if family not in QUESTION_FAMILIES:
         return score(family, prediction, list(question.answers))
     try:

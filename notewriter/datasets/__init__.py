@@ -4,9 +4,10 @@ The corpus of a benchmark is the union of the paragraphs that come with its ques
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from notewriter.config import choose
 from notewriter.datasets import (
@@ -71,6 +72,32 @@ def with_ids(questions: list[Question], path: Path) -> list[Question]:
         if id not in known:
             raise UserError(f"{path}:{number}: no question has the id {id!r}; check the file and the dataset")
     return [question for question in questions if question.id in lines]
+
+
+def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:
+    """The questions whose metadata say what `where` says of each of its keys, in their order.
+
+    A value is the metadata's own, or one of several, in a list or in a text between strokes: FRAMES writes
+    `Numerical reasoning | Multiple constraints`.
+
+    Raises:
+        UserError: no question has such metadata; tells what there is under the first key that fails.
+    """
+    for key, value in where.items():
+        found = [each for each in questions if value in _values(each.metadata.get(key))]
+        if not found:
+            there = Counter(str(value) for each in questions for value in _values(each.metadata.get(key)))
+            known = ", ".join(value for value, _ in there.most_common(10)) or "nothing"
+            raise UserError(f"where: no question has {key}: {value!r} in its metadata; under {key!r} there is: {known}")
+        questions = found
+    return questions
+
+
+def _values(value: Any) -> list[Any]:
+    parts = value if isinstance(value, list) else [value]
+    if isinstance(value, str) and "|" in value:
+        parts = [value, *(part.strip() for part in value.split("|"))]
+    return [part for part in parts if part is not None]
 
 
 def select(questions: list[Question], limit: int | None = None, seed: int | None = None) -> list[Question]:

@@ -1,5 +1,6 @@
 """FRAMES: questions over several Wikipedia pages, a TSV of `Prompt` and `Answer`, or JSON Lines of the same."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ def _rows(path: Path) -> reading.Records:
 def _question(record: dict[str, Any], place: str) -> Question:
     """Rows have no ids: a digest of the question stands for one."""
     question = reading.get(record, "Prompt" if "Prompt" in record else "question", str, place)
-    links = [value for key, value in record.items() if key.startswith("wikipedia_link") and value]
+    cells = [value for key, value in record.items() if key.startswith("wikipedia_link") and value]
+    # The last cell may hold several addresses, and words of explanation behind them.
+    links = [link.split()[0] for cell in cells for link in re.split(r"[,;\s]+(?=https?://)", cell) if link.strip()]
     return Question(
         id=str(record.get("id") or reading.question_id("frames", question)),
         question=question,

@@ -16,13 +16,17 @@ logger = logging.getLogger(__name__)
 def _question(record: dict[str, Any], place: str) -> Question:
     """Supporting facts that point to no sentence of the context, as some in HotpotQA do, are left out.
 
-    `answer_id` is 2WikiMultihopQA's key of the answer's aliases.
+    A supporting paragraph that is not in the context, as in HotpotQA's fullwiki file, is known by its title alone,
+    which stands for its id. `answer_id` is 2WikiMultihopQA's key of the answer's aliases.
     """
     # Of two paragraphs with one title, the first is meant.
     paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
     ids, facts = [], []
     for title, index in reading.pairs(record, "supporting_facts", (str, int), place):
-        passage_id, sentences = paragraphs.get(title, ("", []))
+        if title not in paragraphs:
+            ids.append(title)
+            continue
+        passage_id, sentences = paragraphs[title]
         if 0 <= index < len(sentences) and sentences[index]:
             ids.append(passage_id)
             facts.append(sentences[index])

@@ -25,26 +25,28 @@ def _records(path: Path) -> reading.Records:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The unit of a number is no part of the gold, as in IRCoT's evaluation; it is kept in the metadata."""
+    """The unit of a number is no part of the gold, as in IRCoT's evaluation; it is kept in the metadata.
+
+    So are the spans of an answer, which the metric family `drop` aligns one by one.
+    """
     answer, question = record["answer"], reading.get(record, "question", str, place)
+    spans = _spans(answer, place)
     facts = [reading.get(part, "text", str, place) for part in reading.objects(record, "context", place)]
-    about = {"type": answer["type"], "title": record["title"], "unit": answer.get("answer_unit")}
+    about = {"type": answer["type"], "title": record["title"], "unit": answer.get("answer_unit"), "spans": spans}
     return Question(
         id=str(record.get("qid") or reading.question_id("iirc", f"{record['title']} {question}")),
         question=question,
-        answers=(_answer(answer, place),),
+        answers=(", ".join(spans) or str(answer.get("answer_value", "")).strip(),),
         supporting_facts=reading.distinct(fact.strip() for fact in facts if fact.strip()),
         metadata={key: value for key, value in about.items() if value},
     )
 
 
-def _answer(answer: dict[str, Any], place: str) -> str:
-    """A span, a number, or yes or no. Several spans are joined (IRCoT's evaluation aligns them one by one)."""
-    if answer.get("type") == "span":
-        return ", ".join(
-            reading.get(span, "text", str, place) for span in reading.objects(answer, "answer_spans", place)
-        )
-    return str(answer.get("answer_value", "")).strip()
+def _spans(answer: dict[str, Any], place: str) -> list[str]:
+    """The spans of an answer; none where it is a number, or yes or no."""
+    if answer.get("type") != "span":
+        return []
+    return [reading.get(span, "text", str, place).strip() for span in reading.objects(answer, "answer_spans", place)]
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:

@@ -1,15 +1,36 @@
 """MuSiQue: JSON Lines; each question has `paragraphs` and, hop by hop, its `question_decomposition`."""
 
+import logging
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.records import Passage, Question
 
+logger = logging.getLogger(__name__)
+
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![ (][A-Z]\.)\s+")
 """White space after a sentence, not after an initial."""
+
+
+def _answerable(path: Path) -> reading.Records:
+    """The records of musique_ans, which is what the papers evaluate on (Trivedi et al., 2022, section 5).
+
+    In musique_full each question stands twice under one id, the second time without a paragraph that it needs.
+    """
+    left_out = 0
+    for place, record in reading.lines(path):
+        if record.get("answerable") is False:
+            left_out += 1
+        else:
+            yield place, record
+    if left_out:
+        logger.warning(
+            "%s: %d questions that its paragraphs do not answer are left out, as in musique_ans", path, left_out
+        )
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -28,7 +49,6 @@ def _question(record: dict[str, Any], place: str) -> Question:
     for hop in reading.objects(record, "question_decomposition", place):
         answer = reading.get(hop, "answer", str, place)
         decomposition.append({"question": reading.get(hop, "question", str, place), "answer": answer})
-        # None where the question was made unanswerable by taking the paragraph away.
         paragraph = paragraphs.get(hop.get("paragraph_support_idx", -1))
         if paragraph:
             sentences = SENTENCE_END.split(paragraph.text)
@@ -63,5 +83,5 @@ def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, b
         yield Passage(reading.passage_id(title, text), title, text), bool(paragraph.get("is_supporting"))
 
 
-load_questions = partial(reading.questions, reading.lines, _question)
+load_questions = partial(reading.questions, _answerable, _question)
 load_corpus = partial(reading.union, reading.lines, _passages)

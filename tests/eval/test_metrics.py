@@ -111,6 +111,36 @@ def test_drop_parts_tokens_at_line_breaks_too():
     assert score("drop", "twelve\nold\tchurches", ["twelve old churches"]) == {"em": 1.0, "f1": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("prediction", "em", "f1"),
+    [
+        ("Bo Brel, Ana", 1.0, 1.0),
+        ("Ana and Bo Brel", 1.0, 1.0),
+        ('["Ana", "Bo Brel"]', 1.0, 1.0),
+        # Each span goes to the one it fits best; a missing one, or one too many, is a 0 in the mean.
+        ("Ana; Brel", 0.0, 0.83),
+        ("Ana", 0.0, 0.5),
+        ("Ana, Bo Brel, and Cy", 0.0, 0.67),
+        ("Ana, Ana", 0.0, 0.5),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_drop_aligns_the_spans_of_an_answer_one_by_one(prediction, em, f1):
+    question = Question("q", "Who?", ("Ana, Bo Brel",), metadata={"spans": ["Ana", "Bo Brel"]})
+    assert score_question("drop", prediction, question) == {"em": em, "f1": f1}
+
+
+def test_drop_takes_a_single_span_whole_however_it_is_written():
+    question = Question("q", "Where?", ("Brel, Osk and Tolen",), metadata={"spans": ["Brel, Osk and Tolen"]})
+    assert score_question("drop", "Brel, Osk and Tolen", question) == {"em": 1.0, "f1": 1.0}
+
+
+def test_multihoprag_takes_the_answer_out_of_the_sentence_that_its_prompt_asks_for():
+    said = 'The sun is mentioned. The answer to the question is "Mira", I think.'
+    assert score("multihoprag", said, ["the sun"])["acc"] == 0.0
+    assert score("multihoprag", said, ["Mira"]) == {"acc": 1.0, "em": 1.0, "f1": 1.0}
+
+
 def test_one_shared_word_is_right_for_multihoprags_official_accuracy_and_not_for_exact_match():
     assert score("multihoprag", "the moon", ["the sun"]) == {"acc": 1.0, "em": 0.0, "f1": 0.0}
 

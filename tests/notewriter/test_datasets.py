@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from notewriter.datasets import DATASETS, load_corpus, load_questions, reading, select, with_ids
+from notewriter.datasets import DATASETS, load_corpus, load_questions, reading, select, with_ids, with_metadata
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
 
@@ -94,7 +94,8 @@ def test_hotpotqa_supporting_facts_follow_the_annotation_and_dangling_ones_are_l
     path = write_list(tmp_path / "h.json", HOTPOT)
     (read,) = load_questions("hotpotqa", path)
     corpus = list(load_corpus("hotpotqa", path))
-    assert read.supporting_ids == (corpus[0].id, corpus[1].id)
+    # A paragraph that is not in the context, as in the fullwiki file, is missed all the same: its title stands for it.
+    assert read.supporting_ids == (corpus[0].id, corpus[1].id, "Nowhere")
     assert read.supporting_facts == ("It was directed by Ana Kesk.", "Ana Kesk was born in Brel.")
     assert corpus[0].text == "Low Tide is a film. It was directed by Ana Kesk."
     assert read.answers == ("Brel",)
@@ -137,12 +138,16 @@ def test_musique_gives_the_whole_paragraph_where_no_sentence_holds_the_answer(tm
     assert read.supporting_facts[1] == "She is old. She was born in BREL."
 
 
-def test_musique_unanswerable_questions_are_read_too(tmp_path):
+def test_of_musique_full_the_questions_are_read_that_can_be_answered(tmp_path, caplog):
     changed = json.loads(json.dumps({**MUSIQUE, "answerable": False}))
     changed["question_decomposition"][1]["paragraph_support_idx"] = None
-    (read,) = load_questions("musique", write_lines(tmp_path / "m.jsonl", changed))
-    assert read.metadata["answerable"] is False
-    assert len(read.supporting_facts) == 1
+    changed["paragraphs"][1]["paragraph_text"] = "Something else."
+    path = write_lines(tmp_path / "m.jsonl", MUSIQUE, changed)
+    (read,) = load_questions("musique", path)
+    assert read.metadata["answerable"] is True and len(read.supporting_facts) == 2
+    assert "1 questions that its paragraphs do not answer are left out" in caplog.text
+    # Its paragraphs make the corpus harder, as they should.
+    assert len(list(load_corpus("musique", path))) == 4
 
 
 def test_a_corpus_holds_each_paragraph_once_and_its_ids_do_not_hang_on_the_file(tmp_path):
@@ -280,6 +285,20 @@ def test_select_takes_the_first_or_a_seeded_sample_in_the_order_of_the_file():
         select(questions, limit=0)
 
 
+def test_questions_are_chosen_by_what_their_metadata_say():
+    kinds = ["Tabular", "Numerical | Multiple constraints", ["Tabular", "Numerical"], 3, None]
+    questions = [
+        Question(f"q{i}", "Who?", ("Ana",), metadata={"type": kind, "hops": i}) for i, kind in enumerate(kinds)
+    ]
+    assert with_metadata(questions, {}) == questions
+    assert with_metadata(questions, {"type": "Multiple constraints"}) == [questions[1]]
+    assert with_metadata(questions, {"type": "Numerical"}) == questions[1:3]
+    assert with_metadata(questions, {"type": "Numerical", "hops": 2}) == [questions[2]]
+    assert with_metadata(questions, {"type": 3}) == [questions[3]]
+    with pytest.raises(UserError, match=r"where: no question has type: 'table' .* under 'type' there is: Tabular"):
+        with_metadata(questions, {"type": "table"})
+
+
 def test_strategyqa_takes_the_evidence_of_the_first_annotator_who_names_paragraphs(tmp_path):
     record = {
         "qid": "s1",
@@ -352,7 +371,7 @@ def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_pat
         "title": "Ana",
         "text": "Ana was born.\nShe ran.",
         "questions": [
-            ask("i1", {"type": "span", "answer_spans": [{"text": "Ana"}, {"text": "Bo"}]}),
+            ask("i1", {"type": "span", "answer_spans": [{"text": "Ana "}, {"text": "Bo"}]}),
             ask("i2", {"type": "value", "answer_value": "7", "answer_unit": "years"}),
             ask("i3", {"type": "none"}),
             ask("i4", {"type": "binary", "answer_value": "yes"}),
@@ -368,6 +387,7 @@ def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_pat
     ]
     assert without_id.id.startswith("iirc_")
     assert questions[0].supporting_facts == ("Ana is.",)
+    assert questions[0].metadata == {"type": "span", "title": "Ana", "spans": ["Ana", "Bo"]}
     assert questions[1].metadata == {"type": "value", "title": "Ana", "unit": "years"}
     articles = tmp_path / "articles.json"
     articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.\nThey won.'}))
@@ -391,10 +411,13 @@ def test_fanoutqa_keeps_the_structure_of_its_answer_and_the_pages_of_all_parts(t
 
 def test_frames_reads_its_table_and_json_lines_alike(tmp_path):
     table = tmp_path / "test.tsv"
-    table.write_text("\tPrompt\tAnswer\twikipedia_link_1\treasoning_types\n0\tHow old?\t7\thttps://w/Ana\tNumerical\n")
+    table.write_text(
+        "\tPrompt\tAnswer\twikipedia_link_1\twikipedia_link_11+\treasoning_types\n"
+        "0\tHow old?\t7\thttps://w/Ana\thttps://w/Bo,_Brel, https://w/Cy (his son)\tNumerical\n"
+    )
     (read,) = load_questions("frames", table)
     assert (read.question, read.answers) == ("How old?", ("7",))
-    assert read.metadata == {"pages": ["https://w/Ana"], "type": "Numerical"}
+    assert read.metadata == {"pages": ["https://w/Ana", "https://w/Bo,_Brel", "https://w/Cy"], "type": "Numerical"}
     lines = write_lines(tmp_path / "t.jsonl", {"question": "How old?", "answer": "7"})
     assert load_questions("frames", lines)[0].id == read.id
 
