@@ -81,13 +81,18 @@ class Rollout:
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         return without_thinking((await self.complete(stage, role, messages, sampling)).text).strip()
 
-    async def generate_tokens(self, stage: str, *, role: str = "policy", **variables: Any) -> list[tuple[str, float]]:
+    async def generate_tokens(
+        self, stage: str, *, role: str = "policy", max_tokens: int, **variables: Any
+    ) -> list[tuple[str, float]]:
         """The tokens of one completion of a stage's prompt, each with its natural log-probability.
 
-        The prompt may have `turns`, as for `generate`.
+        They are `max_tokens` at the most, or fewer where the stage's sampling says so. The prompt may have `turns`,
+        as for `generate`.
         """
         messages = self.resources.prompts.render(stage, **variables)
-        completion = await self.complete(stage, role, messages, replace(self.sampling(stage), logprobs=True))
+        sampling = self.sampling(stage)
+        sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
+        completion = await self.complete(stage, role, messages, sampling)
         tokens = list(completion.tokens or [])
         # Servers may tell the token that ended the turn too (vLLM does), which is no part of the text. The space is
         # for tokenizers whose first token has one that the text has not.

@@ -63,7 +63,7 @@ class ScriptedRollout(Rollout):
             text = text.partition(mark)[0]
         return text.strip()
 
-    async def generate_tokens(self, stage, *, role="policy", **variables: Any) -> list[tuple[str, float]]:
+    async def generate_tokens(self, stage, *, role="policy", max_tokens, **variables: Any) -> list[tuple[str, float]]:
         """A reply's words as tokens; the probability of each is 1, or what stands behind a tilde: `Osk~0.3`."""
         text = await self.generate(stage, role=role, **variables)
         split = [word.partition("~") for word in re.findall(r"\s*\S+", text)]

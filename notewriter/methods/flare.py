@@ -17,6 +17,7 @@ async def flare(
     *,
     top_k: int = 5,
     max_step: int = 8,
+    look_ahead: int = 64,
     theta: float = 0.8,
     beta: float = 0.4,
     notes: bool = False,
@@ -36,6 +37,7 @@ async def flare(
         rollout: where it runs; `policy` writes, `notes` writes notes, `answer` answers where no sentence did.
         top_k: passages a retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
         max_step: sentences at the most. (The paper bounds the answer by 256 tokens instead.)
+        look_ahead: tokens of a draft at the most (the authors' code: 64).
         theta: the probability below which a token asks for a retrieval (NotesWriting, section 4.4, and the authors'
             code for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
         beta: the probability below which a token is kept out of the query (the authors' code: 0.4); 0 keeps all.
@@ -56,14 +58,16 @@ async def flare(
         variables: dict[str, Any] = {"question": question, "sentences": sentences, "answer_style": answer_style}
         sentence, query = "", question
         if sentences:
-            tokens = _first_sentence(await rollout.generate_tokens("flare/step", passages=[], **variables))
+            draft = await rollout.generate_tokens("flare/step", max_tokens=look_ahead, passages=[], **variables)
+            tokens = _first_sentence(draft)
             sentence = "".join(token for token, _ in tokens).strip()
             query = "" if _sure(tokens, theta) else (_masked(tokens, beta) or sentence)
         if query:
             evidence = await rollout.retrieve(query, top_k)
             if notes:
                 evidence = await take_notes(rollout, "flare/note", query, evidence, taken)
-            sentence = first_sentence(await rollout.generate("flare/step", passages=evidence, **variables))
+            reply = await rollout.generate("flare/step", stop=("\n",), passages=evidence, **variables)
+            sentence = first_sentence(reply)
         else:
             rollout.count("sure_steps")
         if not sentence:

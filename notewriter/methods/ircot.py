@@ -18,9 +18,9 @@ async def ircot(
 ) -> str:
     """Interleave retrieval with the sentences of a chain of thought (Trivedi et al. 2023).
 
-    Passages gather over the steps. Of each reply the first sentence is kept; one that states the answer ends the
-    chain. Where the chain does not end by itself, an answer is written from it (the paper's reader; counted as
-    `unfinished`).
+    Passages gather over the steps. A reply ends with its line (as in the authors' code), and its first sentence is
+    kept; one that states the answer ends the chain. Where the chain does not end by itself, an answer is written from
+    it (the paper's reader; counted as `unfinished`).
 
     Args:
         question: the question to answer.
@@ -46,7 +46,12 @@ async def ircot(
             evidence += new[: max_passages - len(evidence)]
         sentence = first_sentence(
             await rollout.generate(
-                "ircot/step", question=question, passages=evidence, sentences=sentences, answer_style=answer_style
+                "ircot/step",
+                stop=("\n",),
+                question=question,
+                passages=evidence,
+                sentences=sentences,
+                answer_style=answer_style,
             )
         )
         if not sentence:

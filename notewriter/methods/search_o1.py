@@ -20,11 +20,12 @@ async def search_o1(
 
     A query between the search marks halts the reasoning. The passages found for it do not enter the reasoning; the
     Reason-in-Documents module reads them with the reasoning so far in view and puts what helps in their place.
-    The first reasoning without a query ends it. Counted are `repeated_queries` and `unfinished`.
+    The first reasoning without a query ends it. Where the turns run out an answer is written from the reasoning (the
+    paper leaves it open). Counted are `repeated_queries` and `unfinished`.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
+        rollout: where it runs; `policy` reasons, `notes` reads documents, `answer` answers where the turns ran out.
         top_k: passages a search (the paper: 10).
         max_search: searches at the most; after that the reasoning is told to do without (the authors' code: 10
             for multi-hop questions, 5 for others).
@@ -32,7 +33,7 @@ async def search_o1(
         answer_style: `short`, `long` or `yes_no`.
     """
     rollout.keep_note("")
-    reasoning, thought = "", ""
+    reasoning = ""
     found: dict[str, str] = {}
     for _ in range(max_turn):
         thought = await rollout.generate(
@@ -44,7 +45,7 @@ async def search_o1(
         )
         query = _query(thought)
         if not query:
-            break
+            return parse_answer(thought) or thought
         if query in found:
             rollout.count("repeated_queries")
             result = "This was searched before; its result stands above."
@@ -62,9 +63,10 @@ async def search_o1(
             )
             rollout.keep_note("\n".join(found.values()))
         reasoning += f"{thought}{END_QUERY}\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"
-    else:
-        rollout.count("unfinished")
-    return parse_answer(thought) or thought
+    rollout.count("unfinished")
+    return await rollout.generate(
+        "search_o1/answer", role="answer", question=question, reasoning=reasoning, answer_style=answer_style
+    )
 
 
 def _query(thought: str) -> str:

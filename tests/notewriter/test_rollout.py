@@ -155,6 +155,6 @@ async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, to
 
     monkeypatch.setattr(resources.clients["policy"], "complete", complete)
     rollout = Rollout(QUESTION, "m", resources)
-    assert await rollout.generate_tokens("stage", word="yes") == scored[:kept]
+    assert await rollout.generate_tokens("stage", max_tokens=12, word="yes") == scored[:kept]
     # What came is recorded as it came.
     assert rollout.trace.steps[0].completion.tokens == scored

@@ -8,11 +8,13 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
 
 from notewriter.errors import UserError
 from notewriter.methods import prepare
 from notewriter.methods.flare import flare
+from notewriter.records import Completion, Question, Sampling
+from notewriter.rollout import Resources, Rollout
 
 
 def run(rollout: ScriptedRollout, **options) -> str:
@@ -47,6 +49,24 @@ def test_an_unsure_sentence_is_searched_with_but_for_what_is_made_up_and_is_writ
     assert again["passages"] == ["It was built by himself..0"] and again["sentences"] == ["Osk has a bridge."]
     assert last["sentences"] == ["Osk has a bridge.", "Mira built it."]
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 1}
+
+
+def test_a_draft_is_bounded_and_what_is_written_again_ends_with_its_line():
+    asked = []
+
+    class Writer:
+        async def complete(self, messages, sampling, **_):
+            asked.append((sampling.max_tokens, sampling.stop, sampling.logprobs))
+            return Completion("Mira built it", "stop", 1, 1, 0, 0.0, [("Mira built it", -1.0)])
+
+        def search(self, query, top_k):
+            return []
+
+    writer = Writer()
+    resources = Resources({"policy": writer}, PROMPTS, writer, Sampling(max_tokens=1280))
+    asyncio.run(flare("Who?", Rollout(Question("q", "Who?", ("Mira",)), "flare", resources), max_step=2))
+    step = (1280, ("\n",), False)
+    assert asked == [step, (64, (), True), step, (1280, (), False)]
 
 
 def test_only_the_first_sentence_ahead_counts():

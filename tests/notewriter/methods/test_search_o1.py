@@ -56,9 +56,14 @@ def test_after_the_last_search_that_is_allowed_the_reasoning_is_told_so():
 
 
 def test_reasoning_that_never_ends_is_ended():
-    rollout = ScriptedRollout("search_o1", lambda stage, told: query(str(len(rollout.calls))))
-    asyncio.run(search_o1("Who?", rollout))
+    rollout = ScriptedRollout(
+        "search_o1", lambda stage, told: "Mira" if stage == "answer" else query(str(len(rollout.calls)))
+    )
+    # The last reasoning asks for a search: no answer, so one is written from all of it.
+    assert asyncio.run(search_o1("Who?", rollout)) == "Mira"
     assert (rollout.stages.count("reason"), len(rollout.searches)) == (15, 10)
+    assert rollout.roles["answer"] == "answer"
+    assert rollout.told("answer")[0]["reasoning"].count("<|end_search_result|>") == 15
     assert rollout.trace.counts == {"unfinished": 1}
 
 
