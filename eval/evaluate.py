@@ -8,7 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.accounting import COSTS, account, check_prices, fewer_searches, gold_documents, supporting_recall, totals
+from eval.accounting import (
+    COSTS,
+    COSTS_SCHEMA,
+    account,
+    check_prices,
+    fewer_searches,
+    gold_documents,
+    supporting_recall,
+    totals,
+)
 from eval.judgements import read_judgements, summary_of, with_judgements
 from eval.metrics import ALL_FAMILIES, check_family, score_question
 from eval.notes import note_quality
@@ -134,7 +143,7 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
         "note": trace["note"] or "",
         "error": trace["error"],
         "scores": scores,
-        **account(trace),
+        **account(trace, question),
         "gold_documents": gold_documents(question),
         "counts": trace["counts"],
         "metadata": question.metadata,
@@ -190,8 +199,10 @@ def _finish(
         "version": __version__,
         **summary_of(judgements),
     }
-    costs = totals(finished(folder / "traces.jsonl", questions), arguments.prices)
-    costs = {"schema": "notewriter/costs/1"} | costs
+    costs = totals(
+        finished(folder / "traces.jsonl", questions), (record for _, record in jsonl.read(path)), arguments.prices
+    )
+    costs = {"schema": COSTS_SCHEMA} | costs
     jsonl.write_text(folder / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])
     jsonl.write_text(folder / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
     return metrics

@@ -3,7 +3,8 @@
 `answer`: is a gold answer present in the prediction (judged_accuracy). `chain`: efficiency, redundancy and coherence
 of the steps from 0 to 5, 5 the best of each (chain_efficiency, ...). `density`: the share of the note, or of the
 passages where the method keeps none, that is evidence (knowledge_density). The scores join those of the run, for
-compare and report; replies that cannot be read are counted by reason and left out of the means.
+compare and report; replies that cannot be read are counted by reason and left out of the means. What judging cost is in
+`judged/costs.json`: tokens, seconds and, at given prices, money.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.accounting import COSTS_SCHEMA, COUNTED, Calls, add_call, check_prices, spent
 from eval.compare import check_present, read_metrics, read_predictions
 from eval.evaluate import summarise
 from eval.judgements import (
@@ -49,6 +51,12 @@ class Arguments:
     judgements: list[str] = field(
         default_factory=lambda: ["answer"], metadata={"help": f"any of: {', '.join(JUDGEMENTS)}"}
     )
+    prices: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "{judge: [price of a million prompt tokens, of a million completion tokens]}, for judged/costs.json"
+        },
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -56,6 +64,7 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter judge", description=__doc__)
     for name in arguments.judgements:
         choose("judgement", name, JUDGEMENTS)
+    check_prices(arguments.prices)
     check_inputs(models, None)
     runs = list(dict.fromkeys(map(Path, arguments.runs)))
     if not runs:
@@ -71,7 +80,7 @@ def main(argv: list[str]) -> None:
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with served_models(models, runs[0] / FOLDER) as roles:
                 asyncio.run(_judge(models, roles, work))
-        summaries = [_join(run) for run in runs]
+        summaries = [_join(run, arguments.prices) for run in runs]
     sys.stdout.write("".join(summaries))
 
 
@@ -156,22 +165,34 @@ async def judge_one(question: Question, name: str, resources: Resources) -> dict
         "refusal": refusal,
         "counts": outcome.counts,
         "replies": [completion.text for completion in completions],
-        "prompt_tokens": sum(completion.prompt_tokens for completion in completions),
-        "completion_tokens": sum(completion.completion_tokens for completion in completions),
+        **{key: sum(getattr(completion, key) for completion in completions) for key in COUNTED[1:]},
     }
 
 
-def _join(run: Path) -> str:
-    """Let the scores join those of predictions.jsonl and metrics.json; returns what there is to tell."""
+def _join(run: Path, prices: dict[str, list[float]]) -> str:
+    """Let the scores join those of predictions.jsonl and metrics.json, write what they cost; returns what to tell."""
     judgements = read_judgements(run)
     predictions = [with_judgements(prediction, judgements, run) for prediction in read_predictions(run).values()]
     metrics = read_metrics(run) | summarise(predictions) | summary_of(judgements)
     jsonl.write(run / "predictions.jsonl", predictions)
     jsonl.write_text(run / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
-    return _summary(metrics, run, list(judgements))
+    costs = _costs(judgements, prices)
+    jsonl.write_text(run / FOLDER / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])
+    return _summary(metrics, run, list(judgements), costs)
 
 
-def _summary(metrics: dict[str, Any], run: Path, judgements: Sequence[str]) -> str:
+def _costs(judgements: dict[str, dict[str, Any]], prices: dict[str, list[float]]) -> dict[str, Any]:
+    """What judging cost, as `evaluate` tells it of a run; seconds are not in metrics.json, which a repetition keeps."""
+    calls: Calls = {}
+    for name, records in judgements.items():
+        for record in records.values():
+            if record["replies"]:
+                # Records of earlier versions hold neither seconds nor cached tokens.
+                add_call(calls, f"judge/{name}", "judge", dict.fromkeys(COUNTED, 0) | record)
+    return {"schema": COSTS_SCHEMA, **spent(calls, prices)}
+
+
+def _summary(metrics: dict[str, Any], run: Path, judgements: Sequence[str], costs: dict[str, Any]) -> str:
     lines = [f"{metrics['name']}: {metrics['questions']} questions, in {run}"]
     for name in judgements:
         told = metrics["judged"][name]
@@ -180,4 +201,6 @@ def _summary(metrics: dict[str, Any], run: Path, judgements: Sequence[str]) -> s
         for score in JUDGEMENTS[name].scores:
             if interval := metrics["metrics"].get(score):
                 lines.append(f"    {score:20} {interval['mean']:6.3f}  [{interval['low']:.3f}, {interval['high']:.3f}]")
+    if "money" in costs:
+        lines.append(f"  money: {costs['money']:,.4f}")
     return "\n".join(lines) + "\n"

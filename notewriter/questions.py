@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from notewriter.datasets import DATASETS, load_questions, select, with_ids
+from notewriter.datasets import DATASETS, load_questions, select, with_ids, with_metadata
 from notewriter.records import Question
 
 
@@ -20,6 +21,10 @@ class QuestionArguments:
     ids: str | None = field(
         default=None, metadata={"help": "a file with the ids of the questions to take, one a line, before any limit"}
     )
+    where: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "take the questions with this in their metadata, before any limit, e.g. {type: bridge}"},
+    )
     limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
     seed: int | None = field(
         default=0,
@@ -33,11 +38,12 @@ def load_selected(arguments: QuestionArguments) -> list[Question]:
     A limit that leaves no question out is taken off the arguments: a run with it is a run without it.
 
     Raises:
-        UserError: the errors of `load_questions`, `with_ids` and `select`.
+        UserError: the errors of `load_questions`, `with_ids`, `with_metadata` and `select`.
     """
     questions = load_questions(arguments.dataset, arguments.path)
     if arguments.ids:
         questions = with_ids(questions, Path(arguments.ids))
+    questions = with_metadata(questions, arguments.where or {})
     if arguments.limit is not None and arguments.limit >= len(questions):
         arguments.limit = None
     return select(questions, arguments.limit, arguments.seed)

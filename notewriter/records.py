@@ -70,13 +70,17 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """A step that retrieved: the query, the ids and titles of what it found, best first, and their length in words."""
+    """A step that retrieved: the query, the ids and titles of what it found, best first, and their length in words.
+
+    `facts` are the places of the question's supporting facts that stand in these passages.
+    """
 
     query: str
     top_k: int
     passages: list[dict[str, str]]
     seconds: float
     words: int = 0
+    facts: list[int] = field(default_factory=list)
     kind: str = "retrieve"
 
 

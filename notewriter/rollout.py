@@ -58,8 +58,12 @@ class Rollout:
         start = time.perf_counter()
         passages = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
         found = [{"id": passage.id, "title": passage.title} for passage in passages]
+        seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
-        self.trace.steps.append(Retrieval(query, top_k, found, round(time.perf_counter() - start, 4), words))
+        texts = [_plain(passage.text) for passage in passages]
+        facts = enumerate(map(_plain, self.question.supporting_facts))
+        held = [place for place, fact in facts if any(fact in text for text in texts)]
+        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, held))
         return passages
 
     async def generate(
@@ -123,3 +127,8 @@ class Rollout:
     ) -> None:
         """Put a completion into the trace."""
         self.trace.steps.append(Generation(stage, role, messages, sampling, completion))
+
+
+def _plain(text: str) -> str:
+    """A text without white space, in which a fact is found however its lines are broken."""
+    return "".join(text.split())

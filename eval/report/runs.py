@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.accounting import COUNTED
+from eval.accounting import COSTS_SCHEMA, COUNTED
 from eval.compare import check_present, read_metrics, read_predictions, read_text
 from notewriter.errors import UserError
 
@@ -14,8 +14,6 @@ Record = dict[str, Any]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b")
 """One a run, in turn; Okabe and Ito's palette, which colour-blind readers can tell apart."""
-
-COSTS_SCHEMA = "notewriter/costs/1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,24 @@ def test_the_reply_is_bound_to_the_form_and_kept_as_it_was(evaluated, judge):
     assert [record["replies"] for record in records(run, "chain")] == [[json.dumps(RATINGS)]] * QUESTIONS
 
 
+def test_costs_are_told_by_judgement_and_in_money_and_a_repetition_may_give_other_prices(evaluated, judge, capsys):
+    run = evaluated()
+    judge(run, judgements=["answer", "chain"], prices={"judge": [2, 4]})
+    assert "money: " in capsys.readouterr().out
+    costs = json.loads((run / "judged/costs.json").read_text())
+    assert list(costs["stages"]) == ["judge/answer (judge)", "judge/chain (judge)"]
+    for stage, name in zip(costs["stages"].values(), ("answer", "chain"), strict=True):
+        assert stage.keys() == {"calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds"}
+        assert stage["calls"] == QUESTIONS
+        assert stage["seconds"] == pytest.approx(sum(record["seconds"] for record in records(run, name)), abs=0.001)
+    sums = [sum(stage[key] for stage in costs["stages"].values()) for key in ("prompt_tokens", "completion_tokens")]
+    assert costs["money"] == pytest.approx((2 * sums[0] + 4 * sums[1]) / 1e6)
+    metrics = (run / "metrics.json").read_bytes()
+    assert judge(run, judgements=["answer", "chain"], prices={"judge": [4, 8]}) == []
+    assert json.loads((run / "judged/costs.json").read_text())["money"] == pytest.approx(2 * costs["money"], abs=1e-6)
+    assert (run / "metrics.json").read_bytes() == metrics
+
+
 def test_evaluating_again_loses_no_judgement(evaluated, judge):
     run = evaluated()
     judge(run)
