@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -66,8 +67,25 @@ def compare(before: list[Path], after: list[Path]) -> Comparison:
     """Compare run folders on the questions they share, by the scores and costs that all of them have.
 
     Several folders on one side are one configuration under several seeds. Differences are `after - before`,
-    paired by question, with 95% bootstrap intervals and p-values (`mcnemar` where every score is 0 or 1,
-    else `permutation_test`) that are corrected for the number of scores (`holm`).
+    paired by question, with 95% bootstrap intervals and p-values that are corrected for the number of scores.
+
+    Raises:
+        UserError: see `compare_uncorrected`.
+    """
+    comparison = compare_uncorrected(before, after)
+    correct([comparison])
+    return comparison
+
+
+def correct(comparisons: Sequence[Comparison]) -> None:
+    """Correct the p-values of comparisons that are read together for the number of scores in all of them (`holm`)."""
+    rows = [row for comparison in comparisons for metric, row in comparison.items() if metric not in COSTS]
+    for row, p_value in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
+        row["p_value"] = p_value
+
+
+def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
+    """What `compare` returns, with p-values as they come of `mcnemar` (every score is 0 or 1) or `permutation_test`.
 
     Raises:
         UserError: files that are missing or malformed, runs scored by different families, runs without
@@ -98,8 +116,6 @@ def compare(before: list[Path], after: list[Path]) -> Comparison:
         if scored:
             values = [[run[each]["scores"][metric] for each in scored] for run in read]
             comparison[metric] = _paired(values[: len(before)], values[len(before) :])
-    for row, p_value in zip(comparison.values(), holm([row["p_value"] for row in comparison.values()]), strict=True):
-        row["p_value"] = p_value
     for cost in COSTS:
         values = [[run[identifier][cost] for identifier in shared] for run in read]
         comparison[cost] = _paired(values[: len(before)], values[len(before) :])

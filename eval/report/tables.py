@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from eval.accounting import COSTS
-from eval.compare import compare, decimals, p_value_text
+from eval.compare import Comparison, compare_uncorrected, correct, decimals, p_value_text
 from eval.report.markup import TABLE
 from eval.report.runs import Run
 from eval.report.scores import LENGTHS, headline, label, measured
@@ -28,15 +28,27 @@ PUBLISHED = Path(__file__).with_name("published.yaml")
 
 
 def differences(runs: Sequence[Run]) -> list[Record]:
-    """For each run but the first its paired differences from the first by metric, or the reason why there are none."""
-    return [_differences(runs[0], run) for run in runs[1:]]
+    """For each run but the first its paired differences from the first by metric, or the reason why there are none.
+
+    p-values are corrected for the scores of all runs together, since they are read together.
+    """
+    comparisons: list[Comparison] = []
+    reasons = []
+    for run in runs[1:]:
+        try:
+            comparisons.append(compare_uncorrected([runs[0].folder], [run.folder]))
+            reasons.append("")
+        except UserError as error:
+            comparisons.append({})
+            reasons.append(str(error))
+    correct(comparisons)
+    return [
+        {"run": run, "reason": reason, "rows": _differences(comparison)}
+        for run, reason, comparison in zip(runs[1:], reasons, comparisons, strict=True)
+    ]
 
 
-def _differences(baseline: Run, run: Run) -> Record:
-    try:
-        comparison = compare([baseline.folder], [run.folder])
-    except UserError as error:
-        return {"run": run, "reason": str(error), "rows": {}}
+def _differences(comparison: Comparison) -> dict[str, Record]:
     rows = {}
     for metric, values in comparison.items():
         difference = values["difference"]
@@ -50,7 +62,7 @@ def _differences(baseline: Run, run: Run) -> Record:
             "p_value": p_value_text(metric, values["p_value"]),
             "questions": values["questions"],
         }
-    return {"run": run, "reason": "", "rows": rows}
+    return rows
 
 
 def scores(runs: Sequence[Run]) -> list[Record]:
@@ -162,7 +174,10 @@ def text_tables(runs: Sequence[Run], rows: Sequence[Record], compared: Sequence[
         )
     ]
     for difference in compared:
-        note = difference["reason"] or "an asterisk marks an interval that excludes zero"
+        note = difference["reason"] or (
+            "an asterisk marks an interval that excludes zero; p is corrected for the number of scores"
+            + (" of all runs here" if len(compared) > 1 else "")
+        )
         tables.append(
             (
                 f"{difference['run'].label} minus {runs[0].label}, paired by question; {note}",

@@ -30,6 +30,20 @@ def test_differences_carry_corrected_p_values(write_run, tmp_path):
     assert (row["text"], row["p_value"], row["questions"], row["excludes_zero"]) == ("+1.000", "<0.001", 12, True)
 
 
+def test_p_values_are_corrected_for_the_scores_of_all_runs_together(write_run, tmp_path):
+    before, *after = (
+        write_run(tmp_path / str(right), {str(number): float(number < right) for number in range(12)})
+        for right in (0, 6, 7)
+    )
+    other = write_run(tmp_path / "other", {"0": 1.0}, family="nq")
+    first, second, incomparable = differences(read_runs([before, *after, other]))
+    # McNemar's: 2 / 2 ** 6 and 2 / 2 ** 7. The smaller one is doubled; the larger one stays above it.
+    assert (first["rows"]["f1"]["p_value"], second["rows"]["f1"]["p_value"]) == ("0.031", "0.031")
+    assert "whose rules differ" in incomparable["reason"] and not incomparable["rows"]
+    # One alone is corrected for nothing.
+    assert differences(read_runs([before, after[1]]))[0]["rows"]["f1"]["p_value"] == "0.016"
+
+
 def test_the_papers_numbers_of_the_runs_dataset_stand_beside_the_runs(write_run, tmp_path):
     (table,) = published(read_runs([write_run(tmp_path / "run", {"a": 0.5})]))
     assert (table["dataset"], table["metrics"]) == ("musique", ["acc", "f1", "em", "judged_accuracy"])
