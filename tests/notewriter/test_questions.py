@@ -45,6 +45,16 @@ def test_ids_are_taken_before_the_limit_counts(arguments, tmp_path):
     assert ids(all_of_them) == ["q2", "q5", "q7"] and all_of_them.limit is None
 
 
+def test_metadata_are_looked_at_before_the_limit_counts(arguments, tmp_path):
+    records = [
+        {"id": f"q{number}", "question": f"Who {number}?", "answers": ["x"], "metadata": {"type": "ab"[number % 2]}}
+        for number in range(4)
+    ]
+    jsonl.write(tmp_path / "questions.jsonl", records)
+    assert ids(arguments(where={"type": "b"}, limit=1, seed=None)) == ["q1"]
+    assert ids(arguments(where={"type": "b"})) == ["q1", "q3"]
+
+
 def test_a_limit_below_one_is_named(arguments):
     with pytest.raises(UserError, match="limit: 0 questions"):
         load_selected(arguments(limit=0))
