@@ -77,6 +77,13 @@ class Arguments(SelectionArguments):
     )
     top_k: int = field(default=5, metadata={"help": "passages a search"})
     max_step: int = field(default=25, metadata={"help": "steps a chain at the most (the authors' code: 25)"})
+    retries: int = field(
+        default=20,
+        metadata={
+            "help": "how often a step without an action that can be read is drawn again before its chain is given up "
+            "(the authors' code: up to 20 times); at a temperature near 0 the draws are alike"
+        },
+    )
     min_searches: int = field(
         default=1, metadata={"help": "chains with fewer searches are dropped: they answer from the teacher's memory"}
     )
@@ -124,7 +131,7 @@ def check(arguments: Arguments) -> None:
     Raises:
         UserError: a number out of its range, or no index to search.
     """
-    for name, least in (("top_k", 1), ("max_step", 1), ("min_searches", 0)):
+    for name, least in (("top_k", 1), ("max_step", 1), ("retries", 0), ("min_searches", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"{name}: {getattr(arguments, name)} is too small; give at least {least}")
     if arguments.reasoning and not arguments.index:
@@ -161,7 +168,12 @@ async def roll_out(question: Question, resources: Resources, arguments: Argument
     try:
         if arguments.reasoning:
             chain = await reason(
-                question.question, rollout, "rearag/teach", top_k=arguments.top_k, max_step=arguments.max_step
+                question.question,
+                rollout,
+                "rearag/teach",
+                top_k=arguments.top_k,
+                max_step=arguments.max_step,
+                retries=arguments.retries,
             )
         else:
             chain = await write_at_once(question, rollout)

@@ -22,7 +22,16 @@ from data_construction.splits import JOURNAL, SHARDS
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
-from notewriter.runs import difference, finished, open_run, parse_shard, questions_digest, read_config, shard_of
+from notewriter.runs import (
+    difference,
+    finished,
+    open_run,
+    parse_shard,
+    questions_digest,
+    read_config,
+    read_fingerprints,
+    shard_of,
+)
 
 
 @dataclass
@@ -46,7 +55,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
 
     Raises:
         UserError: a folder is no shard, a shard is missing, given twice or not finished, or shards differ in a
-            setting or in their questions.
+            setting, in their questions, or in the model, index or prompts behind their paths.
     """
     shards = {}
     for folder in folders:
@@ -59,11 +68,15 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         shards[shard] = (folder, config)
     first, whole = next(iter(shards.values()))
     whole = whole | {"shard": None, "output_dir": str(output_dir)}
+    contents: dict[str, str] = {}
     for folder, config in shards.values():
         if parse_shard(config["shard"])[1] != parse_shard(shard)[1]:
             raise UserError(f"{folder}: is shard {config['shard']}, which does not go with {shard}")
         if found := difference(config | {"shard": None}, whole):
             raise UserError(f"{folder}: has {found[0]}: {found[1]!r}, but {first} has {found[2]!r}; they do not fit")
+        for setting, content in read_fingerprints(folder).items():
+            if contents.setdefault(setting, content) != content:
+                raise UserError(f"{folder}: had other contents of {setting} than another shard; they do not fit")
     count = parse_shard(shard)[1]
     for number in range(1, count + 1):
         if f"{number}/{count}" not in shards:

@@ -161,6 +161,7 @@ class SamplingRollout(Rollout):
         role: str = "policy",
         stop: tuple[str, ...] = (),
         json_schema: dict[str, Any] | None = None,
+        sample: int = 0,
         **variables: Any,
     ) -> str:
         """One completion; at a stage being trained, the one of several that the judge prefers.
@@ -169,13 +170,15 @@ class SamplingRollout(Rollout):
         the first candidate, which is the one drawn most conservatively.
         """
         if stage not in self._recipe.judges:
-            return await super().generate(stage, role=role, stop=stop, json_schema=json_schema, **variables)
+            return await super().generate(
+                stage, role=role, stop=stop, json_schema=json_schema, sample=sample, **variables
+            )
         # Its place is taken before anything is waited for, so that prompts that are answered at once keep their order.
         judged = Judged(stage)
         self._harvest.judged.append(judged)
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        candidates = await self._candidates(stage, role, messages, sampling, variables)
+        candidates = await self._candidates(stage, role, messages, sampling, sample, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
         judged.agreements, judged.unreadable = verdict.agreements, verdict.unreadable
         if verdict.chosen is not None and verdict.rejected is not None:
@@ -194,9 +197,11 @@ class SamplingRollout(Rollout):
         self._remember(stage, messages, _said(text))
         return text
 
-    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+    async def complete(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
+    ) -> Completion:
         """One completion, recorded and remembered for when candidates are rolled forward."""
-        completion = await super().complete(stage, role, messages, sampling)
+        completion = await super().complete(stage, role, messages, sampling, sample)
         self._remember(stage, messages, completion)
         return completion
 
@@ -224,14 +229,22 @@ class SamplingRollout(Rollout):
         return completion
 
     async def _candidates(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, variables: dict[str, Any]
+        self,
+        stage: str,
+        role: str,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
     ) -> list[Candidate]:
         """The distinct, non-empty completions in the samplers' order; the gold evidence comes last."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
         # A sampling that is listed twice is drawn twice; the cache tells draws apart by their number.
-        repeats = [samplings[:position].count(sampling) for position, sampling in enumerate(samplings)]
+        repeats = [
+            samplings[:position].count(each) + sample * len(samplings) for position, each in enumerate(samplings)
+        ]
         drawn = await asyncio.gather(
             *(self.draw(stage, role, messages, *each) for each in zip(samplings, repeats, strict=True))
         )
@@ -355,11 +368,13 @@ class Continuation(Rollout):
         self._replies = {known: list(completions) for known, completions in origin._said.items()}
         self._replies.setdefault(key, []).append(self._tried)
 
-    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+    async def complete(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
+    ) -> Completion:
         """What was said to this prompt, each reply once and in its order, then new completions."""
         replies = self._replies.get(_key(stage, messages))
         if not replies:
-            return await self._origin.draw(stage, role, messages, sampling)
+            return await self._origin.draw(stage, role, messages, sampling, sample)
         completion = replies.pop(0)
         self._arrived = self._arrived or completion is self._tried
         return completion

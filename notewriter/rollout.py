@@ -73,17 +73,19 @@ class Rollout:
         role: str = "policy",
         stop: tuple[str, ...] = (),
         json_schema: dict[str, Any] | None = None,
+        sample: int = 0,
         **variables: Any,
     ) -> str:
         """One completion of a stage's prompt, without surrounding white space and what a model thought before it.
 
         `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it. `stop` and
-        `json_schema` are those of `Sampling`; `variables` fill the prompt. One of them may be `turns`: the
-        messages of a chat that began with the prompt and that the completion goes on with.
+        `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` fill the prompt.
+        One of them may be `turns`: the messages of a chat that began with the prompt and that the completion goes
+        on with.
         """
         messages = self.resources.prompts.render(stage, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return without_thinking((await self.complete(stage, role, messages, sampling)).text).strip()
+        return without_thinking((await self.complete(stage, role, messages, sampling, sample)).text).strip()
 
     async def generate_tokens(
         self, stage: str, *, role: str = "policy", max_tokens: int, **variables: Any
@@ -108,9 +110,11 @@ class Rollout:
         """How the completions of a stage are drawn."""
         return self.resources.stage_sampling.get(stage, self.resources.sampling)
 
-    async def complete(self, stage: str, role: str, messages: list[Message], sampling: Sampling) -> Completion:
+    async def complete(
+        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
+    ) -> Completion:
         """One completion of a chat, recorded."""
-        completion = await self.draw(stage, role, messages, sampling)
+        completion = await self.draw(stage, role, messages, sampling, sample)
         self.record(stage, role, messages, sampling, completion)
         return completion
 

@@ -175,14 +175,23 @@ def _check_config(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def _check_fingerprints(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """The fingerprints to keep: those of before, and those that are known now; a folder made without them has none."""
+def read_fingerprints(folder: Path) -> dict[str, str]:
+    """What told the contents behind a run's settings from all others; empty of a folder that was made without.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = folder / FINGERPRINTS
     try:
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as error:
         raise UserError(f"{path}: is not JSON; remove {folder} or choose another output_dir") from error
-    now = fingerprints(config)
+    return dict(known)
+
+
+def _check_fingerprints(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """The fingerprints to keep: those of before, and those that are known now; a folder made without them has none."""
+    before, now = read_fingerprints(folder), fingerprints(config)
     for setting, content in now.items():
         if before.get(setting, content) != content:
             raise UserError(

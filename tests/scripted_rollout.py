@@ -52,7 +52,7 @@ class ScriptedRollout(Rollout):
         self.searches.append((query, top_k))
         return [Passage(name, f"title {name}", name) for name in self._found(query, top_k)]
 
-    async def generate(self, stage, *, role="policy", stop=(), json_schema=None, **variables: Any) -> str:
+    async def generate(self, stage, *, role="policy", stop=(), json_schema=None, sample=0, **variables: Any) -> str:
         self.resources.prompts.render(stage, **variables)
         method, name = stage.split("/")
         assert method == self.trace.method

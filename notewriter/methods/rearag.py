@@ -57,19 +57,35 @@ async def rearag(
     )
 
 
-async def reason(question: str, rollout: Rollout, stage: str, *, top_k: int, max_step: int) -> Chain:
+async def reason(
+    question: str, rollout: Rollout, stage: str, *, top_k: int, max_step: int, retries: int | None = None
+) -> Chain:
     """The loop that inference (Algorithm 2) and data construction (Algorithm 1) share; `stage` has the instruction.
 
-    Every reply is a step, also one without an action. Counted are `steps`, `invalid_actions`, `repeated_queries`
-    and `unfinished`.
+    Every reply is a step, also one without an action, which is told what actions there are. With `retries`, as in
+    data construction, it is drawn again, so often at the most, and then the chain ends, since it is nothing to learn
+    from. Counted are `steps`, `invalid_actions`, `redrawn_steps` (the further draws), `repeated_queries` and
+    `unfinished`.
     """
     chain = Chain()
     for _ in range(max_step):
-        reply = await rollout.generate(stage, stop=("\nObservation",), turns=chain.turns, question=question)
+        reply, action = "", None
+        for draw in range(1 + (retries or 0)):
+            if draw:
+                rollout.count("redrawn_steps")
+            # A stop that a model writes while it thinks cuts it off; from the second draw on it may go on, and what
+            # it makes up after its action is passed over.
+            reply = await rollout.generate(
+                stage, stop=() if draw else ("\nObservation",), sample=draw, turns=chain.turns, question=question
+            )
+            action = parse_action(reply, ACTIONS)
+            if action is not None:
+                break
         rollout.count("steps")
-        action = parse_action(reply, ACTIONS)
         if action is None:
             rollout.count("invalid_actions")
+            if retries is not None:
+                return chain
             # Chat templates that want user and assistant in turn also want the turn of a model that said nothing.
             chain.add("assistant", reply or "(nothing)")
             chain.add("user", as_observation(NO_ACTION))

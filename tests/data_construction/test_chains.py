@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -249,9 +250,40 @@ def test_every_question_is_a_chain_or_dropped_for_one_reason(build, golds):
     }
     assert told["chains"] == {"train": 3, "dev": 0} and not (folder / "dev.parquet").exists()
     assert told["steps_of_the_kept"] == {"2": 3} and told["mean_f1_of_the_kept"] == 1.0
-    assert told["events"] == {"invalid_actions": 4, "steps": 4 + 4 + 1 + 6, "unfinished": 2}
-    assert told["tokens"]["rearag/teach"]["policy"]["calls"] == 15
+    # What cannot be read is drawn again, and then the chain is given up.
+    assert told["events"] == {"invalid_actions": 1, "redrawn_steps": 20, "steps": 1 + 4 + 1 + 6, "unfinished": 1}
+    assert told["tokens"]["rearag/teach"]["policy"]["calls"] == 21 + 4 + 1 + 6
     assert told["tokens"]["rearag/observe"]["answer"]["calls"] == 4 + 3
+
+
+def unsteady(endpoint, bad: int) -> Callable[[Chat], str]:
+    """A teacher whose first `bad` replies to every chat cannot be read."""
+    asked: Counter[str] = Counter()
+
+    def teach(chat: Chat) -> str:
+        asked[repr(chat)] += 1
+        return "Hm." if asked[repr(chat)] <= bad else endpoint.teach_well(chat)
+
+    return teach
+
+
+def test_a_step_that_cannot_be_read_is_drawn_again(build, endpoint):
+    folder = build(unsteady(endpoint, 2), retries=2)
+    assert stats(folder)["dropped"] == {}
+    assert stats(folder)["events"] == {"redrawn_steps": 2 * 2 * QUESTIONS, "steps": 2 * QUESTIONS}
+    # A chain has nothing of what could not be read.
+    assert not any("Hm." in message["content"] for row in rows(folder) for message in row["messages"])
+    # The stop could have cut a model's thinking.
+    draws = [request.get("stop") for request in endpoint.running.requests if request["messages"][-1]["role"] == "user"]
+    assert draws.count(["\nObservation"]) == 2 * QUESTIONS
+
+
+def test_a_chain_is_given_up_when_a_step_was_drawn_as_often_as_allowed(build, endpoint):
+    folder = build(unsteady(endpoint, 3), retries=2)
+    told = stats(folder)
+    assert told["dropped"] == {"an action could not be read": QUESTIONS}
+    assert told["events"] == {"invalid_actions": QUESTIONS, "redrawn_steps": 2 * QUESTIONS, "steps": QUESTIONS}
+    assert stats(build(unsteady(endpoint, 1), "never", retries=0))["tokens"]["rearag/teach"]["policy"]["calls"] == 6
 
 
 def test_an_answer_that_is_a_sentence_counts_by_its_share_of_the_gold(build, golds):

@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections import Counter
 
 import pyarrow.parquet
@@ -129,6 +130,15 @@ def test_shards_that_do_not_fit_are_refused(build, shards, tmp_path, choose, pro
     with pytest.raises(UserError, match=problem):
         merge(choose(shards, other), tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
+
+
+def test_shards_that_another_index_was_searched_for_are_refused(shards, tmp_path):
+    shutil.copytree(shards[1], tmp_path / "rebuilt")
+    path = tmp_path / "rebuilt" / "fingerprints.json"
+    (setting,) = json.loads(path.read_text())
+    path.write_text(json.dumps({setting: "another one"}))
+    with pytest.raises(UserError, match=r"rebuilt: had other contents of index: .* than another shard; they do not"):
+        merge([shards[0], tmp_path / "rebuilt", shards[2]], tmp_path / "merged")
 
 
 def test_a_run_without_shards_and_shards_of_another_number_are_refused(build, shards, tmp_path):
