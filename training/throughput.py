@@ -11,13 +11,23 @@ from training.estimate import peak_tflops
 
 
 class Meter:
-    """Counts what goes through a model between two readings; a batch costs no synchronisation with the device."""
+    """Counts what goes through a model between two readings; a batch costs no synchronisation with the device.
+
+    Of pairs that share prompts (`training.prefix_sharing`) neither padding nor a prompt's second time goes through.
+    """
 
     def __init__(
-        self, model: torch.nn.Module, device: torch.device, lora: bool, peak: float | None, paired: bool
+        self,
+        model: torch.nn.Module,
+        device: torch.device,
+        lora: bool,
+        peak: float | None,
+        paired: bool,
+        shared: bool = False,
     ) -> None:
         self.peak = peak
         self.paired = paired
+        self.shared = shared
         self.operations, self.attention = operations(model, lora)
         self.device = device
         self._start()
@@ -59,7 +69,7 @@ class Meter:
         figures = {
             "tokens_per_second": tokens / seconds,
             "unique_tokens_per_second": unique / seconds,
-            "padding": 1 - tokens / positions if positions else 0.0,
+            "padding": 1 - tokens / positions if positions and not self.shared else 0.0,
         }
         if self.peak and tokens:
             done = unique * self.operations + self.attention * squares * unique / tokens
@@ -96,12 +106,12 @@ class Metered:
 
     meter: Meter | None = None
 
-    def measure(self, lora: bool, peak: float | None, paired: bool) -> None:
+    def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
         """Begin to count; `peak` is that of a GPU in TFLOPS, else that of the GPU there is where it is known."""
         device = self.args.device  # type: ignore[attr-defined]
         if peak is None and device.type == "cuda":
             peak = peak_tflops(torch.cuda.get_device_name(device))
-        self.meter = Meter(self.model, device, lora, peak, paired)  # type: ignore[attr-defined]
+        self.meter = Meter(self.model, device, lora, peak, paired, shared)  # type: ignore[attr-defined]
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """Count the batch and train on it."""

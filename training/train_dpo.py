@@ -123,7 +123,7 @@ def build(
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
     )
-    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True)
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True, shared=arguments.prefix_sharing)
     return trainer
 
 

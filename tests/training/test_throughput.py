@@ -43,6 +43,18 @@ def test_padding_and_the_second_prompt_of_a_pair_are_told_apart(
     assert read(meter, 2, monkeypatch)["tokens_per_second"] == 0
 
 
+def test_pairs_that_share_prompts_are_computed_without_padding(
+    model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter(model, CPU, lora=False, peak=None, paired=True, shared=True)
+    mask = torch.tensor([[1] * 6 + [0] * 2, [1] * 8])
+    completion = torch.tensor([[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4])
+
+    meter.count({"input_ids": torch.zeros(2, 8), "attention_mask": mask, "completion_mask": completion})
+
+    assert read(meter, 1, monkeypatch)["padding"] == 0.0
+
+
 def test_packed_rows_have_no_padding_and_attention_of_their_parts(
     model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
