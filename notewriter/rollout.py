@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,10 +60,8 @@ class Rollout:
         found = [{"id": passage.id, "title": passage.title} for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
-        texts = [_plain(passage.text) for passage in passages]
-        facts = enumerate(map(_plain, self.question.supporting_facts))
-        held = [place for place, fact in facts if any(fact in text for text in texts)]
-        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, held))
+        facts = _standing_in(passages, self.question.supporting_facts)
+        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, facts))
         return passages
 
     async def generate(
@@ -133,6 +131,9 @@ class Rollout:
         self.trace.steps.append(Generation(stage, role, messages, sampling, completion))
 
 
-def _plain(text: str) -> str:
-    """A text without white space, in which a fact is found however its lines are broken."""
-    return "".join(text.split())
+def _standing_in(passages: Sequence[Passage], facts: Sequence[str]) -> list[int]:
+    """The places of the facts that stand in a passage, however its lines are broken."""
+    if not facts:
+        return []
+    texts = ["".join(passage.text.split()) for passage in passages]
+    return [place for place, fact in enumerate(facts) if any("".join(fact.split()) in text for text in texts)]

@@ -71,10 +71,12 @@ async def _validity(question: str, candidate: str, summary: str, rollout: Rollou
 async def _preference(question: str, one: str, other: str, rollout: Rollout) -> float:
     """1 where the first summary is found more informative, 0 where the second is, 0.5 for a draw."""
     votes = {"1": 1, "2": -1, None: 0}
-    there = await rollout.generate("sure/rank", role="judge", question=question, summaries=[one, other])
-    back = await rollout.generate("sure/rank", role="judge", question=question, summaries=[other, one])
-    named = [parse_word(reply, ("1", "2")) for reply in (there, back)]
-    for _ in range(named.count(None)):
-        rollout.count("unreadable_verdicts")
-    lead = votes[named[0]] - votes[named[1]]
+    lead = 0
+    for sign, summaries in ((1, [one, other]), (-1, [other, one])):
+        named = parse_word(
+            await rollout.generate("sure/rank", role="judge", question=question, summaries=summaries), ("1", "2")
+        )
+        if named is None:
+            rollout.count("unreadable_verdicts")
+        lead += sign * votes[named]
     return 0.5 if lead == 0 else float(lead > 0)

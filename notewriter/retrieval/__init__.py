@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from notewriter.config import choose
 from notewriter.errors import UserError
+from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
 
 MANIFEST = "manifest.json"
@@ -79,14 +80,9 @@ def checked(passages: Iterable[Passage]) -> Iterator[Passage]:
     for position, passage in enumerate(passages, start=1):
         if (first := positions.setdefault(passage.id, position)) != position:
             raise UserError(f"passages {first} and {position} have the same id {passage.id!r}; make ids unique")
-        yield Passage(*map(encodable, (passage.id, passage.title, passage.text)))
+        yield Passage(*map(without_surrogates, (passage.id, passage.title, passage.text)))
     if not positions:
         raise UserError("there is no passage to index; check the corpus")
-
-
-def encodable(text: str) -> str:
-    """The text without half surrogate pairs, which JSON can hold and which are no text."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def check_top_k(top_k: int) -> None:

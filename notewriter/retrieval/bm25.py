@@ -25,8 +25,9 @@ from typing import Any
 import tantivy
 
 from notewriter.errors import UserError
+from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
-from notewriter.retrieval import check_top_k, checked, encodable, read_manifest, write_index
+from notewriter.retrieval import check_top_k, checked, read_manifest, write_index
 
 SCHEMA = "notewriter/bm25/1"
 """Changes with everything that makes an older index unreadable or its results different."""
@@ -98,7 +99,7 @@ class BM25:
             UserError: `top_k` is below 1.
         """
         check_top_k(top_k)
-        words = dict.fromkeys(self._analyzer.analyze(encodable(query)))
+        words = dict.fromkeys(self._analyzer.analyze(without_surrogates(query)))
         if not words:
             return []
         clauses = [

@@ -25,8 +25,9 @@ from tqdm import tqdm
 
 from notewriter import jsonl, models
 from notewriter.errors import UserError
+from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, check_top_k, checked, encodable, read_manifest, write_index
+from notewriter.retrieval import MANIFEST, check_top_k, checked, read_manifest, write_index
 
 SCHEMA = "notewriter/dense/1"
 """Changes with everything that makes an older index unreadable or its results different."""
@@ -163,7 +164,7 @@ class Dense:
         """
         check_top_k(top_k)
         with self._lock:
-            vectors = _encode(self._model.encode_query, [encodable(query)], self._manifest, "query_prompt")
+            vectors = _encode(self._model.encode_query, [without_surrogates(query)], self._manifest, "query_prompt")
         inner_product = self._faiss.METRIC_INNER_PRODUCT
         _, rows = self._faiss.knn(vectors, self._embeddings, min(top_k, len(self)), metric=inner_product)
         return [self._passage(row) for row in rows[0]]
