@@ -18,12 +18,12 @@ from data_construction.selection import Selection, SelectionArguments, clean_sel
 from data_construction.splits import JOURNAL, dev_questions, write_splits
 from eval.metrics import token_f1
 from notewriter import __version__, jsonl
+from notewriter.actions import parse_steps
 from notewriter.config import parse
 from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.methods.rearag import ACTIONS, Chain, as_observation, as_step, reason
-from notewriter.parsing import parse_steps
 from notewriter.prompts import Prompts
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, check_inputs

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 
 def without_surrogates(text: str) -> str:
@@ -22,7 +22,7 @@ def without_thinking(text: str) -> str:
     return _THINKING.sub("", text, count=1)
 
 
-def _said(text: str) -> str:
+def after_thinking(text: str) -> str:
     """What a reply says after any thinking: nothing where it was cut before that came to an end."""
     text = without_thinking(text)
     return "" if text.lstrip().startswith("<think>") else text
@@ -33,7 +33,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
     Line breaks within its texts, which JSON forbids and models write, are read. Thinking is passed over.
     """
-    text = _said(text)
+    text = after_thinking(text)
     decoder = json.JSONDecoder(strict=False)
     for match in re.finditer(r"\{", text):
         try:
@@ -54,7 +54,7 @@ def parse_status(text: str) -> bool | None:
     Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. Thinking is
     passed over.
     """
-    text = _said(text)
+    text = after_thinking(text)
     found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
     if len(found) != 1:
         return None
@@ -72,7 +72,7 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
 
     Single quotes, fences and text around it are read too. Thinking is passed over.
     """
-    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(_said(text))}
+    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(after_thinking(text))}
     ids = dict(found)
     if len(found) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
         return None
@@ -91,7 +91,7 @@ def parse_correct(text: str) -> bool | None:
     Single quotes, true and false, fences and text around it are read too, and so is the bare word. Thinking is
     passed over.
     """
-    text = _said(text)
+    text = after_thinking(text)
     found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
     said = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in found}
     return said.pop() if len(said) == 1 else None
@@ -125,137 +125,9 @@ def parse_evidence(text: str) -> list[str] | None:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-class Action(NamedTuple):
-    """What a model that reasons and acts does next: its thought, the function that it calls, and the argument."""
-
-    thought: str
-    name: str
-    argument: str
-
-
-_LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
-_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
-_ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
-_ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
-_OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
-_PART = re.compile("^" + _LABEL.format("(Thought|Action|Observation)"), re.IGNORECASE | re.MULTILINE)
-_BRACE = re.compile(r"\{")
-_FENCE = re.compile(r"```\w*\s*$")
-# The text of the argument ends at the first quote with a brace after it, so that other quotes may stand in it.
-_LOOSE_CALL = re.compile(
-    r"""\{\s*["']?(?:function|name)["']?\s*:\s*["']?(\w+)["']?\s*,\s*["']?(?:parameters|arguments)["']?\s*:\s*"""
-    r"""\{\s*["']?(\w+)["']?\s*:\s*(["'])(.*?)\3[\s,]*\}""",
-    re.DOTALL,
-)
-_ESCAPED = re.compile(r"""\\(["'\\])""")
-
-
-def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
-    """The first thought and action of a reply such as `Thought: ... Action: {"function": ..., "parameters": {...}}`.
-
-    `actions` maps the name of each function to that of its one parameter. Read are also replies without labels
-    or with numbered ones, without a thought, in code fences, with single quotes, with a brace missing at the end,
-    with text after it. Thinking is passed over, and so is everything from an observation on, which a model makes
-    up when it is not stopped. None where there is no such action.
-    """
-    text = _own_words(text)
-    label = _ACTION.search(text)
-    for match in _BRACE.finditer(text, label.end() if label else 0):
-        call = _call(text, match.start(), actions)
-        if call:
-            return Action(_thought(text[: label.start() if label else match.start()]), *call)
-    return None
-
-
-def parse_call(text: str, names: Sequence[str]) -> Action | None:
-    """The first thought and action of a reply such as `Thought: ... Action: search[who built it]`.
-
-    `names` are the functions there are. What `parse_action` reads past is read past here; parentheses do for
-    brackets, and the end of the line for one that is not closed. None where there is no such action.
-    """
-    text = _own_words(text)
-    label = _ACTION.search(text) or _ACTION_IN_LINE.search(text)
-    # Without a label a call stands at the beginning of a line, since a thought may well speak of one.
-    before = r"\b" if label else r"^[ \t*_`>-]*"
-    pattern = re.compile(rf"{before}({'|'.join(names)})[ \t*_`]*([\[(])", re.IGNORECASE | re.MULTILINE)
-    for match in pattern.finditer(text, label.end() if label else 0):
-        argument = _within_brackets(text[match.end() :], match[2])
-        if argument:
-            return Action(_thought(text[: label.start() if label else match.start()]), match[1].lower(), argument)
-    return None
-
-
-def _within_brackets(text: str, opening: str) -> str:
-    """The text up to the bracket that closes the one before it, or to the end of the line; without quotes around it."""
-    closing = {"[": "]", "(": ")"}[opening]
-    depth, end = 1, len(text.partition("\n")[0])
-    for place, character in enumerate(text):
-        depth += (character == opening) - (character == closing)
-        if depth == 0:
-            end = place
-            break
-    argument = text[:end].strip()
-    if len(argument) > 1 and argument[0] == argument[-1] and argument[0] in "\"'`":
-        argument = argument[1:-1].strip()
-    return argument
-
-
-def _thought(text: str) -> str:
-    """What stands before an action, without its label and without the fence that opens the action's own code."""
-    return _FENCE.sub("", _THOUGHT.sub("", text.strip())).strip()
-
-
-def _own_words(text: str) -> str:
-    """A reply without what the model told itself first, and without observations that it made up."""
-    return _OBSERVATION.split(_said(without_surrogates(text)), maxsplit=1)[0]
-
-
-def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[Action, str]] | None:
-    """A whole chain that was written at once: each action (see `parse_action`) with its observation.
-
-    It ends with the first call of the function `last`, whose observation is empty; what comes after it is passed
-    over. None unless thought, action and observation follow each other until then, each with its label.
-    """
-    _, *parts = _PART.split(_said(without_surrogates(text)))
-    labels = [label.lower() for label in parts[::2]]
-    texts = [part.strip() for part in parts[1::2]]
-    steps: list[tuple[Action, str]] = []
-    for start in range(0, len(labels), 3):
-        action = parse_action(texts[start + 1], actions) if labels[start : start + 2] == ["thought", "action"] else None
-        if action is None:
-            return None
-        action = action._replace(thought=texts[start])
-        if action.name == last:
-            return [*steps, (action, "")]
-        if labels[start + 2 : start + 3] != ["observation"]:
-            return None
-        steps.append((action, texts[start + 2]))
-    return steps
-
-
-def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:
-    """The function call that begins at `start`, as the function's name and its argument."""
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-        name = value.get("function", value.get("name")).lower()
-        argument = value.get("parameters", value.get("arguments", value))[actions[name]]
-    except (ValueError, RecursionError):  # it is no JSON, or nested too deeply
-        match = _LOOSE_CALL.match(text, start)
-        if not match or actions.get(match[1].lower()) != match[2]:
-            return None
-        name, argument = match[1].lower(), _ESCAPED.sub(r"\1", match[4])
-    except (AttributeError, KeyError, TypeError):  # it is another object
-        return None
-    if isinstance(argument, int | float) and not isinstance(argument, bool):
-        argument = str(argument)
-    if not isinstance(argument, str) or not argument.strip():
-        return None
-    return name, without_surrogates(argument).strip()
-
-
 def parse_word(text: str, words: Sequence[str]) -> str | None:
     """The first of the words (in lower case) that stands in the text as a word of its own; None where none does."""
-    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", _said(text), re.IGNORECASE)
+    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", after_thinking(text), re.IGNORECASE)
     return match.group().lower() if match else None
 
 
@@ -265,7 +137,7 @@ _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
 def parse_lines(text: str) -> list[str]:
     """The lines of a list without the marks before them: none empty, and none that differs in case alone."""
     items: dict[str, str] = {}
-    for line in _said(text).splitlines():
+    for line in after_thinking(text).splitlines():
         item = _LIST_MARK.sub("", line.strip()).strip()
         if item:
             items.setdefault(item.casefold(), item)
@@ -277,7 +149,7 @@ _NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
 
 def parse_note(text: str) -> str | None:
     """A note-taker's `YES#<notes>` as the notes, its `NO#...` as an empty text; None where it is neither."""
-    text = _said(text)
+    text = after_thinking(text)
     match = _NOTE.search(text)
     if match is None:
         return None

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from notewriter.actions import Action, parse_call
 from notewriter.methods.notes_writing import as_observation, take_notes
-from notewriter.parsing import Action, parse_call
 from notewriter.records import Message, Passage
 from notewriter.rollout import Rollout
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 
-from notewriter.parsing import Action, parse_action
+from notewriter.actions import Action, parse_action
 from notewriter.records import Message
 from notewriter.rollout import Rollout
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from notewriter.actions import Action, parse_action
 from notewriter.methods.rearag import ACTIONS, NO_ACTION, as_step, rearag
-from notewriter.parsing import Action, parse_action
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Generation, Passage, Question, Retrieval
 from notewriter.rollout import Resources, Rollout
