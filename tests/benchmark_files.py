@@ -1,0 +1,50 @@
+"""Records and files as the benchmarks have them, for tests of their loaders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+HOTPOT = {
+    "_id": "h1",
+    "type": "bridge",
+    "level": "easy",
+    "question": "Where was the director of Low Tide born?",
+    "answer": "Brel",
+    "supporting_facts": [["Low Tide", 1], ["Ana Kesk", 0], ["Ana Kesk", 7], ["Nowhere", 0]],
+    "context": [
+        ["Low Tide", ["Low Tide is a film.", " It was directed by Ana Kesk."]],
+        ["Ana Kesk", ["Ana Kesk was born in Brel.", " She died young."]],
+        ["Ana Kesk", ["Another page of the same name."]],
+    ],
+}
+MUSIQUE = {
+    "id": "2hop__1_2",
+    "question": "Where was the director of Low Tide born?",
+    "answer": "Brel",
+    "answer_aliases": ["Brel Town", "Brel"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Other", "paragraph_text": "A. Kesk is no one.", "is_supporting": False},
+        {"idx": 1, "title": "Ana", "paragraph_text": "She is old. She was born in BREL.", "is_supporting": True},
+        {"idx": 2, "title": "Low Tide", "paragraph_text": "It is by Ana K. Kesk. It is long.", "is_supporting": True},
+    ],
+    "question_decomposition": [
+        {"id": 1, "question": "Low Tide >> director", "answer": "Ana K. Kesk", "paragraph_support_idx": 2},
+        {"id": 2, "question": "#1 >> born", "answer": "Brel", "paragraph_support_idx": 1},
+    ],
+}
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_list(path: Path, *records: Any) -> Path:
+    path.write_text(json.dumps(records), encoding="utf-8")
+    return path
+
+
+def own_question(**changes: Any) -> dict[str, Any]:
+    """A question in our own format."""
+    return {"id": "q1", "question": "Who?", "answers": ["Ana"], **changes}
