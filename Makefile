@@ -20,6 +20,10 @@ BUILD := $(if $(filter Linux,$(shell uname -s)),+cpu)
 # DeepSpeed compiles what it needs when it is first used, instead of everything when it is installed.
 export DS_BUILD_OPS := 0
 
+# pip leaves compiling to the first import. Where this says not to keep the outcome (as container images often do),
+# each process compiles all of vLLM and torch again, and a server takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup test test-unit test-system lint quickstart clean
 .DEFAULT_GOAL := help
 
