@@ -33,7 +33,7 @@ from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM, set_seed
 from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter import config, jsonl
-from training import common, pairs, train_dpo
+from training import base_model, pairs, train_dpo
 
 ROOT = Path(__file__).parents[1]
 
@@ -118,11 +118,11 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
         [train_dpo.Arguments, train_dpo.Configuration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
     )
     base, files = model.model_name_or_path, pairs.find(arguments.pairs)
-    tokenizer, _ = common.load_base(base, model.model_revision)
-    training.model_init_kwargs = common.model_options(training, model)
+    tokenizer, _ = base_model.load_base(base, model.model_revision)
+    training.model_init_kwargs = base_model.model_options(training, model)
     set_seed(training.seed)
     if shared:
-        stops = common.stop_tokens(base, model.model_revision, tokenizer)
+        stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
         datasets, _ = train_dpo.load(arguments, training, tokenizer, stops, files)
         trainer = train_dpo.build(base, tokenizer, datasets, arguments, training, model)
     else:

@@ -15,12 +15,8 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
-from safetensors.torch import load_file, save_file
+from torch.utils.cpp_extension import get_default_build_root
 from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -28,10 +24,10 @@ from transformers import (
 )
 from trl import ModelConfig
 
-from notewriter import jsonl, models
+from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.locks import locked
-from training import checks, pairs
+from training import base_model, checks, pairs
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +85,8 @@ class BatchConfiguration:
             raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
         if self.bf16 is None and not self.fp16:
             self.bf16 = torch.cuda.is_available()
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" and os.environ.get("LOCAL_RANK", "0") == "0":
+            tell_of_locks()
         if not torch.accelerator.is_available():
             # Told neither, accelerate starts several processes on the CPU that know nothing of each other.
             if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
@@ -110,6 +108,20 @@ class BatchConfiguration:
                 f"{processes} processes were started but do not train together; start them with accelerate launch "
                 "and a file of configs/accelerate"
             )
+
+
+def tell_of_locks() -> None:
+    """Warn of locks on PyTorch's compiled extensions: DeepSpeed waits for them without a word, without an end.
+
+    A process that was killed while it compiled leaves one behind.
+    """
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    for lock in sorted({*folder.glob("*/lock"), *folder.glob("*/*/lock")}):
+        logger.warning(
+            "%s: this run waits until it is gone; another process compiles there, or was killed while it did: "
+            "if none does, remove this file",
+            lock,
+        )
 
 
 def train(
@@ -135,20 +147,20 @@ def train(
     Raises:
         UserError: the model, the data or the configuration cannot be trained with, or `output_dir` holds another run.
     """
-    base = check_base(training, model)
+    base = base_model.check_base(training, model)
     source = getattr(arguments, option)
     files = pairs.find(source, f"--{option}")
     if training.eval_strategy != "no" and "dev" not in files:
         raise UserError(f"{source}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
     mixed = [pairs.find(path, "mix")["train"] for path in mix or {}]
-    tokenizer, dtype = load_base(base, model.model_revision)
+    tokenizer, dtype = base_model.load_base(base, model.model_revision)
     resolved = resolve(arguments, model, training)
     data = {option: pairs.sha256([*files.values(), *mixed])}
     check_output(Path(training.output_dir), resolved, data)
     if is_finished(Path(training.output_dir)):
         return
 
-    stops = stop_tokens(base, model.model_revision, tokenizer)
+    stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc=f"reading {option}"):
         datasets, dropped = load(arguments, training, tokenizer, stops, files)
     rows = {split: pairs.stages(dataset) for split, dataset in datasets.items()}
@@ -164,7 +176,7 @@ def train(
     if training.process_index == 0:
         logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
 
-    training.model_init_kwargs = model_options(training, model)
+    training.model_init_kwargs = base_model.model_options(training, model)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     trainer = build(base, tokenizer, datasets, arguments, training, model)
@@ -203,63 +215,6 @@ def sole_writer(training: TrainingArguments) -> Iterator[None]:
         yield
 
 
-def check_base(training: TrainingArguments, model: ModelConfig) -> str:
-    """The name or folder of the model to train, which is there and is not what the run would write over.
-
-    Raises:
-        UserError: no model is named, it is not a whole model, or `output_dir` is its folder.
-    """
-    if training.process_index != 0:
-        logging.disable(logging.INFO)
-    if model.model_name_or_path is None:
-        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    base = models.check_model(model.model_name_or_path)
-    if Path(training.output_dir).resolve() == Path(base).resolve():
-        raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
-    return base
-
-
-def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.dtype | None]:
-    """The tokenizer of a model, which has to have a chat template, and the type that its weights are stored in.
-
-    Raises:
-        UserError: there is no model of this name, or it has no chat template.
-    """
-    try:
-        dtype = AutoConfig.from_pretrained(name, revision=revision).dtype
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{name}: cannot be loaded as a model ({' '.join(str(error).split())}); check the name, and for one on "
-            "the Hugging Face Hub the network and the access to it"
-        ) from error
-    if tokenizer.chat_template is None:
-        raise UserError(
-            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
-        )
-    return tokenizer, dtype
-
-
-def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
-    try:
-        configured = GenerationConfig.from_pretrained(name, revision=revision).eos_token_id
-    except OSError:
-        configured = None
-    stops = configured if isinstance(configured, list) else [configured]
-    return frozenset(stop for stop in (tokenizer.eos_token_id, *stops) if stop is not None)
-
-
-def model_options(training: Any, model: ModelConfig) -> dict[str, Any]:
-    """What the base model is loaded with: `model_init_kwargs`, and before them what ModelConfig says."""
-    return {
-        "revision": model.model_revision,
-        "attn_implementation": model.attn_implementation,
-        "dtype": model.dtype,
-        **(training.model_init_kwargs or {}),
-    }
-
-
 def run_to_end(
     trainer: Trainer, resolved: dict[str, Any], data: dict[str, str], dtype: torch.dtype | None
 ) -> dict[str, float]:
@@ -290,7 +245,7 @@ def run_to_end(
             # A pickle of every option, tokens included, that nothing needs.
             (output / "training_args.bin").unlink(missing_ok=True)
             if not resolved["use_peft"]:
-                cast_weights(output, dtype)
+                base_model.cast_weights(output, dtype)
         return last_values(trainer.state.log_history) | metrics
 
 
@@ -335,26 +290,6 @@ def finish(trainer: Trainer, record: dict[str, Any]) -> None:
         }
         jsonl.write_text(output / "training.json", [json.dumps(record, indent=2, ensure_ascii=False) + "\n"])
         logger.info("%s: trained in %d steps; the model is here", output, trainer.state.global_step)
-
-
-def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:
-    """Store a saved model's weights in `dtype`, that of its base model; None leaves them as they are.
-
-    Training keeps float32 weights, which a server would load at twice the size, or as float16, which overflows in
-    models that were trained in bfloat16.
-    """
-    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if dtype is None or settings["dtype"] == str(dtype).removeprefix("torch."):
-        return
-    for file in folder.glob("model*.safetensors"):
-        weights = load_file(file)
-        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights.items()}
-        # The tensors are views of the file that they were read from.
-        partial = file.with_name(file.name + ".partial")
-        save_file(cast, partial, metadata={"format": "pt"})
-        os.replace(partial, file)
-    settings["dtype"] = str(dtype).removeprefix("torch.")
-    jsonl.write_text(folder / "config.json", [json.dumps(settings, indent=2) + "\n"])
 
 
 def resolve(*arguments: Any) -> dict[str, Any]:

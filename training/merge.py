@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter import config, models
 from notewriter.errors import UserError
-from training import common
+from training import base_model
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def merge(adapter: Path, output: Path) -> None:
     settings = PeftConfig.from_pretrained(str(adapter))
     name, revision = settings.base_model_name_or_path, settings.revision or "main"
     base = models.check_model(name)
-    _, dtype = common.load_base(base, revision)
+    _, dtype = base_model.load_base(base, revision)
     logger.info("%s: merging into %s", adapter, base)
     model = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()

@@ -169,19 +169,19 @@ class Layout:
     device: torch.device
 
     @functools.cached_property
-    def blocks(self) -> list[tuple[slice, slice, torch.Tensor | None]]:
-        """Queries, the keys they look at, and which of these each sees; no mask means all up to itself."""
-        blocks: list[tuple[slice, slice, torch.Tensor | None]] = []
-        start = 0
-        for prompt, chosen, rejected in self.lengths:
-            middle, end = start + prompt, start + prompt + chosen + rejected
-            blocks.append((slice(start, middle), slice(start, middle), None))
-            if end > middle:
-                sees = torch.ones(end - middle, end - start, dtype=torch.bool, device=self.device).tril(prompt)
-                sees[chosen:, prompt : prompt + chosen] = False
-                blocks.append((slice(middle, end), slice(start, end), sees))
-            start = end
-        return blocks
+    def sizes(self) -> list[int]:
+        """The tokens of each pair."""
+        return [sum(each) for each in self.lengths]
+
+    @functools.cached_property
+    def masks(self) -> list[torch.Tensor]:
+        """For each pair, which of its tokens (columns) each token of its completions (rows) sees."""
+        masks = []
+        for (prompt, chosen, _), size in zip(self.lengths, self.sizes, strict=True):
+            sees = torch.ones(size - prompt, size, dtype=torch.bool, device=self.device).tril(prompt)
+            sees[chosen:, prompt : prompt + chosen] = False
+            masks.append(sees)
+        return masks
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
@@ -235,10 +235,14 @@ def _attention(
         return output, None
     if not kwargs.get("dropout") and _has_flash_attention(query, value):
         return _flash_attention(query, key, value, layout, kwargs.get("scaling")), None
-    parts = [
-        sdpa_attention_forward(module, query[:, :, queries], key[:, :, keys], value[:, :, keys], sees, **kwargs)[0]
-        for queries, keys, sees in layout.blocks
-    ]
+    parts = []
+    # The gradient of a slice fills the whole of what it is cut from with zeros, that of a split does not.
+    pairs = zip(*(each.split(layout.sizes, dim=2) for each in (query, key, value)), strict=True)
+    for (prompt, _, _), sees, (queries, keys, values) in zip(layout.lengths, layout.masks, pairs, strict=True):
+        shared = (each[:, :, :prompt] for each in (queries, keys, values))
+        parts.append(sdpa_attention_forward(module, *shared, None, **kwargs)[0])
+        if len(sees):
+            parts.append(sdpa_attention_forward(module, queries[:, :, prompt:], keys, values, sees, **kwargs)[0])
     return torch.cat(parts, dim=1), None
 
 

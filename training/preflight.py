@@ -20,7 +20,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from notewriter import config, models
 from notewriter.errors import UserError
-from training import checks, common, conversations, estimate, pairs, train_dpo, train_sft
+from training import base_model, checks, conversations, estimate, pairs, train_dpo, train_sft
 from training.prefix_sharing import share_prefixes
 
 
@@ -58,8 +58,8 @@ def main(argv: list[str]) -> None:
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
     base = models.check_model(model.model_name_or_path)
-    tokenizer, _ = common.load_base(base, model.model_revision)
-    stops = common.stop_tokens(base, model.model_revision, tokenizer)
+    tokenizer, _ = base_model.load_base(base, model.model_revision)
+    stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
     source, option = (arguments.pairs, "--pairs") if script is train_dpo else (arguments.data, "--data")
     files = pairs.find(source, option)
     datasets, dropped = script.load(arguments, training, tokenizer, stops, files)

@@ -14,7 +14,9 @@ Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max
 goes on from its last checkpoint when the same command is given again; a run that is finished says so.
 """
 
+import difflib
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,9 @@ from training.throughput import Metered
 
 TRAINED = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 """What the trainer gets: the tokens that were checked, and `length` for `train_sampling_strategy: group_by_length`."""
+
+LOSSES = re.findall(r"`'(\w+)'`", DPOConfig.__dataclass_fields__["loss_type"].metadata["help"])
+"""The losses of this TRL, which lists them nowhere else than in a help text."""
 
 
 @dataclass(kw_only=True)
@@ -58,6 +63,15 @@ class Arguments(common.Arguments):
 @dataclass
 class Configuration(common.BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and fp32 on the CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # TRL looks at them in the first step, when the reference may have been computed for hours.
+        for loss in self.loss_type:
+            if LOSSES and loss not in LOSSES:
+                near = difflib.get_close_matches(loss, LOSSES, n=1)
+                remedy = f"did you mean {near[0]!r}?" if near else f"choose of: {', '.join(LOSSES)}"
+                raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
 
 
 class Trainer(Metered, reference.Trainer):

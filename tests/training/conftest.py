@@ -23,6 +23,10 @@ def four_steps(tiny_model: Path, tmp_path: Path) -> Callable[..., list[str]]:
             "save_steps": 2,
             "disable_tqdm": True,
         } | changes
-        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
+        return [
+            part
+            for key, value in values.items()
+            for part in (f"--{key}", *map(str, value if isinstance(value, list) else [value]))
+        ]
 
     return build

@@ -251,6 +251,30 @@ def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, m
         train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=3, total_batch_size=8)
 
 
+def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def messages() -> list[str]:
+        caplog.clear()
+        # Refused before DeepSpeed is set up, where it would wait for the lock.
+        with pytest.raises(UserError, match="not a multiple"):
+            train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=3)
+        return caplog.messages
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert messages() == []
+
+    lock = tmp_path / "py311_cpu/deepspeed_shm_comm/lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    (message,) = messages()
+    assert message.startswith(f"{lock}: this run waits") and message.endswith("remove this file")
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert messages() == []
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -259,6 +283,9 @@ def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, m
         ({"trust_remote_code": True}, "never run"),
         ({"total_batch_size": 3}, "not a multiple"),
         ({"beta": "much"}, "beta"),
+        ({"loss_type": "sigmoyd"}, "TRL has no loss 'sigmoyd'; did you mean 'sigmoid'"),
+        ({"loss_type": "zzz"}, "TRL has no loss 'zzz'; choose of: sigmoid, hinge"),
+        ({"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}, "Got 1 weights for 2 loss types"),
     ],
 )
 def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:

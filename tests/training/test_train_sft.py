@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter import config
 from notewriter.errors import UserError
-from training import common, conversations, train_sft
+from training import conversations, train_sft
 
 Options = Callable[..., list[str]]
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
@@ -167,13 +167,6 @@ def test_the_better_side_of_pairs_can_be_trained_with_lora(
 def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         train_sft.main(options(**changes))
-
-
-def test_stop_tokens_are_the_tokenizers_and_the_generation_configurations(tiny_model: Path, tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
-
-    assert common.stop_tokens(str(tmp_path), "main", tokenizer) == {tokenizer.eos_token_id, 7, 9}
 
 
 CONFIGURATIONS = sorted((Path(__file__).parents[2] / "configs/sft").glob("*.yaml"))
