@@ -12,7 +12,13 @@ from notewriter.errors import UserError
 from notewriter.models import fetch_model
 from notewriter.serving import Server, serve
 
-SERVE_OPTIONS = {"dtype": "bfloat16", "max_model_len": 2048, "enforce_eager": True}
+SERVE_OPTIONS = {
+    "dtype": "bfloat16",
+    "max_model_len": 2048,
+    "enforce_eager": True,
+    # A test tokenizes under other templates than the model's own.
+    "trust_request_chat_template": True,
+}
 
 CHROMIUM_FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

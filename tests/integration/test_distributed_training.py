@@ -102,6 +102,20 @@ def test_two_processes_that_share_prompts_arrive_where_one_does_that_does_not(
     assert (hyperparameters["processes"], hyperparameters["batch_size"]) == (2, 4)
 
 
+def test_offloaded_parameters_and_optimizer_state_change_nothing(
+    launch: Launch, tiny_model: Path, tmp_path: Path
+) -> None:
+    # Offloaded, every optimizer is DeepSpeed's Adam, whose large epsilon keeps gradients near zero small here.
+    adam = {"optim": "adamw_torch", "adam_epsilon": 0.1, "learning_rate": 0.1}
+
+    folder = launch("zero3_offload", tmp_path / "offloaded", **adam)
+
+    expected = weights(launch("zero3", tmp_path / "run", **adam))
+    assert_same(folder, expected)
+    base = weights(tiny_model)
+    assert max((expected[name] - base[name]).abs().max() for name in base) > 1e-3
+
+
 @pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
 def test_sharded_run_that_was_stopped_arrives_where_it_would_have(
     accelerate: str, launch: Launch, tmp_path: Path

@@ -11,6 +11,7 @@ import time
 import urllib.request
 
 import pytest
+from chat_families import TEMPLATES
 from tiny_world import tiny_world, write_config
 from transformers import AutoTokenizer
 
@@ -22,7 +23,7 @@ from notewriter import jsonl
 from notewriter.llm import Client, Endpoint
 from notewriter.prompts import Prompts
 from notewriter.records import Passage, Sampling
-from training import preflight
+from training import chat_templates, preflight
 
 pytestmark = pytest.mark.integration
 
@@ -115,6 +116,22 @@ def test_the_server_sees_the_tokens_that_training_sees(vllm_server, tokenizer):
         messages = prompts.render(stage, question="Who opened “the bridge”?", **variables)
         body = {"model": vllm_server.model, "messages": messages, "add_generation_prompt": True}
         assert json.loads(ask(vllm_server, "/tokenize", body))["tokens"] == token_ids(tokenizer, messages)
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_the_server_sees_the_tokens_that_training_sees_under_the_template_of_every_family(vllm_server, smollm2, family):
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer.chat_template = TEMPLATES[family]
+    turns = [
+        {"role": "system", "content": "You write notes."},
+        {"role": "user", "content": " Who opened “the bridge”?\n"},
+        {"role": "assistant", "content": "Mira Tolen, geboren in Öd — 東京."},
+        {"role": "user", "content": "When?"},
+    ]
+    for messages, generate in ((turns, True), (turns[:2], True), (turns[:3], False)):
+        body = {"messages": messages, "chat_template": tokenizer.chat_template, "add_generation_prompt": generate}
+        tokens = json.loads(ask(vllm_server, "/tokenize", {"model": vllm_server.model, **body}))["tokens"]
+        assert [tokens] == chat_templates.render([messages], tokenizer, generate)
 
 
 def test_preflight_finds_the_servers_tokens_equal_to_trainings(vllm_server, smollm2, tiny_pairs, capsys):
