@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of the benchmarks' files")
     parser.add_argument("--model", required=True, help="a model folder, served by vLLM for all runs")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/methods"))
+    names = list(METHODS)
+    parser.add_argument("--methods", nargs="+", default=names, choices=names, metavar="METHOD", help="all by default")
     parser.add_argument("--questions", type=int, default=20, help="of each benchmark")
     parser.add_argument("--max_tokens", type=int, default=64, help="tokens a completion at the most")
     arguments = parser.parse_args()
@@ -52,7 +54,8 @@ def main() -> None:
         for dataset, file in FILES.items():
             path, index = str(arguments.data / file), str(output / "index" / dataset)
             _notewriter("index", "--dataset", dataset, "--path", path, "--index", index)
-            for name, method in METHODS.items():
+            for name in arguments.methods:
+                method = METHODS[name]
                 options = LIMITS.get(name, {"top_k": 3} if retrieves(method) else {})
                 _notewriter(
                     *("evaluate", "--dataset", dataset, "--path", path, "--method", name, "--seed", "7"),
@@ -62,7 +65,7 @@ def main() -> None:
                     *("--base_url", server.base_url, "--model", "small", "--cache", str(output / "cache.sqlite")),
                     *("--output_dir", str(output / dataset / name)),
                 )
-            runs = [str(output / dataset / name) for name in METHODS]
+            runs = [str(output / dataset / name) for name in arguments.methods]
             _notewriter("report", "--runs", *runs, "--output", str(output / f"{dataset}.html"))
 
 

@@ -40,7 +40,7 @@ from notewriter.locks import locked
 from notewriter.records import TRACE_SCHEMA, Generation, Question
 from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import for_each_question, open_run, remaining
+from notewriter.runs import ResumeArguments, drop_errors, for_each_question, open_run, remaining
 
 
 @dataclass
@@ -61,7 +61,9 @@ class Arguments:
 
 def main(argv: list[str]) -> None:
     """Judge; what was judged already is not asked again."""
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter judge", description=__doc__)
+    arguments, resume, models = parse(
+        [Arguments, ResumeArguments, ModelArguments], argv, prog="notewriter judge", description=__doc__
+    )
     for name in arguments.judgements:
         choose("judgement", name, JUDGEMENTS)
     check_prices(arguments.prices)
@@ -77,6 +79,9 @@ def main(argv: list[str]) -> None:
             cases[run] = _read_cases(run)
             folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run]))
         work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in arguments.judgements}
+        if resume.retry_errors:
+            for journal in work:
+                drop_errors(journal)
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with served_models(models, runs[0] / FOLDER) as roles:
                 asyncio.run(_judge(models, roles, work))
@@ -189,7 +194,7 @@ def _costs(judgements: dict[str, dict[str, Any]], prices: dict[str, list[float]]
             if record["replies"]:
                 # Records of earlier versions hold neither seconds nor cached tokens.
                 add_call(calls, f"judge/{name}", "judge", dict.fromkeys(COUNTED, 0) | record)
-    return {"schema": COSTS_SCHEMA, **spent(calls, prices)}
+    return {"schema": COSTS_SCHEMA, **spent(calls, prices), "counts": {}, "compression": None}
 
 
 def _summary(metrics: dict[str, Any], run: Path, judgements: Sequence[str], costs: dict[str, Any]) -> str:

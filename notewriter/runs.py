@@ -157,11 +157,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first setting with an effect in which two configurations differ, with its two values."""
+    """The first setting with an effect in which two configurations differ, with its two values.
+
+    A setting that only one of them has, as of a run of an earlier version, makes no difference where it is switched
+    off or empty.
+    """
     one, other = _with_effect(one), _with_effect(other)
     for key in {**one, **other}:
-        if one.get(key) != other.get(key):
-            return key, one.get(key), other.get(key)
+        before, now = one.get(key), other.get(key)
+        if before != now and (before or now or (key in one and key in other)):
+            return key, before, now
     return None
 
 
@@ -234,7 +239,7 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
 def drop_errors(journal: Path) -> None:
     """Remove the questions that ended in an error from a journal, so that these are asked again; all others stay.
 
-    A record is a trace, or holds its `trace` or its `traces`.
+    A record is a trace, holds its `trace` or its `traces`, or is a judgement with its `refusal`.
     """
     if not journal.exists():
         return
@@ -255,7 +260,9 @@ def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
 
 
 def _error_of(record: dict[str, Any]) -> str:
-    """The first error in a record's traces; empty where there is none."""
+    """The first error in a record's traces, or why its request was refused; empty where there is none."""
+    if "refusal" in record:
+        return str(record["refusal"])
     traces = record.get("traces") or [record.get("trace", record)]
     return next((str(trace["error"]) for trace in traces if trace["error"]), "")
 

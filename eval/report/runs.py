@@ -8,6 +8,7 @@ from typing import Any
 
 from eval.accounting import COSTS_SCHEMA, COUNTED
 from eval.compare import check_present, read_metrics, read_predictions, read_text
+from eval.judgements import FOLDER
 from notewriter.errors import UserError
 
 Record = dict[str, Any]
@@ -18,7 +19,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run folder: everything in it but the traces; `predictions` are records by question id."""
+    """A run folder: everything in it but the traces; `predictions` are records by question id, `judging` are costs."""
 
     folder: Path
     label: str
@@ -26,6 +27,7 @@ class Run:
     metrics: Record
     config: str
     costs: Record | None
+    judging: Record | None
     predictions: dict[str, Record]
 
 
@@ -51,6 +53,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
             metrics=metrics[index],
             config=read_text(folder / "config.yaml"),
             costs=_read_costs(folder / "costs.json"),
+            judging=_read_costs(folder / FOLDER / "costs.json"),
             predictions=read_predictions(folder),
         )
         for index, (folder, label) in enumerate(zip(folders, labels, strict=True))
@@ -74,4 +77,4 @@ def _read_costs(path: Path) -> Record | None:
             "money": float(record["money"]) if "money" in record else None,
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: is not what an evaluation writes (at {error}); run the evaluation again") from error
+        raise UserError(f"{path}: is not what an evaluation or a judge writes (at {error}); run that again") from error

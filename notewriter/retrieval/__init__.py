@@ -102,7 +102,7 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, re
     was killed or failed has written, and must see for itself what that is worth. Returns the manifest.
 
     Raises:
-        UserError: `path` is there and is neither an index nor an empty folder.
+        UserError: `path` is there and is neither an index nor an empty folder, or no folder can be made there.
     """
     path = Path(path)
     if path.exists() and read_manifest(path) is None and not (path.is_dir() and not any(path.iterdir())):
@@ -111,7 +111,10 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, re
     # What a killed run left.
     for folder in (old,) if resume else (partial, old):
         shutil.rmtree(folder, ignore_errors=True)
-    partial.mkdir(parents=True, exist_ok=True)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be made a folder ({error.strerror}); choose another --index") from error
     try:
         manifest = write(partial)
     except BaseException:

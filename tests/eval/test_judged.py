@@ -179,6 +179,17 @@ def test_replies_that_cannot_be_read_are_counted_by_their_reason_and_left_out(ev
     assert unreadable["replies"] == ["It is well."]
 
 
+def test_what_the_judge_refused_is_asked_again_when_that_is_wanted(evaluated, judge):
+    run = evaluated()
+    with fake_endpoint(good_judge, faults=["400", "400"]) as endpoint:
+        judge(run, judgements=["answer"], base_url=endpoint.base_url)
+    assert read_metrics(run)["judged"]["answer"]["left_out"] == {"request refused": 1}
+    assert judge(run, judgements=["answer"]) == []
+    assert len(judge(run, judgements=["answer"], retry_errors=True)) == 1
+    assert read_metrics(run)["judged"]["answer"]["left_out"] == {}
+    assert read_metrics(run)["metrics"]["judged_accuracy"]["mean"] == 0.5
+
+
 def test_questions_that_ended_in_an_error_score_nothing_and_no_judge_is_asked(evaluated, judge):
     run = evaluated(faults=["400"])
     assert len(judge(run)) == 3 * (QUESTIONS - 1)

@@ -168,6 +168,12 @@ def test_a_folder_of_other_files_is_never_replaced(tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_place_where_no_folder_can_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/i: cannot be made a folder \(Not a directory\)"):
+        build(WORLD.passages[:3], tmp_path / "file" / "i")
+
+
 def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus.jsonl", WORLD.passages)
     argv = ["--path", str(corpus), "--index", str(tmp_path / "i")]

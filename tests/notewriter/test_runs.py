@@ -69,6 +69,14 @@ def test_a_setting_that_was_dropped_is_named_too(tmp_path):
         open_and_leave(tmp_path, {"seed": 0})
 
 
+def test_a_run_goes_on_with_a_later_version_that_has_more_options_which_are_off(tmp_path):
+    before = {"seed": 0, "min_gap": 0.0}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, before | {"where": {}, "dry_run": False, "ids": None})
+    with pytest.raises(UserError, match=r"min_gap: 0\.0, not None"):
+        open_and_leave(tmp_path, {"seed": 0, "min_gap": None})
+
+
 def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
     before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
     after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
@@ -327,8 +335,9 @@ def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
         lambda error: {"error": error},
         lambda error: {"trace": {"error": error}},
         lambda error: {"traces": [{"error": ""}, {"error": error}]},
+        lambda error: {"refusal": error},
     ],
-    ids=["evaluate", "chains", "pairs"],
+    ids=["evaluate", "chains", "pairs", "judge"],
 )
 def test_questions_that_ended_in_an_error_are_dropped_and_all_others_stay_as_they_were(tmp_path, record):
     journal = tmp_path / "traces.jsonl"

@@ -97,10 +97,23 @@ def test_costs_are_shown_by_stage_with_compression_events_and_money(two_runs, tm
         assert text in table
 
 
+def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
+    (two_runs[1] / "costs.json").write_text(json.dumps(COSTS))
+    (two_runs[1] / "judged").mkdir(exist_ok=True)
+    judging = {"stages": {"judge/answer (judge)": dict.fromkeys(COUNTED, 777)}, "money": 0.5}
+    nothing = {"counts": {}, "compression": None}
+    (two_runs[1] / "judged/costs.json").write_text(json.dumps(COSTS | judging | nothing))
+    write_report(two_runs, tmp_path / "report.html")
+    run, judged = re.findall(r"<tbody data-costs.*?</tbody>", (tmp_path / "report.html").read_text(), re.DOTALL)
+    assert ">1,234<" in run and "judge/answer" not in run
+    for text in ("after: judging", ">777<", ">0.5000<", "judge/answer (judge)"):
+        assert text in judged
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": "notewriter/costs/0"}', '{"schema": "notewriter/costs/1"}'])
 def test_malformed_costs_are_refused(two_runs, tmp_path, text):
     (two_runs[0] / "costs.json").write_text(text)
-    with pytest.raises(UserError, match=r"costs\.json: is not what an evaluation writes"):
+    with pytest.raises(UserError, match=r"costs\.json: is not what an evaluation or a judge writes"):
         write_report(two_runs, tmp_path / "report.html")
 
 

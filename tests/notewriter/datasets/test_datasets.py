@@ -21,14 +21,19 @@ REAL_WITHOUT_PASSAGES = {
 WITHOUT_PASSAGES = ["fanoutqa", "frames"]
 
 
-@pytest.mark.parametrize("dataset", REAL)
-def test_real_slices_of_the_benchmarks(dataset):
-    path, count = REAL[dataset]
+def real_questions(dataset, path, count):
     if not path.exists():
         pytest.skip(f"no {path}")
     questions = load_questions(dataset, path)
-    corpus = {passage.id: passage.text for passage in load_corpus(dataset, path)}
     assert len(questions) == count
+    return questions
+
+
+@pytest.mark.parametrize("dataset", REAL)
+def test_real_slices_of_the_benchmarks(dataset):
+    path, count = REAL[dataset]
+    questions = real_questions(dataset, path, count)
+    corpus = {passage.id: passage.text for passage in load_corpus(dataset, path)}
     assert len(corpus) > 5 * count
     for q in questions:
         assert len(q.supporting_ids) >= 1 <= len(q.supporting_facts)
@@ -38,11 +43,7 @@ def test_real_slices_of_the_benchmarks(dataset):
 
 @pytest.mark.parametrize("dataset", REAL_WITHOUT_PASSAGES)
 def test_real_slices_of_benchmarks_whose_passages_are_elsewhere(dataset):
-    path, count = REAL_WITHOUT_PASSAGES[dataset]
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    questions = load_questions(dataset, path)
-    assert len(questions) == count
+    questions = real_questions(dataset, *REAL_WITHOUT_PASSAGES[dataset])
     assert all(question.question.strip() and all(question.answers) for question in questions)
 
 
