@@ -135,8 +135,9 @@ async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
         further = await decide(others, case)
         return replace(
             _joined(verdict, further, range(len(case.candidates))),
+            # Where the next judge names no better one, the method goes on with any of them, and there is no pair.
             chosen=verdict.chosen if further.chosen is None else further.chosen,
-            rejected=further.rejected,
+            rejected=None if further.chosen is None else further.rejected,
             scores=further.scores or verdict.scores,
             reason=further.reason,
         )

@@ -318,6 +318,16 @@ async def test_where_all_are_alike_the_next_judge_decides_alone(make_case):
         assert verdict.unreadable == 2
 
 
+async def test_where_all_are_alike_a_worst_without_a_best_makes_no_pair(make_case):
+    # Of three, a judge that likes places names the one in the middle in either order.
+    case, _ = make_case(
+        list("abc"), answers=dict.fromkeys("abc", "Tolen"), reply=lambda _: '{"best_id": 1, "worst_id": 2}'
+    )
+    verdict = await decide([("outcome", outcome), ("llm", llm)], case)
+    assert verdict.chosen is not None, "the method goes on with one"
+    assert (verdict.rejected, verdict.reason) == (None, "judge named others in the other order")
+
+
 async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make_case):
     answers = {"a": "Tolen", "b": "Tolen", "c": "Fulda"}
     chosen = set()
@@ -335,7 +345,7 @@ async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_bette
         chance = random.Random(seed)
         candidates = ["Tolen", "the Tolen", BOTH, BEFORE, "Fulda", "No idea."]
         answers = {text: chance.choice(["Tolen", "Fulda", None]) for text in candidates}
-        reply = lambda _: f'{{"best_id": {chance.randint(1, 3)}, "worst_id": {chance.randint(0, 3)}}}'  # noqa: B023, E731
+        reply = lambda _: f'{{"best_id": {chance.randint(1, 6)}, "worst_id": {chance.randint(0, 6)}}}'  # noqa: B023, E731
         case, _ = make_case(candidates, answers=answers, reply=reply, cut=chance.sample(candidates, 2), seed=seed)
         verdict = await decide([(first, JUDGES[first]), (second, JUDGES[second])], case)
         if verdict.chosen is None or verdict.rejected is None:
