@@ -70,7 +70,7 @@ def stages(output: str, model: str) -> list[tuple[str, list[str]]]:
 
 
 def _multiplies_bfloat16() -> str:
-    """Whether the CPU multiplies bfloat16 matrices in hardware (AMX), which halves a step; elsewhere it is slower."""
+    """Whether the CPU has units for bfloat16 matrices (AMX), which halve a step; elsewhere little is gained."""
     import torch
 
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
