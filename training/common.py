@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
-from torch.utils.cpp_extension import get_default_build_root
 from transformers import (
     Trainer,
     TrainerCallback,
@@ -115,6 +114,9 @@ def tell_of_locks() -> None:
 
     A process that was killed while it compiled leaves one behind.
     """
+    # A quarter of a second, which only DeepSpeed needs.
+    from torch.utils.cpp_extension import get_default_build_root
+
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
     for lock in sorted({*folder.glob("*/lock"), *folder.glob("*/*/lock")}):
         logger.warning(
