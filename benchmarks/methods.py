@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from notewriter.methods import METHODS, retrieves
+from notewriter.methods import METHODS
 from notewriter.serving import serve
 
 FILES = {
@@ -34,7 +34,7 @@ LIMITS = {
     "deepnote": {"top_k": 3, "max_step": 2, "max_failure": 1},
     "sure": {"top_k": 3},
 }
-SERVER = {"dtype": "bfloat16", "max_model_len": 4096, "enforce_eager": True}
+SERVER = {"max_model_len": 4096, "enforce_eager": True}
 
 
 def main() -> None:
@@ -56,10 +56,10 @@ def main() -> None:
             _notewriter("index", "--dataset", dataset, "--path", path, "--index", index)
             for name in arguments.methods:
                 method = METHODS[name]
-                options = LIMITS.get(name, {"top_k": 3} if retrieves(method) else {})
+                options = LIMITS.get(name, {"top_k": 3} if method.retrieves else {})
                 _notewriter(
                     *("evaluate", "--dataset", dataset, "--path", path, "--method", name, "--seed", "7"),
-                    *(("--index", index) if retrieves(method) else ()),
+                    *(("--index", index) if method.retrieves else ()),
                     *("--method_options", json.dumps(options), "--max_tokens", str(arguments.max_tokens)),
                     *("--limit", str(arguments.questions), "--temperature", "0.0"),
                     *("--base_url", server.base_url, "--model", "small", "--cache", str(output / "cache.sqlite")),

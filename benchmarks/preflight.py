@@ -38,7 +38,7 @@ def main() -> None:
         folder = Path(name)
         world.main(["--output_dir", name, "--train", "200", "--test", "1"])
         texts = itertools.cycle([row["text"] for _, row in jsonl.read(folder / "train" / "corpus.jsonl")])
-        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
         prompts = pieces(texts, arguments.prompt_tokens, tokenizer)
         completions = pieces(texts, arguments.completion_tokens, tokenizer)
         rows = [

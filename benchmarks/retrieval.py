@@ -15,7 +15,7 @@ import time
 from tqdm import tqdm
 
 from eval.statistics import bootstrap_interval
-from notewriter.datasets import load_questions
+from notewriter.benchmarks import load_questions
 from notewriter.retrieval import open_index
 
 

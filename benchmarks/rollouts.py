@@ -23,7 +23,7 @@ OPTIONS = {"max_step": 1, "max_failure": 1}
 
 async def work(question: Question, resources: Resources) -> dict[str, Any]:
     """One question's pairs."""
-    recipe = Recipe({stage: [(name, JUDGES[name])] for stage, name in STAGES.items()})
+    recipe = Recipe({stage: [(name, JUDGES[name].judge)] for stage, name in STAGES.items()})
     return await roll_out(question, resources, recipe, {"deepnote": (prepare("deepnote", OPTIONS), OPTIONS)}, (2, 3))
 
 

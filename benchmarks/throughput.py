@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from data_construction import world
-from notewriter.datasets import load_questions
+from notewriter.benchmarks import load_questions
 from notewriter.llm import Client
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import index
@@ -84,7 +84,7 @@ def main(work: Work, description: str) -> None:
             serve=None if arguments.base_url else arguments.model,
             base_url=arguments.base_url,
             model=Path(arguments.model).name,
-            serve_options={"dtype": "bfloat16", "max_model_len": 2048, "enforce_eager": True},
+            serve_options={"max_model_len": 2048, "enforce_eager": True},
             concurrency=arguments.concurrency,
             cache=str(folder / "cache.sqlite"),
             stage_sampling=STAGE_SAMPLING,

@@ -13,32 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from data_construction.splits import SPLITS
 from notewriter import jsonl
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.cards import render_card
 from notewriter.models import is_hub_id
-
-
-class Source(NamedTuple):
-    """A benchmark that questions and passages come from."""
-
-    name: str
-    licence: str
-    note: str = ""
-
-
-WIKIPEDIA = "its passages are Wikipedia's, CC BY-SA"
-SOURCES = {
-    "hotpotqa": Source("HotpotQA", "cc-by-sa-4.0", WIKIPEDIA),
-    "2wikimultihopqa": Source("2WikiMultihopQA", "apache-2.0", WIKIPEDIA),
-    "musique": Source("MuSiQue", "cc-by-4.0", WIKIPEDIA),
-    "strategyqa": Source("StrategyQA", "mit", WIKIPEDIA),
-    "asqa": Source("ASQA", "apache-2.0", WIKIPEDIA),
-    "iirc": Source("IIRC", "cc-by-4.0", WIKIPEDIA),
-    "nq": Source("Natural Questions", "cc-by-sa-3.0", WIKIPEDIA),
-    "frames": Source("FRAMES", "apache-2.0", WIKIPEDIA),
-    "fanoutqa": Source("FanOutQA", "cc-by-sa-4.0", WIKIPEDIA),
-    "multihoprag": Source("MultiHop-RAG", "odc-by", "its passages are news articles of their publishers"),
-}
-"""Licences as the benchmarks state them; of what is not here, the card says that it has to be looked up."""
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
@@ -123,12 +100,12 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
     out of the card.
     """
     lengths = read_lengths(folder, kind)
-    source = SOURCES.get(config["dataset"])
+    source = BENCHMARKS[config["dataset"]]
     splits = [split for split in SPLITS if stats[kind.name].get(split)]
     total = sum(stats[kind.name].values())
     data = DatasetCardData(
-        license=source.licence if source else None,
-        pretty_name=f"{kind.title} from {source.name if source else 'questions of its own'}",
+        license=source.licence or None,
+        pretty_name=f"{kind.title} from {source.title}",
         size_categories=next((size for most, size in SIZES.items() if total < most), "n>1M"),
         tags=["notewriter", *kind.tags, "trl", "retrieval-augmented-generation"],
         configs=[
@@ -143,7 +120,7 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         data,
         kind=kind,
         total=total,
-        dataset=source.name if source else f"{Path(config['path']).name} ({config['dataset']})",
+        dataset=source.title if source.licence else f"{Path(config['path']).name} ({config['dataset']})",
         source=source,
         stats=stats,
         stages={

@@ -7,29 +7,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+from annotated_types import Interval
 
 from data_construction.card import CHAINS, write_card
 from data_construction.hygiene import question_stats
 from data_construction.pairs_format import MESSAGES
 from data_construction.selection import Selection, SelectionArguments, clean_selection
 from data_construction.splits import JOURNAL, dev_questions, write_splits
-from eval.metrics import token_f1
+from eval.metrics.text import token_f1
 from notewriter import __version__, jsonl
 from notewriter.actions import parse_steps
 from notewriter.config import parse
-from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods.rearag import ACTIONS, Chain, as_observation, as_step, reason
+from notewriter.methods import MOST
+from notewriter.methods.rearag import ACTIONS, STEP, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
 from notewriter.prompts import Prompts
-from notewriter.records import Question
+from notewriter.records import Message, Question, TraceRecord
+from notewriter.rehearsal import PricedDryRunArguments, estimate, estimated
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
     ResumeArguments,
+    check_journal,
     config_hash,
     drop_errors,
     finished,
@@ -64,6 +67,19 @@ FAULTS = {
 """Counted events that spoil a chain -> the reason for which it is dropped."""
 
 
+@dataclass(frozen=True)
+class ChainRecord:
+    """A finished question as the journal keeps it."""
+
+    question_id: str
+    turns: list[Message]
+    trace: TraceRecord
+
+
+RECORD = ChainRecord
+"""What a line of the journal holds."""
+
+
 @dataclass(kw_only=True)
 class Arguments(SelectionArguments):
     """How the questions are reasoned about, and which chains are kept."""
@@ -75,16 +91,18 @@ class Arguments(SelectionArguments):
             "without any search (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
         },
     )
-    top_k: int = field(default=5, metadata={"help": "passages a search"})
-    max_step: int = field(default=25, metadata={"help": "steps a chain at the most (the authors' code: 25)"})
-    retries: int = field(
+    top_k: Annotated[int, Interval(ge=1, le=MOST)] = field(default=5, metadata={"help": "passages a search"})
+    max_step: Annotated[int, Interval(ge=1, le=MOST)] = field(
+        default=25, metadata={"help": "steps a chain at the most (the authors' code: 25)"}
+    )
+    retries: Annotated[int, Interval(ge=0, le=MOST)] = field(
         default=20,
         metadata={
             "help": "how often a step without an action that can be read is drawn again before its chain is given up "
             "(the authors' code: up to 20 times); at a temperature near 0 the draws are alike"
         },
     )
-    min_searches: int = field(
+    min_searches: Annotated[int, Interval(ge=0)] = field(
         default=1, metadata={"help": "chains with fewer searches are dropped: they answer from the teacher's memory"}
     )
     drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})
@@ -111,6 +129,7 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, selection.questions) as folder:
         journal = folder / JOURNAL
+        check_journal(journal, RECORD)
         if resume.retry_errors:
             drop_errors(journal)
         if to_do(arguments, members, journal):
@@ -131,9 +150,6 @@ def check(arguments: Arguments) -> None:
     Raises:
         UserError: a number out of its range, or no index to search.
     """
-    for name, least in (("top_k", 1), ("max_step", 1), ("retries", 0), ("min_searches", 0)):
-        if getattr(arguments, name) < least:
-            raise UserError(f"{name}: {getattr(arguments, name)} is too small; give at least {least}")
     if arguments.reasoning and not arguments.index:
         raise UserError("the teacher searches; add --index PATH (notewriter index builds one)")
 
@@ -170,7 +186,7 @@ async def roll_out(question: Question, resources: Resources, arguments: Argument
             chain = await reason(
                 question.question,
                 rollout,
-                "rearag/teach",
+                TEACH,
                 top_k=arguments.top_k,
                 max_step=arguments.max_step,
                 retries=arguments.retries,
@@ -186,7 +202,7 @@ async def roll_out(question: Question, resources: Resources, arguments: Argument
 async def write_at_once(question: Question, rollout: Rollout) -> Chain:
     """A chain by a teacher that knows the sub-questions, the evidence and the answer (ReaRAG, Algorithm 3)."""
     reply = await rollout.generate(
-        "rearag/teach_with_gold",
+        TEACH_WITH_GOLD,
         question=question.question,
         answer=question.answers[0],
         decomposition=question.metadata["decomposition"],
@@ -255,7 +271,7 @@ def finish(arguments: Arguments, folder: Path, selection: Selection, config: dic
                 question = by_id[record["question_id"]]
                 yield {
                     "schema": SCHEMA,
-                    "messages": prompts.render("rearag/step", turns=record["turns"], question=question.question),
+                    "messages": prompts.render(STEP.name, turns=record["turns"], question=question.question),
                     "question_id": question.id,
                     "dataset": arguments.dataset,
                     "f1": f1,

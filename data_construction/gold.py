@@ -7,8 +7,9 @@ names the title of a passage that the index can find. Pairs tell it apart (`chos
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from eval.metrics import token_f1
+from eval.metrics.text import token_f1
 from eval.notes import note_quality
+from notewriter.method import Kind
 from notewriter.parsing import parse_note
 from notewriter.records import Passage, Question
 
@@ -37,9 +38,10 @@ async def gold_document_note(question: Question, variables: dict[str, Any], sear
 async def gold_query(question: Question, variables: dict[str, Any], search: Search) -> str | None:
     """A question for the title of the passage that holds the first fact missing in the note.
 
-    None where the note holds every fact, or does not name that title, so that no model could know it.
+    None where the note holds every fact, or does not name that title, so that no model could know it; and where the
+    stage is given no note.
     """
-    note = variables["note"]
+    note = variables.get("note", "")
     for fact in question.supporting_facts:
         if fact not in note:
             titles = [passage.title for passage in await search(fact, 3) if fact in passage.text]
@@ -57,21 +59,15 @@ async def gold_answer(question: Question, variables: dict[str, Any], search: Sea
     return question.answers[0].strip() or None
 
 
-GOLD: dict[str, Callable[[Question, dict[str, Any], Search], Awaitable[str | None]]] = {
-    "deepnote/init_note": gold_note,
-    "deepnote/refine_query": gold_query,
-    "deepnote/accumulate_knowledge": gold_note,
-    "deepnote/decide": gold_status,
-    "deepnote/answer": gold_answer,
-    "renact/note": gold_document_note,
-    "ircot/note": gold_document_note,
-    "flare/note": gold_document_note,
-    "resp/global_evidence": gold_note,
-    "resp/plan": gold_query,
-    "resp/answer": gold_answer,
-    "vanilla/answer": gold_answer,
-    "direct/answer": gold_answer,
+GOLD: dict[Kind, Callable[[Question, dict[str, Any], Search], Awaitable[str | None]]] = {
+    "note": gold_note,
+    "updated note": gold_note,
+    "document note": gold_document_note,
+    "query": gold_query,
+    "status": gold_status,
+    "answer": gold_answer,
 }
+"""What the gold evidence would write, by the kind of stage; a step has no such text."""
 
 
 def is_better(question: Question, best_note: str, new_note: str) -> bool:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from rensa import RMinHash, RMinHashLSH
 
-from eval.metrics import normalise
+from eval.metrics.text import normalise
+from notewriter.benchmarks import BENCHMARKS, load_questions
 from notewriter.config import choose
-from notewriter.datasets import DATASETS, load_questions
 from notewriter.errors import UserError
 from notewriter.records import Question
 
@@ -76,15 +76,17 @@ class Seen(NamedTuple):
 
 
 def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
-    """The questions of evaluation files, given as path -> dataset (a key of `DATASETS`).
+    """The questions of evaluation files, given as path -> dataset (a key of `BENCHMARKS`).
 
     Raises:
         UserError: an unknown dataset, or the errors of `load_questions`.
     """
     for path, dataset in eval_files.items():
         if not isinstance(dataset, str):
-            raise UserError(f"eval_files: {path}: {dataset!r} is no dataset; write PATH: one of {', '.join(DATASETS)}")
-        choose(f"dataset of {path} in eval_files", dataset, DATASETS)
+            raise UserError(
+                f"eval_files: {path}: {dataset!r} is no dataset; write PATH: one of {', '.join(BENCHMARKS)}"
+            )
+        choose(f"dataset of {path} in eval_files", dataset, BENCHMARKS)
     return [Seen(question, path) for path, dataset in eval_files.items() for question in load_questions(dataset, path)]
 
 

@@ -7,48 +7,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from data_construction.gold import document_note_score, is_better, reference_score
-from eval.metrics import score_question
+from eval.metrics import score
 from notewriter.llm import RequestRefused
+from notewriter.method import Kind, Stage
+from notewriter.methods.deepnote import DECIDE
 from notewriter.parsing import parse_best_and_worst, parse_status
 from notewriter.records import Passage, Question
 
-STAGE_KINDS: dict[str, str] = {
-    "deepnote/init_note": "note",
-    "deepnote/refine_query": "query",
-    "deepnote/accumulate_knowledge": "updated note",
-    "deepnote/decide": "status",
-    "deepnote/answer": "answer",
-    "direct/answer": "answer",
-    "vanilla/answer": "answer",
-    "in_context/answer": "answer",
-    "chain_of_note/take_notes": "note",
-    "chain_of_note/answer": "answer",
-    "sure/summarize": "note",
-    "rat/query": "query",
-    "rat/answer": "answer",
-    "search_o1/reason_in_documents": "note",
-    "rearag/shorten": "answer",
-    "resp/local_pathway": "note",
-    "resp/global_evidence": "note",
-    "resp/plan": "query",
-    "resp/answer": "answer",
-    "react/answer": "answer",
-    "renact/note": "document note",
-    "renact/answer": "answer",
-    "ircot/note": "document note",
-    "ircot/answer": "answer",
-    "flare/note": "document note",
-    "flare/answer": "answer",
-}
-"""Stage -> what its completion is, for judges that understand that kind alone. A stage that is not here is a
-`"step"`, which only judges of any kind can compare. An `"updated note"` takes the place of `note` in its prompt;
-a `"document note"` is what a note-taker replies to one document (`YES#...`, `NO#...`);
-a `"status"` tells whether `new_note` is better than `best_note`; an `"answer"` is scored as it stands."""
-
-STEP = "step"
+BEST_AND_WORST = Stage("judge/best_and_worst", "judge", rehearsal='{"best_id": 1, "worst_id": 2}')
+"""Names the best and the worst of several candidates."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +27,7 @@ class Case:
 
     `candidates` are distinct, non-empty texts; `choosable` says which of them may be the better one
     (a completion that was cut at its token limit may only be the worse one). `kind` is what they are
-    (`STAGE_KINDS`), `request` the prompt that they answer and `variables` what filled it.
+    (`notewriter.method.Kind`), `request` the prompt that they answer and `variables` what filled it.
 
     `ask` sends a prompt to the judge's model, `search` asks the index. `finish` rolls a candidate forward: it
     gives the answer that the method comes to with it, `next_query` what the method then searches for first
@@ -66,7 +36,7 @@ class Case:
     """
 
     question: Question
-    kind: str
+    kind: Kind
     request: str
     variables: dict[str, Any]
     candidates: Sequence[str]
@@ -188,7 +158,7 @@ async def llm(case: Case) -> Verdict:
         await asyncio.gather(
             *(
                 case.ask(
-                    "judge/best_and_worst",
+                    BEST_AND_WORST,
                     json_schema=schema,
                     **told | {"candidates": [case.candidates[index] for index in shown]},
                 )
@@ -227,7 +197,7 @@ async def decision(case: Case) -> Verdict:
         await asyncio.gather(
             *(
                 case.ask(
-                    "deepnote/decide",
+                    DECIDE,
                     json_schema=_STATUS_SCHEMA,
                     question=case.question.question,
                     best_note=case.variables["note"],
@@ -264,7 +234,7 @@ async def metric(case: Case) -> Verdict:
     Candidates are scored by `answer_score`; where that is 0 or 1 this is the paper's random right one and
     random wrong one.
     """
-    return _by_score(case, [answer_score(case, candidate) for candidate in case.candidates])
+    return by_score(case, [answer_score(case, candidate) for candidate in case.candidates])
 
 
 async def outcome(case: Case) -> Verdict:
@@ -273,13 +243,13 @@ async def outcome(case: Case) -> Verdict:
     What a note or a query is worth is measured by what becomes of it; the answers are the verdict's `replies`.
     """
     answers = await asyncio.gather(*map(case.finish, case.candidates))
-    verdict = _by_score(case, [None if answer is None else answer_score(case, answer) for answer in answers])
+    verdict = by_score(case, [None if answer is None else answer_score(case, answer) for answer in answers])
     return replace(verdict, replies=[answer or "" for answer in answers])
 
 
 def answer_score(case: Case, answer: str) -> float:
     """The F1 of an answer by the rules of the case's family, or the family's first metric where it has no F1."""
-    scores = score_question(case.family, answer, case.question)
+    scores = score(case.family, answer, case.question)
     return scores.get("f1", next(iter(scores.values())))
 
 
@@ -294,14 +264,14 @@ async def reference(case: Case) -> Verdict:
         scores = [document_note_score(candidate, case.question, case.variables) for candidate in case.candidates]
     else:
         scores = [reference_score(candidate, case.question) for candidate in case.candidates]
-    return _by_score(case, scores)
+    return by_score(case, scores)
 
 
 async def status(case: Case) -> Verdict:
     """The gold evidence tells whether an adaptive decision is right, no model; one that cannot be read is wrong."""
     best_note, new_note = case.variables["best_note"], case.variables["new_note"]
     right = is_better(case.question, best_note, new_note)
-    return _by_score(case, [float(parse_status(candidate) is right) for candidate in case.candidates])
+    return by_score(case, [float(parse_status(candidate) is right) for candidate in case.candidates])
 
 
 async def retrieval(case: Case) -> Verdict:
@@ -317,10 +287,10 @@ async def retrieval(case: Case) -> Verdict:
         found = [passage.id for passage in await case.search(query, 10)]
         ranks = [1 / (found.index(id) + 1) if id in found else 0.0 for id in case.question.supporting_ids]
         scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
-    return _by_score(case, scores)
+    return by_score(case, scores)
 
 
-def _by_score(case: Case, scores: Sequence[float | None]) -> Verdict:
+def by_score(case: Case, scores: Sequence[float | None]) -> Verdict:
     """The highest choosable score against the lowest; a tie is broken at random. None: a candidate with no score."""
     rounded = [None if value is None else round(value, 4) for value in scores]
     scored = {index: value for index, value in enumerate(scores) if value is not None}
@@ -340,21 +310,19 @@ def _by_score(case: Case, scores: Sequence[float | None]) -> Verdict:
     return replace(verdict, rejected=case.random.choice(worst))
 
 
-JUDGES: dict[str, Judge] = {
-    "llm": llm,
-    "outcome": outcome,
-    "decision": decision,
-    "metric": metric,
-    "reference": reference,
-    "retrieval": retrieval,
-    "status": status,
-}
+class Entry(NamedTuple):
+    """A judge and the kinds of candidates that it understands."""
 
-UNDERSTANDS: dict[str, tuple[str, ...]] = {
-    "decision": ("updated note",),
-    "metric": ("answer",),
-    "reference": ("note", "updated note", "document note"),
-    "retrieval": ("query",),
-    "status": ("status",),
+    judge: Judge
+    kinds: tuple[Kind, ...] = get_args(Kind)
+
+
+JUDGES: dict[str, Entry] = {
+    "llm": Entry(llm),
+    "outcome": Entry(outcome),
+    "decision": Entry(decision, ("updated note",)),
+    "metric": Entry(metric, ("answer",)),
+    "reference": Entry(reference, ("note", "updated note", "document note")),
+    "retrieval": Entry(retrieval, ("query",)),
+    "status": Entry(status, ("status",)),
 }
-"""Judge -> the kinds of candidates that it understands; those that are not here understand any."""

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import MinLen
 
 from data_construction import chains, pairs
 from data_construction.selection import clean_selection
@@ -22,14 +24,16 @@ from data_construction.splits import JOURNAL, SHARDS
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
+from notewriter.fingerprints import read_fingerprints
 from notewriter.runs import (
+    check_journal,
     difference,
     finished,
     open_run,
     parse_shard,
     questions_digest,
     read_config,
-    read_fingerprints,
+    read_questions_digest,
     shard_of,
 )
 
@@ -38,7 +42,7 @@ from notewriter.runs import (
 class Arguments:
     """Which shards, and where to."""
 
-    shards: list[str] = field(metadata={"help": "the output folders of all shards, in any order"})
+    shards: Annotated[list[str], MinLen(1)] = field(metadata={"help": "the output folders of all shards, in any order"})
     output_dir: str = field(metadata={"help": "gets the folder that a run without shards would have made"})
 
 
@@ -88,9 +92,10 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
     places = {question.id: place for place, question in enumerate(selection.questions)}
     streams = []
     for folder, config in shards.values():
-        if (folder / "questions.sha256").read_text(encoding="utf-8").strip() != digest:
+        if read_questions_digest(folder) != digest:
             raise UserError(f"{folder}: was built from other questions than {recipe.path} holds now; they do not fit")
         own, journal = _arguments(command, config), folder / JOURNAL
+        check_journal(journal, command.RECORD)
         members = shard_of(selection.questions, own.shard)
         if to_do := command.to_do(own, members, journal):
             raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")

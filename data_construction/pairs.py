@@ -9,30 +9,34 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from data_construction.card import PAIRS, write_card
 from data_construction.gold import GOLD
 from data_construction.hygiene import question_stats, usual_pair_lengths, within_lengths
-from data_construction.judges import JUDGES, STAGE_KINDS, STEP, UNDERSTANDS, Judge
+from data_construction.judges import JUDGES, Judge
 from data_construction.pairs_format import COLUMNS
 from data_construction.pairs_stats import STATS_SCHEMA, pairs_stats
 from data_construction.quotas import Quotas, within_quotas
-from data_construction.sampling import Harvest, Recipe, SamplingRollout
+from data_construction.sampling import Harvest, HarvestRecord, Recipe, SamplingRollout
 from data_construction.selection import Selection, SelectionArguments, clean_selection
 from data_construction.splits import JOURNAL, SHARDS, dev_questions, write_splits
-from eval.metrics import FAMILIES
+from eval.metrics import FAMILIES, check_family
 from notewriter import __version__, jsonl
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import choose, parse
-from notewriter.dry_run import PricedDryRunArguments, estimate, estimated
 from notewriter.errors import UserError
-from notewriter.methods import Method, check_index, prepare, retrieves
-from notewriter.prompts import Prompts
+from notewriter.method import Method
+from notewriter.methods import MOST, STAGES, check_index, prepare, stage_named
 from notewriter.records import Question, Sampling
+from notewriter.rehearsal import PricedDryRunArguments, estimate, estimated
 from notewriter.roles import ModelArguments, check_inputs, check_sampling
 from notewriter.rollout import Resources
 from notewriter.runs import (
     ResumeArguments,
+    check_journal,
     config_hash,
     drop_errors,
     finished,
@@ -42,6 +46,10 @@ from notewriter.runs import (
     shard_of,
     tell_errors,
 )
+from notewriter.typecheck import misfit
+
+RECORD = HarvestRecord
+"""What a line of the journal holds."""
 
 
 @dataclass(kw_only=True)
@@ -55,10 +63,10 @@ class Arguments(SelectionArguments):
             f"Judges: {', '.join(JUDGES)}"
         },
     )
-    method_options: dict[str, Any] = field(
+    method_options: dict[str, dict[str, Any]] = field(
         default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
     )
-    top_k_range: list[int] = field(
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MOST)]] = field(
         default_factory=lambda: [3, 9],
         metadata={"help": "passages a retrieval, drawn for each question between the two, so that prompts vary"},
     )
@@ -70,7 +78,7 @@ class Arguments(SelectionArguments):
         default_factory=list,
         metadata={
             "help": "stages where what the gold evidence would write joins the candidates, marked in the pair; "
-            f"for weak teachers. Possible at: {', '.join(GOLD)}"
+            f"for weak teachers. Possible at: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
         },
     )
     quotas: dict[str, Any] = field(
@@ -82,19 +90,22 @@ class Arguments(SelectionArguments):
             "the very same ones; without quotas they are the same to the byte"
         },
     )
-    quota_block: int = field(
+    quota_block: Annotated[int, Interval(ge=1)] = field(
         default=128,
         metadata={
             "help": "quotas are looked at between blocks of so many questions, so that the same pairs come out of "
             "every run; at least half of concurrency, or the server waits"
         },
     )
-    judge_orders: int = field(
+    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
         default=2,
         metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of scores that makes a pair"})
-    family: str = field(default="hotpotqa", metadata={"help": f"metric family for answers: {', '.join(FAMILIES)}"})
+    family: str | None = field(
+        default=None,
+        metadata={"help": f"metric family that answers are scored with; default: the dataset's. {', '.join(FAMILIES)}"},
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -116,6 +127,7 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, selection.questions) as folder:
         journal = folder / JOURNAL
+        check_journal(journal, RECORD)
         if resume.retry_errors:
             drop_errors(journal)
         quotas = quotas_of(arguments, members, journal)
@@ -147,19 +159,18 @@ def to_do(arguments: Arguments, questions: list[Question], journal: Path) -> int
 
 def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict[str, Any]]]]:
     """Everything that can be wrong in the configuration is found here, before any model is asked."""
-    choose("metric family", arguments.family, FAMILIES)
+    arguments.family = arguments.family or choose("dataset", arguments.dataset, BENCHMARKS).family
+    check_family(arguments.family)
     if not arguments.stages:
         raise UserError("stages: names no stage; give stage -> judge, e.g. {deepnote/init_note: reference}")
     if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
         raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
-    if arguments.judge_orders not in (1, 2):
-        raise UserError(f"judge_orders: {arguments.judge_orders} is neither 1 nor 2")
     judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
     methods = {}
     for name in dict.fromkeys(stage.split("/")[0] for stage in arguments.stages):
         options = arguments.method_options.get(name, {})
         methods[name] = (prepare(name, options), options)
-        check_index(name, methods[name][0], arguments.index)
+        check_index(methods[name][0], arguments.index)
     if unused := set(arguments.method_options) - set(methods):
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
     if strangers := set(arguments.gold_stages) - set(arguments.stages):
@@ -169,13 +180,11 @@ def _prepare(arguments: Arguments) -> tuple[Recipe, dict[str, tuple[Method, dict
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
-    if arguments.quota_block < 1:
-        raise UserError(f"quota_block: {arguments.quota_block} questions are no block; give at least 1")
     for stage in arguments.gold_stages:
-        choose("stage with gold evidence", stage, GOLD)
+        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     for temperature, top_p in samplers:
-        check_sampling(Sampling(temperature, top_p), "temperatures x top_ps: ")
+        check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
     for stage in arguments.stages:
         if len(samplers) + (stage in arguments.gold_stages) < 2:
             raise UserError(
@@ -200,20 +209,19 @@ def _judges(stage: str, names: Any) -> list[tuple[str, Judge]]:
         UserError: there is no such stage or judge, or the judge understands other kinds alone.
     """
     names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or not names:
+    if not isinstance(names, list) or not names or misfit(names, list[str]):
         raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
-    Prompts().check(stage)
-    kind = STAGE_KINDS.get(stage, STEP)
+    kind = stage_named(stage).kind
     for name in names:
         choose(f"judge for {stage}", name, JUDGES)
-        kinds = UNDERSTANDS.get(name, (kind,))
+        kinds = JUDGES[name].kinds
         if kind not in kinds:
-            others = [other for other in JUDGES if kind in UNDERSTANDS.get(other, (kind,))]
+            others = [other for other, entry in JUDGES.items() if kind in entry.kinds]
             raise UserError(
                 f"stages: {name} judges candidates of kind {' or '.join(kinds)}, and {stage} gives a {kind}; "
                 f"its judges are: {', '.join(others)}"
             )
-    return [(name, JUDGES[name]) for name in names]
+    return [(name, JUDGES[name].judge) for name in names]
 
 
 def _roll_out(
@@ -264,8 +272,8 @@ async def roll_out(
     top_k = random.Random(f"{recipe.seed} {question.id} top_k").randint(*top_k_range)
     for name in dict.fromkeys(stage.split("/")[0] for stage in recipe.judges):
         method, options = methods[name]
-        options = {"top_k": top_k} | options if retrieves(method) else options
-        rollout = SamplingRollout(question, name, method, options, resources, recipe, harvest)
+        options = {"top_k": top_k} | options if method.retrieves else options
+        rollout = SamplingRollout(question, method, options, resources, recipe, harvest)
         await rollout.run()
         traces.append(rollout.trace.to_dict())
     return {"question_id": question.id, **harvest.to_dict(), "traces": traces}
@@ -309,7 +317,7 @@ def quota_stats(folder: Path, quotas: dict[str, int]) -> dict[str, Any]:
     if not quotas:
         return {}
     shards = folder / SHARDS
-    kept_in = json.loads(shards.read_text(encoding="utf-8"))["shards"] if shards.exists() else 1
+    kept_in = jsonl.read_object(shards, dict[str, int], "remove it").get("shards", 1) if shards.exists() else 1
     return {"quotas": quotas, "quotas_kept_in_shards": kept_in}
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from data_construction.gold import GOLD
 from data_construction.hygiene import pair_fault
-from data_construction.judges import STAGE_KINDS, STEP, Case, Judge, Verdict, decide
+from data_construction.judges import Case, Judge, Verdict, decide
 from data_construction.pairs_format import SCHEMA
 from notewriter.llm import RequestRefused
-from notewriter.methods import Method
+from notewriter.method import Method, Stage
 from notewriter.parsing import without_thinking
-from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling
+from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling, TraceRecord
 from notewriter.rollout import Resources, Rollout
 
 
@@ -124,20 +124,76 @@ class Harvest:
         }
 
 
+@dataclass(frozen=True)
+class DropRecord:
+    """A prompt without a pair."""
+
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AgreementRecord:
+    """Whether a judge that was asked in two orders named the same."""
+
+    stage: str
+    agreed: bool
+
+
+@dataclass(frozen=True)
+class UnreadableRecord:
+    """How many replies of a judge could not be read."""
+
+    stage: str
+    replies: int
+
+
+@dataclass(frozen=True)
+class UsageRecord:
+    """What a stage's calls cost."""
+
+    stage: str
+    role: str
+    tokens: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RowRecord:
+    """Of a pair's row what its statistics need; the rest is for the columns of the Parquet file."""
+
+    stage: str
+    question_id: str
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+
+
+@dataclass(frozen=True)
+class HarvestRecord:
+    """A finished question as the journal keeps it: what `Harvest.to_dict` tells, and the traces."""
+
+    question_id: str
+    rows: list[RowRecord]
+    drops: list[DropRecord]
+    agreements: list[AgreementRecord]
+    usage: list[UsageRecord]
+    traces: list[TraceRecord]
+    unreadable: list[UnreadableRecord] = field(default_factory=list)
+
+
 class SamplingRollout(Rollout):
     """A rollout that draws several candidates at the stages being trained and goes on with the better one."""
 
     def __init__(
         self,
         question: Question,
-        name: str,
         method: Method,
         options: Mapping[str, Any],
         resources: Resources,
         recipe: Recipe,
         harvest: Harvest,
     ) -> None:
-        super().__init__(question, name, resources)
+        super().__init__(question, method.name, resources)
         self._method = method
         self._options = options
         self._recipe = recipe
@@ -149,16 +205,15 @@ class SamplingRollout(Rollout):
     async def run(self) -> None:
         """Run the method; the trace gets its answer, or why there is none."""
         try:
-            self.trace.answer = await self._method(self.question.question, self, **self._options)
+            self.trace.answer = await self._method.run(self.question.question, self, **self._options)
         except RequestRefused as refusal:
             self.trace.error = str(refusal)
             self._harvest.refused.append(self.trace.method)
 
     async def generate(
         self,
-        stage: str,
+        stage: Stage,
         *,
-        role: str = "policy",
         stop: tuple[str, ...] = (),
         json_schema: dict[str, Any] | None = None,
         sample: int = 0,
@@ -169,39 +224,35 @@ class SamplingRollout(Rollout):
         Where there is no pair the method goes on with the judge's favourite if it has one, else with
         the first candidate, which is the one drawn most conservatively.
         """
-        if stage not in self._recipe.judges:
-            return await super().generate(
-                stage, role=role, stop=stop, json_schema=json_schema, sample=sample, **variables
-            )
+        if stage.name not in self._recipe.judges:
+            return await super().generate(stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
         # Its place is taken before anything is waited for, so that prompts that are answered at once keep their order.
-        judged = Judged(stage)
+        judged = Judged(stage.name)
         self._harvest.judged.append(judged)
-        messages = self.resources.prompts.render(stage, **variables)
+        messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        candidates = await self._candidates(stage, role, messages, sampling, sample, variables)
+        candidates = await self._candidates(stage, messages, sampling, sample, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
         judged.agreements, judged.unreadable = verdict.agreements, verdict.unreadable
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
-            row = self._row(stage, messages, chosen, rejected, verdict, candidates)
+            row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)
             judged.reason = pair_fault(row, chosen.cut) or ""
             judged.row = None if judged.reason else row
         else:
             judged.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None
         if taken and taken.sampling and taken.completion:
-            self.record(stage, role, messages, taken.sampling, taken.completion)
+            self.record(stage, messages, taken.sampling, taken.completion)
         elif taken:
-            self.trace.steps.append(Gold(stage, role, messages, taken.text))
+            self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
         text = taken.text if taken else ""
         self._remember(stage, messages, _said(text))
         return text
 
-    async def complete(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
-    ) -> Completion:
+    async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, recorded and remembered for when candidates are rolled forward."""
-        completion = await super().complete(stage, role, messages, sampling, sample)
+        completion = await super().complete(stage, messages, sampling, sample)
         self._remember(stage, messages, completion)
         return completion
 
@@ -211,27 +262,26 @@ class SamplingRollout(Rollout):
         self._found[query, top_k] = passages
         return passages
 
-    def _remember(self, stage: str, messages: list[Message], completion: Completion) -> None:
+    def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
         self._said.setdefault(_key(stage, messages), []).append(completion)
 
-    async def draw(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
-    ) -> Completion:
+    async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, its tokens counted unless the same call was made before for this question."""
-        completion = await super().draw(stage, role, messages, sampling, sample)
+        completion = await super().draw(stage, messages, sampling, sample)
         # The digest, since prompts are long and a question makes a hundred calls.
-        call = hashlib.sha256(repr((role, messages, sampling, sample)).encode("utf-8", "backslashreplace")).digest()
+        call = hashlib.sha256(
+            repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
+        ).digest()
         if call not in self._counted:
             self._counted.add(call)
-            self._harvest.usage.setdefault((stage, role), Counter()).update(
+            self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
                 calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
             )
         return completion
 
     async def _candidates(
         self,
-        stage: str,
-        role: str,
+        stage: Stage,
         messages: list[Message],
         sampling: Sampling,
         sample: int,
@@ -246,7 +296,7 @@ class SamplingRollout(Rollout):
             samplings[:position].count(each) + sample * len(samplings) for position, each in enumerate(samplings)
         ]
         drawn = await asyncio.gather(
-            *(self.draw(stage, role, messages, *each) for each in zip(samplings, repeats, strict=True))
+            *(self.draw(stage, messages, *each) for each in zip(samplings, repeats, strict=True))
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
@@ -254,21 +304,21 @@ class SamplingRollout(Rollout):
             known = candidates.get(candidate.text)
             if candidate.text and (known is None or (known.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
-        if stage in self._recipe.gold_stages:
-            gold = await GOLD[stage](self.question, variables, self._search)
+        if stage.name in self._recipe.gold_stages:
+            gold = await GOLD[stage.kind](self.question, variables, self._search)
             if gold is not None and gold not in candidates:
                 candidates[gold] = Candidate(gold)
         return list(candidates.values())
 
     async def _judge(
-        self, stage: str, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
+        self, stage: Stage, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
     ) -> Verdict:
         if len(candidates) < 2:
             return Verdict(reason="fewer than two distinct candidates")
         key = _key(stage, messages)
         case = Case(
             question=self.question,
-            kind=STAGE_KINDS.get(stage, STEP),
+            kind=stage.kind,
             request="\n\n".join(message["content"] for message in messages),
             variables=variables,
             candidates=[candidate.text for candidate in candidates],
@@ -283,13 +333,13 @@ class SamplingRollout(Rollout):
             orders=self._recipe.orders,
             min_gap=self._recipe.min_gap,
         )
-        return await decide(self._recipe.judges[stage], case)
+        return await decide(self._recipe.judges[stage.name], case)
 
-    async def _ask_judge(self, prompt: str, json_schema: dict[str, Any] | None = None, **variables: Any) -> str:
+    async def _ask_judge(self, stage: Stage, json_schema: dict[str, Any] | None = None, **variables: Any) -> str:
         """A judge's reply: the method did not ask for it, so it is not in the trace."""
-        messages = self.resources.prompts.render(prompt, **variables)
-        sampling = replace(self.sampling(prompt), json_schema=json_schema)
-        return (await self.draw(prompt, "judge", messages, sampling)).text.strip()
+        messages = self.resources.prompts.render(stage.name, **variables)
+        sampling = replace(self.sampling(stage), json_schema=json_schema)
+        return (await self.draw(stage, messages, sampling)).text.strip()
 
     async def _search(self, query: str, top_k: int) -> list[Passage]:
         """A search on behalf of a judge, not in the trace either; one that was made before is not made again."""
@@ -301,7 +351,7 @@ class SamplingRollout(Rollout):
     async def _finish(self, key: str, text: str) -> str | None:
         """The answer that the method comes to where it gets `text` for the prompt `key`; None: the endpoint refuses."""
         try:
-            return await self._method(self.question.question, Continuation(self, key, text), **self._options)
+            return await self._method.run(self.question.question, Continuation(self, key, text), **self._options)
         except RequestRefused:
             return None
 
@@ -309,7 +359,7 @@ class SamplingRollout(Rollout):
         """What the method searches for first where it gets `text` for the prompt `key`; None: for nothing."""
         continuation = Continuation(self, key, text, until_search=True)
         with contextlib.suppress(_Searched, RequestRefused):
-            await self._method(self.question.question, continuation, **self._options)
+            await self._method.run(self.question.question, continuation, **self._options)
         return continuation.query
 
     def _row(
@@ -368,13 +418,11 @@ class Continuation(Rollout):
         self._replies = {known: list(completions) for known, completions in origin._said.items()}
         self._replies.setdefault(key, []).append(self._tried)
 
-    async def complete(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
-    ) -> Completion:
+    async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """What was said to this prompt, each reply once and in its order, then new completions."""
         replies = self._replies.get(_key(stage, messages))
         if not replies:
-            return await self._origin.draw(stage, role, messages, sampling, sample)
+            return await self._origin.draw(stage, messages, sampling, sample)
         completion = replies.pop(0)
         self._arrived = self._arrived or completion is self._tried
         return completion
@@ -387,8 +435,8 @@ class Continuation(Rollout):
         return await self._origin._search(query, top_k)
 
 
-def _key(stage: str, messages: list[Message]) -> str:
-    return repr((stage, messages))
+def _key(stage: Stage, messages: list[Message]) -> str:
+    return repr((stage.name, messages))
 
 
 def _said(text: str) -> Completion:

@@ -1,10 +1,12 @@
 """The questions that training data is made from: those that overlap left out, in shards, and the split for dev."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from annotated_types import Interval
 
 from data_construction.hygiene import Drop, Seen, clean_questions, load_evaluation
-from notewriter.errors import UserError
+from notewriter.config import check
 from notewriter.questions import QuestionArguments, load_selected
 from notewriter.records import Question
 
@@ -27,7 +29,9 @@ class SelectionArguments(QuestionArguments):
             "each; notewriter merge-shards makes one dataset of them"
         },
     )
-    dev_share: float = field(default=0.1, metadata={"help": "share of the questions whose rows go to dev.parquet"})
+    dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
+        default=0.1, metadata={"help": "share of the questions whose rows go to dev.parquet"}
+    )
 
 
 class Selection(NamedTuple):
@@ -44,8 +48,7 @@ def clean_selection(arguments: SelectionArguments) -> Selection:
     Raises:
         UserError: a share out of its range, the errors of loading, or no question is left.
     """
-    if not 0 <= arguments.dev_share < 1:
-        raise UserError(f"dev_share: {arguments.dev_share} is not in [0, 1)")
+    check(arguments)
     selected = load_selected(arguments)
     evaluation = load_evaluation(arguments.eval_files)
     return Selection(*clean_questions(selected, evaluation), evaluation)

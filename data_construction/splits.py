@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from notewriter.errors import writing
 from notewriter.records import Question
 
 JOURNAL = "rollouts.jsonl"
@@ -49,13 +50,18 @@ def write_rows(path: Path, columns: pa.Schema, rows: Iterable[dict[str, Any]], b
     partial = path.with_name(path.name + ".partial")
     count = 0
     waiting: list[dict[str, Any]] = []
-    with pq.ParquetWriter(partial, columns) as writer:
-        for row in rows:
-            waiting.append(row)
-            count += 1
-            if len(waiting) == batch:
+    with writing(path):
+        try:
+            with pq.ParquetWriter(partial, columns) as writer:
+                for row in rows:
+                    waiting.append(row)
+                    count += 1
+                    if len(waiting) == batch:
+                        writer.write_table(pa.Table.from_pylist(waiting, schema=columns))
+                        waiting.clear()
                 writer.write_table(pa.Table.from_pylist(waiting, schema=columns))
-                waiting.clear()
-        writer.write_table(pa.Table.from_pylist(waiting, schema=columns))
-    os.replace(partial, path)
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     return count

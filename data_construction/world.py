@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval, MinLen
 
 from data_construction.world_wording import (
     ADJECTIVES,
@@ -33,12 +36,17 @@ from data_construction.world_wording import (
 )
 from notewriter import config, jsonl
 from notewriter.errors import UserError
+from notewriter.locks import locked
 from notewriter.records import Passage, Question
 
 WORLD_SCHEMA = "notewriter/world/1"
 
 HOPS = (2, 2, 2, 3, 3)
 """Three questions of two hops to two questions of three hops."""
+
+
+MOST = 100_000
+"""Questions of a world, which is made in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +300,13 @@ class Arguments:
         metadata={"help": "the folder to write train/ and test/ into, each with corpus.jsonl and questions.jsonl"},
     )
     seed: int = field(default=7, metadata={"help": "another seed gives another world with other names"})
-    train: int = field(
+    train: Annotated[int, Interval(ge=1, le=MOST)] = field(
         default=300, metadata={"help": "number of training questions; about six passages come with each"}
     )
-    test: int = field(default=150, metadata={"help": "number of test questions, about a world of their own"})
-    hops: list[int] = field(
+    test: Annotated[int, Interval(ge=1, le=MOST)] = field(
+        default=150, metadata={"help": "number of test questions, about a world of their own"}
+    )
+    hops: Annotated[list[Annotated[int, Interval(ge=2, le=3)]], MinLen(1)] = field(
         default_factory=lambda: [2, 3], metadata={"help": "passages that a question needs: 2, 3, or both"}
     )
 
@@ -317,7 +327,8 @@ def main(argv: list[str]) -> None:
     settings_path = directory / "world.json"
     # The settings are written first and the rest is made from them alone, so a killed run is simply run again.
     if settings_path.exists():
-        if _read_settings(settings_path) != settings:
+        remedy = "remove it or choose another --output_dir"
+        if jsonl.read_object(settings_path, dict[str, Any], remedy) != settings:
             raise UserError(f"{settings_path}: holds a world with other settings; choose another --output_dir")
         if all(path.exists() for path in files):
             sys.stdout.write(f"{directory}: this world is there already\n")
@@ -325,16 +336,10 @@ def main(argv: list[str]) -> None:
     elif present := [path for path in files if path.exists()]:
         raise UserError(f"{present[0]}: is there already and is no part of a world; choose another --output_dir")
     worlds = generate(arguments.seed, sizes, arguments.hops)
-    jsonl.write_text(settings_path, [json.dumps(settings, indent=2) + "\n"])
-    for split, world in worlds.items():
-        jsonl.write(directory / split / "corpus.jsonl", map(asdict, world.passages))
-        jsonl.write(directory / split / "questions.jsonl", map(asdict, world.questions))
+    with locked(directory):
+        jsonl.write_text(settings_path, [json.dumps(settings, indent=2) + "\n"])
+        for split, world in worlds.items():
+            jsonl.write(directory / split / "corpus.jsonl", map(asdict, world.passages))
+            jsonl.write(directory / split / "questions.jsonl", map(asdict, world.questions))
     counts = "; ".join(f"{s}: {len(w.questions)} questions, {len(w.passages)} passages" for s, w in worlds.items())
     sys.stdout.write(f"{directory}: wrote a world ({counts})\n")
-
-
-def _read_settings(path: Path) -> object:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove it or choose another --output_dir") from error

@@ -6,14 +6,31 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eval.judgements import reference_of
+from eval.metrics.metric import Metric
 from notewriter.config import choose
 from notewriter.errors import UserError
-from notewriter.methods import METHODS, retrieves
+from notewriter.methods import METHODS
 from notewriter.records import Question
 from notewriter.roles import ROLES
 
 COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
 """What a question cost, in numbers that a repetition of the run gives again."""
+
+METRICS = (
+    Metric("supporting_recall", "Gold passages retrieved", "Share of the passages that the answer needs."),
+    *(
+        Metric(name, label, meaning, better=None, decimals=1)
+        for name, label, meaning in (
+            ("calls", "Model calls", "Requests to a language model, judges of the method among them."),
+            ("retrievals", "Retrievals", "Queries sent to the passage index."),
+            ("prompt_tokens", "Prompt tokens", "Tokens sent to models."),
+            ("cached_tokens", "Prompt tokens from the cache", "Those of them that the server had in its prefix cache."),
+            ("completion_tokens", "Completion tokens", "Tokens written by models."),
+            ("seconds", "Seconds of model calls", "Time spent waiting for models; concurrent calls are added up."),
+        )
+    ),
+)
+"""What retrieval found and what a question cost."""
 
 COUNTED = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds")
 """What is counted for each stage and role; `seconds` are those spent waiting for the model."""
@@ -41,7 +58,7 @@ def account(trace: dict[str, Any], question: Question) -> dict[str, int]:
         "retrievals": len(retrievals),
         "prompt_tokens": sum(step["completion"]["prompt_tokens"] for step in generations),
         "completion_tokens": sum(step["completion"]["completion_tokens"] for step in generations),
-        "words_retrieved": sum(step["words"] for step in retrievals),
+        "words_retrieved": sum(step.get("words", 0) for step in retrievals),
         "words_answered_from": len(reference.split()),
     }
 
@@ -73,7 +90,7 @@ def supporting_recall(trace: dict[str, Any], question: Question) -> dict[str, fl
 
 
 def _can_retrieve(method: str) -> bool:
-    return method in METHODS and retrieves(METHODS[method])
+    return method in METHODS and METHODS[method].retrieves
 
 
 def _pages(question: Question) -> tuple[str, ...]:

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from annotated_types import MinLen
 
 from eval.accounting import COSTS
+from eval.scores import metric_named
 from eval.statistics import Interval, holm, mcnemar, paired_interval, permutation_test, standard_deviation
 from notewriter import jsonl
 from notewriter.config import parse
@@ -42,13 +45,15 @@ Comparison = dict[str, dict[str, Any]]
 class Arguments:
     """What to compare."""
 
-    before: list[str] = field(
+    before: Annotated[list[str], MinLen(1)] = field(
         metadata={
             "help": "the run to compare with, for example before training: a folder that `evaluate` wrote. "
             "Several are one configuration under several seeds: their scores are averaged question by question"
         }
     )
-    after: list[str] = field(metadata={"help": "the other run or runs; differences are after minus before"})
+    after: Annotated[list[str], MinLen(1)] = field(
+        metadata={"help": "the other run or runs; differences are after minus before"}
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -143,11 +148,6 @@ def _averages(seeds: list[list[float]]) -> list[float]:
     return [sum(values) / len(values) for values in zip(*seeds, strict=True)]
 
 
-def decimals(*values: float) -> int:
-    """How many decimals numbers that stand in one row need: 3 for shares, 1 where any is above one."""
-    return 3 if all(abs(value) <= 1 for value in values) else 1
-
-
 def p_value_text(metric: str, p_value: float) -> str:
     """A p-value as tables show it; costs have none, since the correction is for scores."""
     if metric in COSTS:
@@ -160,7 +160,7 @@ def format_table(comparison: Comparison) -> str:
     rows = [["metric", "before", "after", "difference [95% interval]", "p", "questions"]]
     for metric, values in comparison.items():
         difference: Interval = values["difference"]
-        places = decimals(values["before"], values["after"])
+        places = metric_named(metric).decimals
         interval = f"{difference.mean:+,.{places}f} [{difference.low:+,.{places}f}, {difference.high:+,.{places}f}]"
         rows.append(
             [
@@ -209,8 +209,9 @@ def read_metrics(run: Path) -> dict[str, Any]:
     path = run / "metrics.json"
     try:
         metrics = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: is not JSON ({error.msg}); run the evaluation again") from error
+    except (ValueError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{path}{line}: is not JSON ({error}); run the evaluation again") from error
     _check(metrics, METRICS_SCHEMA, METRICS_KEYS, str(path))
     for metric, interval in metrics["metrics"].items():
         if not isinstance(interval, dict) or not all(_is_number(interval.get(key)) for key in ("mean", "low", "high")):

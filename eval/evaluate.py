@@ -19,21 +19,23 @@ from eval.accounting import (
     totals,
 )
 from eval.judgements import read_judgements, summary_of, with_judgements
-from eval.metrics import ALL_FAMILIES, check_family, score_question
+from eval.metrics import FAMILIES, check_family, score
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import choose, parse
-from notewriter.datasets import DATASETS
-from notewriter.dry_run import DryRunArguments, estimate, estimated
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, check_index, options_of, prepare
+from notewriter.method import Method
+from notewriter.methods import METHODS, check_index, prepare
 from notewriter.questions import QuestionArguments, load_selected
-from notewriter.records import Question
+from notewriter.records import Question, TraceRecord
+from notewriter.rehearsal import DryRunArguments, estimate, estimated
 from notewriter.roles import ModelArguments, check_inputs
 from notewriter.rollout import Resources, Rollout
 from notewriter.runs import (
     ResumeArguments,
+    check_journal,
     config_hash,
     drop_errors,
     finished,
@@ -54,9 +56,7 @@ class Arguments(QuestionArguments):
     )
     family: str | None = field(
         default=None,
-        metadata={
-            "help": f"whose rules score an answer; default: the dataset's own. One of: {', '.join(ALL_FAMILIES)}"
-        },
+        metadata={"help": f"whose rules score an answer; default: the dataset's own. One of: {', '.join(FAMILIES)}"},
     )
     prices: dict[str, Any] = field(
         default_factory=dict,
@@ -73,23 +73,27 @@ def main(argv: list[str]) -> None:
         prog="notewriter evaluate",
         description=__doc__,
     )
-    benchmark = choose("dataset", arguments.dataset, DATASETS)
+    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
     arguments.family = arguments.family or benchmark.family
     check_family(arguments.family)
     method = prepare(arguments.method, arguments.method_options)
-    if "answer_style" in options_of(method):
+    if "answer_style" in method.options:
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
-    check_index(arguments.method, method, arguments.index)
+    check_index(method, arguments.index)
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = load_selected(arguments)
-    work = partial(trace_of, name=arguments.method, method=method, options=arguments.method_options)
+    for question in questions:
+        # What the family needs of a question is missed before answers are paid for.
+        score(arguments.family or benchmark.family, "", question)
+    work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions) as folder:
         journal = folder / "traces.jsonl"
+        check_journal(journal, TraceRecord)
         if resume.retry_errors:
             drop_errors(journal)
         if remaining(journal, questions):
@@ -107,17 +111,15 @@ def main(argv: list[str]) -> None:
     sys.stdout.write(_summary(metrics, folder))
 
 
-async def trace_of(
-    question: Question, resources: Resources, name: str, method: Method, options: dict[str, Any]
-) -> dict[str, Any]:
+async def trace_of(question: Question, resources: Resources, method: Method, options: dict[str, Any]) -> dict[str, Any]:
     """Run a method on one question; returns the trace as a dictionary.
 
     A request that the endpoint refuses (a prompt beyond the model's context) leaves the question
     without an answer and the reason in the trace; it counts as wrong and among the errors.
     """
-    rollout = Rollout(question, name, resources)
+    rollout = Rollout(question, method.name, resources)
     try:
-        rollout.trace.answer = await method(question.question, rollout, **options)
+        rollout.trace.answer = await method.run(question.question, rollout, **options)
     except RequestRefused as refusal:
         rollout.trace.error = str(refusal)
     return rollout.trace.to_dict()
@@ -128,7 +130,7 @@ def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dic
 
     Where the trace ended in an error every score is 0, also that of the note that had been written so far.
     """
-    scores = score_question(family, trace["answer"], question)
+    scores = score(family, trace["answer"], question)
     if trace["note"] is not None:
         scores |= note_quality(trace["note"], question)
     scores |= supporting_recall(trace, question)
@@ -180,7 +182,7 @@ def _finish(
     What `notewriter judge` left in the folder joins the scores.
     """
     by_id = {question.id: question for question in questions}
-    family = arguments.family or DATASETS[arguments.dataset].family
+    family = arguments.family or BENCHMARKS[arguments.dataset].family
     path = folder / "predictions.jsonl"
     traces = finished(folder / "traces.jsonl", questions)
     predictions = (prediction_of(by_id[trace["question_id"]], trace, family) for trace in traces)

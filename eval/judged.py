@@ -14,7 +14,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import MinLen
 
 from eval.accounting import COSTS_SCHEMA, COUNTED, Calls, add_call, check_prices, spent
 from eval.compare import check_present, read_metrics, read_predictions
@@ -25,6 +27,7 @@ from eval.judgements import (
     NOT_READABLE,
     SCHEMA,
     Case,
+    JudgementRecord,
     Outcome,
     read_judgements,
     reference_of,
@@ -37,18 +40,21 @@ from notewriter.config import choose, parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
 from notewriter.locks import locked
-from notewriter.records import TRACE_SCHEMA, Generation, Question
+from notewriter.records import TRACE_SCHEMA, Generation, Question, TraceRecord
 from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
-from notewriter.runs import ResumeArguments, drop_errors, for_each_question, open_run, remaining
+from notewriter.runs import ResumeArguments, check_journal, drop_errors, for_each_question, open_run, remaining
+from notewriter.typecheck import misfit
 
 
 @dataclass
 class Arguments:
     """What is judged."""
 
-    runs: list[str] = field(metadata={"help": "run folders that `evaluate` wrote; run the same command again to go on"})
-    judgements: list[str] = field(
+    runs: Annotated[list[str], MinLen(1)] = field(
+        metadata={"help": "run folders that `evaluate` wrote; run the same command again to go on"}
+    )
+    judgements: Annotated[list[str], MinLen(1)] = field(
         default_factory=lambda: ["answer"], metadata={"help": f"any of: {', '.join(JUDGEMENTS)}"}
     )
     prices: dict[str, Any] = field(
@@ -69,8 +75,6 @@ def main(argv: list[str]) -> None:
     check_prices(arguments.prices)
     check_inputs(models, None)
     runs = list(dict.fromkeys(map(Path, arguments.runs)))
-    if not runs:
-        raise UserError("--runs names no folder; give at least one that `notewriter evaluate` wrote")
     with contextlib.ExitStack() as folders:
         cases = {}
         for run in runs:
@@ -79,6 +83,8 @@ def main(argv: list[str]) -> None:
             cases[run] = _read_cases(run)
             folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run]))
         work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in arguments.judgements}
+        for journal in work:
+            check_journal(journal, JudgementRecord)
         if resume.retry_errors:
             for journal in work:
                 drop_errors(journal)
@@ -102,6 +108,8 @@ def _read_cases(run: Path) -> list[Question]:
     for number, trace in jsonl.read(path):
         if trace.get("schema") != TRACE_SCHEMA:
             raise UserError(f"{path}:{number}: has the schema {trace.get('schema')!r}, not {TRACE_SCHEMA!r}")
+        if problem := misfit(trace, TraceRecord, f"{path}:{number}"):
+            raise UserError(f"{problem}; run the evaluation again")
         try:
             id = trace["question_id"]
             if id in predictions:
@@ -143,11 +151,10 @@ async def judge_one(question: Question, name: str, resources: Resources) -> dict
     """
     rollout = Rollout(question, name, resources)
 
-    async def ask(stage: str, **variables: Any) -> str:
-        return await rollout.generate(stage, role="judge", **variables)
-
     seen = question.metadata
-    case = Case(question.question, question.answers, seen["prediction"], seen["steps"], seen["reference"], ask)
+    case = Case(
+        question.question, question.answers, seen["prediction"], seen["steps"], seen["reference"], rollout.generate
+    )
     judgement, refusal = JUDGEMENTS[name], ""
     if seen["error"]:
         outcome = Outcome(dict.fromkeys(judgement.scores, 0.0))

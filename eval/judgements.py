@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.metrics.metric import Metric
 from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.method import Stage
 from notewriter.parsing import parse_correct, parse_evidence, parse_ratings
+from notewriter.typecheck import misfit
 
 FOLDER = "judged"
 """The folder in a run's folder that holds its judgements, one judge's."""
@@ -21,6 +24,10 @@ FOLDER = "judged"
 SCHEMA = "notewriter/judgement/1"
 
 Record = dict[str, Any]
+
+ANSWER = Stage("judge/answer", "judge")
+CHAIN = Stage("judge/chain", "judge")
+DENSITY = Stage("judge/density", "judge")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,24 @@ class Outcome:
     scores: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JudgementRecord:
+    """What a line of `judged/<name>.jsonl` needs to hold."""
+
+    question_id: str
+    prediction: str
+    model: str
+    scores: dict[str, float]
+    reason: str
+    counts: dict[str, int]
+    replies: list[str]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    seconds: float = 0.0
+    refusal: str = ""
 
 
 NOT_READABLE = Outcome(reason="judge reply not readable")
@@ -74,7 +99,7 @@ async def answer(case: Case) -> Outcome:
     schema = _object({"correct": {"type": "string", "enum": ["yes", "no"]}})
     correct = parse_correct(
         await case.ask(
-            "judge/answer",
+            ANSWER,
             json_schema=schema,
             question=case.question,
             golds=case.golds,
@@ -92,7 +117,7 @@ async def chain(case: Case) -> Outcome:
     if not case.steps:
         return Outcome(reason="no steps")
     schema = _object({criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA})
-    reply = await case.ask("judge/chain", json_schema=schema, question=case.question, steps=case.steps)
+    reply = await case.ask(CHAIN, json_schema=schema, question=case.question, steps=case.steps)
     ratings = parse_ratings(reply, CRITERIA, 5)
     if ratings is None:
         return NOT_READABLE
@@ -111,7 +136,7 @@ async def density(case: Case) -> Outcome:
     if not case.reference.strip():
         return Outcome(reason="empty reference text")
     schema = _object({"evidence": {"type": "array", "items": {"type": "string"}}})
-    reply = await case.ask("judge/density", json_schema=schema, question=case.question, reference=case.reference)
+    reply = await case.ask(DENSITY, json_schema=schema, question=case.question, reference=case.reference)
     evidence = parse_evidence(reply)
     if evidence is None:
         return NOT_READABLE
@@ -121,16 +146,38 @@ async def density(case: Case) -> Outcome:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a judgement is asked, and the names of the scores that it gives."""
+    """How a judgement is asked, and the scores that it gives."""
 
     judge: Callable[[Case], Awaitable[Outcome]]
-    scores: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores' names."""
+        return tuple(metric.name for metric in self.metrics)
+
+
+def _rating(name: str, label: str, scale: str) -> Metric:
+    return Metric(name, label, f"A judge model's rating of the steps; {scale}.", decimals=1)
 
 
 JUDGEMENTS = {
-    "answer": Judgement(answer, ("judged_accuracy",)),
-    "chain": Judgement(chain, tuple(f"chain_{criterion}" for criterion in CRITERIA)),
-    "density": Judgement(density, ("knowledge_density",)),
+    "answer": Judgement(
+        answer,
+        (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
+    ),
+    "chain": Judgement(
+        chain,
+        (
+            _rating("chain_efficiency", "Efficiency of the chain (0 to 5)", "5 is the best"),
+            _rating("chain_redundancy", "Redundancy of the chain (0 to 5; 5: none)", "5 is none at all"),
+            _rating("chain_coherence", "Coherence of the chain (0 to 5)", "5 is the best"),
+        ),
+    ),
+    "density": Judgement(
+        density,
+        (Metric("knowledge_density", "Knowledge density", "Share of the note that a judge model marks as evidence."),),
+    ),
 }
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -232,6 +279,8 @@ def _read(path: Path) -> dict[str, Record]:
                 f"{path}:{number}: has the schema {record.get('schema')!r}, not {SCHEMA!r}; "
                 f"remove {path.parent} and run `notewriter judge` again"
             )
+        if problem := misfit(record, JudgementRecord, f"{path}:{number}"):
+            raise UserError(f"{problem}; remove {path.parent} and run `notewriter judge` again")
         records[record["question_id"]] = record
     return records
 

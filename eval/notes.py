@@ -2,8 +2,16 @@
 
 from collections import Counter
 
-from eval.metrics import normalise
+from eval.metrics.metric import Metric
+from eval.metrics.text import normalise
 from notewriter.records import Question
+
+METRICS = (
+    Metric("note_fact_recall", "Supporting facts in the note", "Share of the supporting facts' words in the note."),
+    Metric("note_has_answer", "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
+    Metric("note_words", "Words in the note", "Length of the final note.", better=None, decimals=1),
+)
+"""What `note_quality` returns."""
 
 
 def note_quality(note: str, question: Question) -> dict[str, float]:

@@ -1,3 +1,3 @@
 """Train local language models to write notes for retrieval-augmented question answering."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

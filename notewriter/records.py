@@ -1,12 +1,29 @@
 """What passes between the parts: passages, questions, completions, and the trace a rollout leaves."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-Message = dict[str, str]
-"""One chat message: `{"role": "system" | "user" | "assistant", "content": text}`."""
+from annotated_types import Interval
+
+
+class Message(TypedDict):
+    """One chat message; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+class Found(TypedDict):
+    """A passage that a retrieval found."""
+
+    id: str
+    title: str
+
 
 TRACE_SCHEMA = "notewriter/trace/1"
+
+MOST_TOKENS = 10_000_000
+"""More than any model's context; a number beyond it is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +60,9 @@ class Sampling:
     tolerantly all the same. `logprobs` asks for the log-probability of each token.
     """
 
-    temperature: float = 0.1
-    top_p: float = 0.9
-    max_tokens: int = 1280
+    temperature: Annotated[float, Interval(ge=0)] = 0.1
+    top_p: Annotated[float, Interval(gt=0, le=1)] = 0.9
+    max_tokens: Annotated[int, Interval(ge=1, le=MOST_TOKENS)] = 1280
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     logprobs: bool = False
@@ -77,7 +94,7 @@ class Retrieval:
 
     query: str
     top_k: int
-    passages: list[dict[str, str]]
+    passages: list[Found]
     seconds: float
     words: int = 0
     facts: list[int] = field(default_factory=list)
@@ -105,6 +122,19 @@ class Gold:
     messages: list[Message]
     text: str
     kind: str = "gold"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """A trace as it is on disk, where every key has to be there; see `Trace`."""
+
+    question_id: str
+    method: str
+    steps: list[Retrieval | Generation | Gold]
+    note: str | None
+    answer: str
+    counts: dict[str, int]
+    error: str
 
 
 @dataclass(slots=True)

@@ -5,23 +5,27 @@ import contextlib
 import json
 import math
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from notewriter.config import choose
+from annotated_types import Interval, MinLen
+
+from notewriter.chat_template import check_served, check_settings
+from notewriter.config import check, choose
+from notewriter.connection import check_address
 from notewriter.errors import UserError
 from notewriter.llm import Client, Endpoint, ResponseCache
 from notewriter.models import fingerprint
 from notewriter.prompts import Prompts
-from notewriter.records import Sampling
+from notewriter.records import MOST_TOKENS, Sampling
 from notewriter.retrieval import open_index
 from notewriter.rollout import Resources
-from notewriter.serving import Server, free_ports, serve, visible_devices
+from notewriter.serving import Server, check_options, free_ports, serve, visible_devices, with_number_format
+from notewriter.typecheck import misfit
 
 
 @dataclass
@@ -33,9 +37,15 @@ class ModelArguments:
         metadata={"help": "a model folder or hub id; a vLLM server is started for it and plays every role"},
     )
     serve_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "vLLM's own options, e.g. {dtype: bfloat16, tensor_parallel_size: 2}"}
+        default_factory=dict,
+        metadata={
+            "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; without a dtype a CPU "
+            "computes in bfloat16 where it has units for it and in float32 where it has none"
+        },
     )
-    port: int | None = field(default=None, metadata={"help": "port of the server that is started; default: a free one"})
+    port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
+        default=None, metadata={"help": "port of the server that is started; default: a free one"}
+    )
     base_url: str | None = field(
         default=None,
         metadata={
@@ -51,11 +61,19 @@ class ModelArguments:
             "answer, judge; `policy` plays the roles that are not named"
         },
     )
-    replicas: int = field(
+    chat_template_kwargs: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "variables of the chat template, sent with every request to the model of serve or base_url, e.g. "
+            '{enable_thinking: false}, or {date_string: "26 Jul 2024"}; in `models` a role has its own. A checkpoint '
+            "is served with those it was trained with unless they are given here"
+        },
+    )
+    replicas: Annotated[int, Interval(ge=1, le=256)] = field(
         default=1,
         metadata={"help": "servers started for each model that is served, each on the next devices"},
     )
-    concurrency: int = field(
+    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(
         default=256,
         metadata={
             "help": "questions in flight at once, and requests to a server unless its endpoint says otherwise; vLLM "
@@ -69,17 +87,41 @@ class ModelArguments:
     prompts_dir: str | None = field(
         default=None, metadata={"help": "a folder of prompts that go before ours, file by file: <method>/<stage>.jinja"}
     )
-    temperature: float = field(default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"})
-    top_p: float = field(default=0.9, metadata={"help": "nucleus sampling (the authors' code: 0.9)"})
-    max_tokens: int = field(default=1280, metadata={"help": "tokens a completion at the most"})
+    temperature: Annotated[float, Interval(ge=0)] = field(
+        default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"}
+    )
+    top_p: Annotated[float, Interval(gt=0, le=1)] = field(
+        default=0.9, metadata={"help": "nucleus sampling (the authors' code: 0.9)"}
+    )
+    max_tokens: Annotated[int, Interval(ge=1, le=MOST_TOKENS)] = field(
+        default=1280, metadata={"help": "tokens a completion at the most"}
+    )
     stage_sampling: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "stage -> what differs there, e.g. {deepnote/answer: {max_tokens: 32}}"},
     )
 
+    def __post_init__(self) -> None:
+        # Here and not where the server starts: the number format can change a reply, so a run's configuration names it.
+        if self.serve or any(isinstance(each, dict) and "serve" in each for each in self.models.values()):
+            self.serve_options = with_number_format(self.serve_options)
+
+
+@dataclass(frozen=True)
+class Served(Endpoint):
+    """A role's model that is served here; what its address and name will be follows from that."""
+
+    serve: Annotated[str, MinLen(1)] = ""
+    base_url: str = ""
+    model: str = ""
+
 
 ROLES = ("policy", "notes", "query", "answer", "judge")
 """The parts that models play in methods and judges; a name that is none of them would go unheard."""
+
+
+SAMPLED = ("temperature", "top_p", "max_tokens")
+"""What of a sampling a user sets; the rest belongs to the stages."""
 
 
 def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sampling]]:
@@ -92,12 +134,10 @@ def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sa
     check_sampling(general)
     by_stage = {}
     for stage, changes in arguments.stage_sampling.items():
-        try:
-            by_stage[stage] = Sampling(**(asdict(general) | changes))
-        except TypeError as error:
-            known = ", ".join(field.name for field in fields(Sampling))
-            raise UserError(f"stage_sampling: {stage}: {changes!r} has other keys than {known}") from error
-        check_sampling(by_stage[stage], f"stage_sampling: {stage}: ")
+        if not isinstance(changes, dict) or not changes.keys() <= set(SAMPLED):
+            raise UserError(f"stage_sampling: {stage}: {changes!r} has other keys than {', '.join(SAMPLED)}")
+        by_stage[stage] = replace(general, **changes)
+        check_sampling(by_stage[stage], f"stage_sampling: {stage}")
     return general, by_stage
 
 
@@ -107,16 +147,8 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
     Raises:
         UserError: a temperature below 0, a top_p outside (0, 1], or less than one token; begins with `place`.
     """
-    bounds = (
-        ("temperature", 0.0, math.inf, "a number from 0 on"),
-        ("top_p", sys.float_info.min, 1.0, "a number above 0 and at most 1"),
-        ("max_tokens", 1, math.inf, "a whole number from 1 on"),
-    )
-    for key, least, most, words in bounds:
-        value = getattr(sampling, key)
-        kinds = int if key == "max_tokens" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-            raise UserError(f"{place}{key}: {value!r} is not {words}")
+    if problem := misfit(asdict(sampling), Sampling, place):
+        raise UserError(problem)
 
 
 @contextlib.contextmanager
@@ -126,11 +158,8 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
     Raises:
         UserError: no model is named, one is named twice over, or an endpoint's keys are wrong.
     """
-    if arguments.concurrency < 1:
-        raise UserError(f"concurrency: {arguments.concurrency} questions at once get nowhere; give at least 1")
+    check(arguments)
     _check_endpoints(arguments)
-    if arguments.replicas < 1:
-        raise UserError(f"replicas: {arguments.replicas} servers serve nobody; give at least 1")
     if arguments.replicas > 1 and arguments.port:
         raise UserError(f"port: {arguments.replicas} replicas cannot share one; leave it out, and free ones are taken")
     specifications = {role: dict(value) for role, value in arguments.models.items()}
@@ -146,20 +175,29 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[dict[str
         specifications["policy"] = {"base_url": arguments.base_url, "model": arguments.model}
     if "policy" not in specifications:
         raise UserError("no model: give --serve PATH, or --base_url URL --model NAME")
+    if arguments.chat_template_kwargs:
+        specifications["policy"].setdefault("chat_template_kwargs", arguments.chat_template_kwargs)
 
     with contextlib.ExitStack() as stack:
         roles: dict[str, tuple[Endpoint, list[Server]]] = {}
         for role, specification in specifications.items():
             specification.setdefault("concurrency", arguments.concurrency)
             path = specification.pop("serve", None)
+            variables = specification.pop("chat_template_kwargs", {})
+            if variables:
+                body = specification.get("extra_body", {})
+                specification["extra_body"] = body | {"chat_template_kwargs": variables}
             if path is None:
                 roles[role] = (_endpoint(role, specification), [])
                 continue
             name = Path(path).name
+            check_served(path, variables, arguments.serve_options.get("chat_template"))
             first = sum(len(servers) for _, servers in roles.values())
             servers = _serve_replicas(stack, path, name, arguments, log_dir / f"vllm-{role}.log", first)
             identity = f"{fingerprint(path)} {json.dumps(arguments.serve_options, sort_keys=True)}"
             base_url = ",".join(server.base_url for server in servers)
+            # No key of another service goes to a server of ours; vLLM takes its own from this variable.
+            specification.setdefault("api_key_env", "VLLM_API_KEY")
             specification |= {"base_url": base_url, "model": name, "identity": identity}
             roles[role] = (_endpoint(role, specification), servers)
         yield roles
@@ -185,12 +223,6 @@ def _serve_replicas(
 
 
 def _endpoint(role: str, specification: dict[str, Any]) -> Endpoint:
-    for key in ("concurrency", "attempts"):
-        number = specification.get(key, 1)
-        if not isinstance(number, int) or number < 1:
-            raise UserError(f"models: {role}: {key} must be a whole number above 0, not {number!r}")
-    if not all(isinstance(specification.get(key), str) for key in ("base_url", "model")):
-        raise UserError(f"models: {role}: needs base_url and model, or serve")
     return Endpoint(**specification)
 
 
@@ -198,29 +230,43 @@ def _check_endpoints(arguments: ModelArguments) -> None:
     """Find endpoints that are none, and secrets in them: all that stands there is written into a run's config.yaml.
 
     Raises:
-        UserError: a role or a key of an endpoint that there is none of (as `api_key`), or an address with a user
-            name or a password in it; no message repeats what may be a secret.
+        UserError: a role or a key of an endpoint that there is none of (as `api_key`), an address that is none or
+            has a user name or a password in it, or an option that no server of ours gets; no message repeats what
+            may be a secret.
     """
+    check_options(arguments.serve_options)
     known = [field.name for field in fields(Endpoint)]
+    check_settings(arguments.chat_template_kwargs)
     addresses = {"base_url": arguments.base_url}
     for role, value in arguments.models.items():
         choose("role in models", role, dict.fromkeys(ROLES))
         if not isinstance(value, dict):
             raise UserError(f"models: {role}: is no endpoint; give {{serve: PATH}}, or base_url and model")
-        if unknown := [key for key in value if key not in (*known, "serve")]:
+        if unknown := [key for key in value if key not in (*known, "serve", "chat_template_kwargs")]:
             raise UserError(
-                f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, or serve"
+                f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, "
+                "chat_template_kwargs, or serve"
             )
+        check_settings(value.get("chat_template_kwargs", {}), f"models: {role}: chat_template_kwargs")
+        if not ({"serve"} <= value.keys() or {"base_url", "model"} <= value.keys()):
+            raise UserError(f"models: {role}: needs base_url and model, or serve")
+        if both := {"serve"} & value.keys() and {"base_url", "model", "identity"} & value.keys():
+            raise UserError(f"models: {role}: {min(both)} follows from serve; give one of them")
+        if not _VARIABLE.fullmatch(str(value.get("api_key_env", "A"))):
+            raise UserError(
+                f"models: {role}: api_key_env must be the name of an environment variable, as OPENAI_API_KEY; put the "
+                "key itself into that variable"
+            )
+        if problem := misfit(value, Served if "serve" in value else Endpoint, f"models: {role}"):
+            # Without the value, which may be a secret that has come to stand in the wrong place.
+            raise UserError(f"{problem.partition(', not ')[0]}; correct it")
         addresses[f"models: {role}: base_url"] = value.get("base_url")
     for place, address in addresses.items():
-        if any(_USER.match(each) for each in str(address or "").split(",")):
-            raise UserError(
-                f"{place}: has a user name or password before the host, which would be written to config.yaml; take it "
-                "out and name the environment variable that holds the key with api_key_env (default: OPENAI_API_KEY)"
-            )
+        for part in address.split(",") if isinstance(address, str) else []:
+            check_address(part.strip(), place)
 
 
-_USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notewriter.llm import Client
+from notewriter.method import Stage
 from notewriter.parsing import without_thinking
 from notewriter.prompts import Prompts
-from notewriter.records import Completion, Generation, Message, Passage, Question, Retrieval, Sampling, Trace
+from notewriter.records import Completion, Found, Generation, Message, Passage, Question, Retrieval, Sampling, Trace
 from notewriter.retrieval import Retriever
 
 
@@ -27,6 +28,13 @@ class Resources:
     retriever: Retriever | None = None
     sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
+
+    async def complete(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
+    ) -> Completion:
+        """A completion by the model that plays the stage; see `Client.complete`."""
+        client = self.clients.get(stage.role, self.clients["policy"])
+        return await client.complete(messages, sampling, sample=sample, affinity=affinity)
 
 
 class Rollout:
@@ -57,7 +65,7 @@ class Rollout:
             raise ValueError(f"method {self.trace.method} retrieves, but no index was given")
         start = time.perf_counter()
         passages = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
-        found = [{"id": passage.id, "title": passage.title} for passage in passages]
+        found = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
         facts = _standing_in(passages, self.question.supporting_facts)
@@ -66,9 +74,8 @@ class Rollout:
 
     async def generate(
         self,
-        stage: str,
+        stage: Stage,
         *,
-        role: str = "policy",
         stop: tuple[str, ...] = (),
         json_schema: dict[str, Any] | None = None,
         sample: int = 0,
@@ -76,27 +83,24 @@ class Rollout:
     ) -> str:
         """One completion of a stage's prompt, without surrounding white space and what a model thought before it.
 
-        `stage` is `<method>/<stage>`, the path of its prompt; `role` says which model writes it. `stop` and
-        `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` fill the prompt.
-        One of them may be `turns`: the messages of a chat that began with the prompt and that the completion goes
-        on with.
+        `stop` and `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` fill
+        the prompt. One of them may be `turns`: the messages of a chat that began with the prompt and that the
+        completion continues.
         """
-        messages = self.resources.prompts.render(stage, **variables)
+        messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return without_thinking((await self.complete(stage, role, messages, sampling, sample)).text).strip()
+        return without_thinking((await self.complete(stage, messages, sampling, sample)).text).strip()
 
-    async def generate_tokens(
-        self, stage: str, *, role: str = "policy", max_tokens: int, **variables: Any
-    ) -> list[tuple[str, float]]:
+    async def generate_tokens(self, stage: Stage, *, max_tokens: int, **variables: Any) -> list[tuple[str, float]]:
         """The tokens of one completion of a stage's prompt, each with its natural log-probability.
 
         They are `max_tokens` at the most, or fewer where the stage's sampling says so. The prompt may have `turns`,
         as for `generate`.
         """
-        messages = self.resources.prompts.render(stage, **variables)
+        messages = self.resources.prompts.render(stage.name, **variables)
         sampling = self.sampling(stage)
         sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
-        completion = await self.complete(stage, role, messages, sampling)
+        completion = await self.complete(stage, messages, sampling)
         tokens = list(completion.tokens or [])
         # Servers may tell the token that ended the turn too (vLLM does), which is no part of the text. The space is
         # for tokenizers whose first token has one that the text has not.
@@ -104,31 +108,23 @@ class Rollout:
             tokens.pop()
         return tokens
 
-    def sampling(self, stage: str) -> Sampling:
+    def sampling(self, stage: Stage) -> Sampling:
         """How the completions of a stage are drawn."""
-        return self.resources.stage_sampling.get(stage, self.resources.sampling)
+        return self.resources.stage_sampling.get(stage.name, self.resources.sampling)
 
-    async def complete(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
-    ) -> Completion:
+    async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion of a chat, recorded."""
-        completion = await self.draw(stage, role, messages, sampling, sample)
-        self.record(stage, role, messages, sampling, completion)
+        completion = await self.draw(stage, messages, sampling, sample)
+        self.record(stage, messages, sampling, completion)
         return completion
 
-    async def draw(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, sample: int = 0
-    ) -> Completion:
+    async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, not recorded; every call of a rollout goes through here."""
-        clients = self.resources.clients
-        client = clients.get(role, clients["policy"])
-        return await client.complete(messages, sampling, sample=sample, affinity=self.question.id)
+        return await self.resources.complete(stage, messages, sampling, sample, self.question.id)
 
-    def record(
-        self, stage: str, role: str, messages: list[Message], sampling: Sampling, completion: Completion
-    ) -> None:
+    def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
         """Put a completion into the trace."""
-        self.trace.steps.append(Generation(stage, role, messages, sampling, completion))
+        self.trace.steps.append(Generation(stage.name, stage.role, messages, sampling, completion))
 
 
 def _standing_in(passages: Sequence[Passage], facts: Sequence[str]) -> list[int]:

@@ -19,13 +19,14 @@ from tqdm import tqdm
 
 from notewriter import jsonl
 from notewriter.errors import UserError
-from notewriter.fingerprints import fingerprints
+from notewriter.fingerprints import FINGERPRINTS, check_fingerprints
 from notewriter.llm import Client, Endpoint
 from notewriter.locks import locked
 from notewriter.records import Question
 from notewriter.roles import ModelArguments, open_resources, served_models
 from notewriter.rollout import Resources
 from notewriter.serving import Server
+from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ A model at an endpoint is known by its name: its server may be another one than 
 Of a model that is served here the weights count, see `fingerprints`.
 """
 
-FINGERPRINTS = "fingerprints.json"
-"""Beside a run's configuration: what tells the contents behind its paths from all others."""
+QUESTIONS = "questions.sha256"
+"""Beside a run's configuration: the digest of its questions."""
 
 
 @dataclass
@@ -86,16 +87,12 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
             or prompts whose contents have changed since.
     """
     folder = Path(output_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made a folder ({error.strerror}); choose another output_dir") from error
     with locked(folder):
         _check_config(folder, config)
-        contents = _check_fingerprints(folder, config)
+        contents = check_fingerprints(folder, config)
         digest = questions_digest(questions)
-        path = folder / "questions.sha256"
-        if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
+        path = folder / QUESTIONS
+        if path.exists() and read_questions_digest(folder) != digest:
             raise UserError(
                 f"{folder}: holds a run over other questions, the file has changed since; "
                 "choose another output_dir, or remove this one"
@@ -112,7 +109,7 @@ def parse_shard(shard: str | None) -> tuple[int, int]:
     Raises:
         UserError: it is no such text.
     """
-    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard or "1/1", re.ASCII)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, as 2/4 is")
     return int(match[1]), int(match[2])
@@ -138,6 +135,22 @@ def questions_digest(questions: Sequence[Question]) -> str:
     return digest.hexdigest()
 
 
+def read_questions_digest(folder: Path) -> str:
+    """The digest of the questions that a run began with.
+
+    Raises:
+        UserError: the file cannot be read, or is no digest.
+    """
+    path = folder / QUESTIONS
+    try:
+        digest = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); remove {folder} or choose another output_dir") from error
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise UserError(f"{path}: holds no digest; remove {folder} or choose another output_dir")
+    return digest
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of a run.
 
@@ -146,12 +159,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
-    if not isinstance(config, dict):
+    if misfit(config, dict[str, Any]):
         raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
     return config
 
@@ -180,38 +193,28 @@ def _check_config(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def read_fingerprints(folder: Path) -> dict[str, str]:
-    """What told the contents behind a run's settings from all others; empty of a folder that was made without.
+def check_journal(journal: Path, kind: type) -> None:
+    """Find what a journal holds and its command did not write, before anything is built on it.
+
+    `kind` is a dataclass of what a line holds.
 
     Raises:
-        UserError: the file is damaged.
+        UserError: a line is something else; names file, line and key.
     """
-    path = folder / FINGERPRINTS
-    try:
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
-        raise UserError(f"{path}: is not JSON; remove {folder} or choose another output_dir") from error
-    return dict(known)
-
-
-def _check_fingerprints(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """The fingerprints to keep: those of before, and those that are known now; a folder made without them has none."""
-    before, now = read_fingerprints(folder), fingerprints(config)
-    for setting, content in now.items():
-        if before.get(setting, content) != content:
-            raise UserError(
-                f"{folder}: holds a run with other contents of {setting}, which have changed since; "
-                "choose another output_dir, or remove this one"
-            )
-    return {**before, **now}
+    if not journal.exists():
+        return
+    with jsonl.Journal(journal):  # removes a last line that a kill has cut
+        pass
+    for number, record in jsonl.read(journal):
+        if problem := misfit(record, kind, f"{journal}:{number}"):
+            raise UserError(f"{problem}; remove the line, and its question is asked again")
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:
     """How many of the questions a journal does not hold yet."""
     if not journal.exists():
         return len(questions)
-    with jsonl.Journal(journal):  # removes a last line that a kill has cut
-        done = {record["question_id"] for _, record in jsonl.read(journal)}
+    done = {record["question_id"] for _, record in jsonl.read(journal, journal=True)}
     return sum(question.id not in done for question in questions)
 
 
@@ -223,12 +226,12 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
     if not journal.exists():
         return
     places = {}
-    with jsonl.Journal(journal):  # removes a last line that a kill has cut
-        pass
     with open(journal, "rb") as file:
         start = 0
         for line in file:
-            places[json.loads(line)["question_id"]] = start
+            # A last line without its end was cut by a kill or a full disk.
+            if line.endswith(b"\n"):
+                places[json.loads(line)["question_id"]] = start
             start += len(line)
         for question in questions:
             if question.id in places:
@@ -243,9 +246,8 @@ def drop_errors(journal: Path) -> None:
     """
     if not journal.exists():
         return
-    with jsonl.Journal(journal):  # removes a last line that a kill has cut
-        records = (record for _, record in jsonl.read(journal))
-        jsonl.write(journal, (record for record in records if not _error_of(record)))
+    records = (record for _, record in jsonl.read(journal, journal=True))
+    jsonl.write(journal, (record for record in records if not _error_of(record)))
 
 
 def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
@@ -263,7 +265,7 @@ def _error_of(record: dict[str, Any]) -> str:
     """The first error in a record's traces, or why its request was refused; empty where there is none."""
     if "refusal" in record:
         return str(record["refusal"])
-    traces = record.get("traces") or [record.get("trace", record)]
+    traces = record["traces"] if "traces" in record else [record.get("trace", record)]
     return next((str(trace["error"]) for trace in traces if trace["error"]), "")
 
 

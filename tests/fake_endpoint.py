@@ -32,7 +32,8 @@ WORDS = ["Mira", "Tolen", "Osk", "river", "founded", "bridge", "keeper", "1871",
 class Fault:
     """What is sent instead of a reply; `announced` is the Content-Length, by default the truth.
 
-    A `stall` sends nothing until the caller has had enough.
+    A `stall` sends nothing until the caller has had enough. `pieces` are a body of unknown length, sent one by one
+    until there are none or the caller is gone.
     """
 
     status: int = 200
@@ -41,6 +42,7 @@ class Fault:
     announced: int | None = None
     reset: bool = False
     stall: bool = False
+    pieces: Callable[[], Iterable[bytes]] | None = None
 
 
 def error(status: int, message: str, **headers: str) -> Fault:
@@ -204,6 +206,14 @@ def make_server(
             self.send_response(fault.status)
             for name, value in {"Content-Type": "application/json", **fault.headers}.items():
                 self.send_header(name, value)
+            if fault.pieces is not None:
+                self.close_connection = True
+                self.send_header("Connection", "close")
+                self.end_headers()
+                for piece in fault.pieces():
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+                return
             self.send_header("Content-Length", str(len(fault.body) if fault.announced is None else fault.announced))
             self.end_headers()
             self.wfile.write(fault.body)

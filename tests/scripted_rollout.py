@@ -52,20 +52,20 @@ class ScriptedRollout(Rollout):
         self.searches.append((query, top_k))
         return [Passage(name, f"title {name}", name) for name in self._found(query, top_k)]
 
-    async def generate(self, stage, *, role="policy", stop=(), json_schema=None, sample=0, **variables: Any) -> str:
-        self.resources.prompts.render(stage, **variables)
-        method, name = stage.split("/")
+    async def generate(self, stage, *, stop=(), json_schema=None, sample=0, **variables: Any) -> str:
+        self.resources.prompts.render(stage.name, **variables)
+        method, name = stage.name.split("/")
         assert method == self.trace.method
         # As it was told: a method may go on to add to its lists.
-        self.calls.append((name, role, copy.deepcopy(variables)))
+        self.calls.append((name, stage.role, copy.deepcopy(variables)))
         text = self._reply(name, variables)
         for mark in stop:
             text = text.partition(mark)[0]
         return text.strip()
 
-    async def generate_tokens(self, stage, *, role="policy", max_tokens, **variables: Any) -> list[tuple[str, float]]:
+    async def generate_tokens(self, stage, *, max_tokens, **variables: Any) -> list[tuple[str, float]]:
         """A reply's words as tokens; the probability of each is 1, or what stands behind a tilde: `Osk~0.3`."""
-        text = await self.generate(stage, role=role, **variables)
+        text = await self.generate(stage, **variables)
         split = [word.partition("~") for word in re.findall(r"\s*\S+", text)]
         return [(word, math.log(float(probability or 1))) for word, _, probability in split]
 

@@ -35,16 +35,10 @@ def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.
     """The tokenizer of a model, which has to have a chat template, and the type that its weights are stored in.
 
     Raises:
-        UserError: there is no model of this name, or it has no chat template.
+        UserError: the model cannot be loaded, or has no chat template.
     """
-    try:
-        dtype = AutoConfig.from_pretrained(name, revision=revision).dtype
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{name}: cannot be loaded as a model ({' '.join(str(error).split())}); check the name, and for one on "
-            "the Hugging Face Hub the network and the access to it"
-        ) from error
+    dtype = models.load(AutoConfig, name, revision=revision).dtype
+    tokenizer = models.load(AutoTokenizer, name, revision=revision)
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
@@ -69,6 +63,7 @@ def model_options(training: Any, model: ModelConfig) -> dict[str, Any]:
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
         **(training.model_init_kwargs or {}),
+        "trust_remote_code": False,
     }
 
 

@@ -1,10 +1,32 @@
 """What a chat template makes of messages: token ids as a server has them, and what ends the assistant's turn."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from notewriter import chat_template
+
 Message = Mapping[str, str]
+
+QUESTION = {"role": "user", "content": "the"}
+ANSWER = {"role": "assistant", "content": "town"}
+
+
+def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:
+    """Give variables of the tokenizer's chat template their values, in training and in what is saved with the model.
+
+    Raises:
+        UserError: a value that no request can hold, or a variable that the template does not have.
+    """
+    chat_template.check_settings(settings)
+    template = tokenizer.get_chat_template()
+    chat_template.check_known(template, settings, tokenizer.name_or_path)
+    if settings:
+        tokenizer.chat_template = chat_template.preset(template, settings)
 
 
 def render(
@@ -16,14 +38,42 @@ def render(
 
     Raises:
         jinja2.TemplateError: the chat template refuses a conversation.
+        UserError: the token ids depend on the day.
     """
-    rendered = tokenizer.apply_chat_template(
-        [list(messages) for messages in conversations],
-        add_generation_prompt=generate,
-        return_dict=True,
-        tokenizer_kwargs={"return_attention_mask": False},
+
+    return chat_template.undated(
+        lambda clock: _token_ids(conversations, tokenizer, generate, clock),
+        tokenizer.get_chat_template(),
+        tokenizer.name_or_path,
     )
+
+
+def _token_ids(
+    conversations: Sequence[Sequence[Message]],
+    tokenizer: PreTrainedTokenizerBase,
+    generate: bool = False,
+    clock: chat_template.Clock = chat_template.DAYS[0].strftime,
+) -> list[list[int]]:
+    with refusals():
+        rendered = tokenizer.apply_chat_template(
+            [list(messages) for messages in conversations],
+            add_generation_prompt=generate,
+            return_dict=True,
+            tokenizer_kwargs={"return_attention_mask": False},
+            strftime_now=clock,
+        )
     return list(rendered["input_ids"])
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Whatever a chat template fails with, as jinja2's own error: it may divide by zero, or ask for a huge range."""
+    try:
+        yield
+    except jinja2.TemplateError:
+        raise
+    except Exception as error:
+        raise jinja2.TemplateRuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> int | None:
@@ -36,12 +86,46 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> in
     Raises:
         jinja2.TemplateError: the chat template refuses a short conversation.
     """
-    question, answer = {"role": "user", "content": "the"}, {"role": "assistant", "content": "town"}
-    (ids,) = render([[question, answer]], tokenizer)
-    if not tokenizer.decode(ids).rstrip().endswith("town"):
+    (ids,) = _token_ids([[QUESTION, ANSWER]], tokenizer)
+    if not tokenizer.decode(ids).rstrip().endswith(ANSWER["content"]):
         return None
-    (continued,) = render([[question, answer, question]], tokenizer)
+    (continued,) = _token_ids([[QUESTION, ANSWER, QUESTION]], tokenizer)
     return next((token for token in (*continued[len(ids) :][:1], tokenizer.eos_token_id) if token in stops), None)
+
+
+def opening_remedy(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """What to do where the template has the model begin a turn otherwise than it shows an answer; None where not.
+
+    Templates of models that think open `<think>` for the model, and show an answer without it or with an empty
+    thought. Where a variable switches that off (`enable_thinking`), it is named. None also where the text is the same
+    and tokens alone differ, as those of line breaks that merge with what follows.
+    """
+    if _opens_as_shown(tokenizer):
+        return None
+    template = tokenizer.get_chat_template()
+    quiet = copy.copy(tokenizer)
+    for name in sorted(name for name in chat_template.variables(template) if "think" in name):
+        quiet.chat_template = chat_template.preset(template, {name: False})
+        if _opens_as_shown(quiet):
+            return f"set chat_template_kwargs: {{{name}: false}}, for training and serving"
+    ((prompt,), (whole,)) = (
+        _token_ids([[QUESTION]], tokenizer, generate=True),
+        _token_ids([[QUESTION, ANSWER]], tokenizer),
+    )
+    if tokenizer.decode(whole).startswith(tokenizer.decode(prompt)):
+        return None
+    opening = tokenizer.decode(prompt[parting(prompt, whole) :])
+    return (
+        f"the template opens each answer with {opening!r} and has no variable that switches it off: copy the model's "
+        "folder, take that out of the end of its chat_template.jinja, and train and serve the copy"
+    )
+
+
+def _opens_as_shown(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether an answer begins, in token ids, as the prompt ends after which a model writes it."""
+    (prompt,) = _token_ids([[QUESTION]], tokenizer, generate=True)
+    (whole,) = _token_ids([[QUESTION, ANSWER]], tokenizer)
+    return whole[: len(prompt)] == prompt
 
 
 def parting(first: Sequence[int], second: Sequence[int]) -> int:

@@ -1,19 +1,20 @@
 """What would go wrong in training without a word, found before the first step; lengths and a preview to look at."""
 
-import json
+import asyncio
+import operator
 import statistics
 import unicodedata
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import openai
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from notewriter.connection import Unreadable, connect, reason
 from notewriter.errors import UserError
-from training.chat_templates import parting
+from training.chat_templates import opening_remedy, parting
 from training.conversations import IGNORED
 from training.pairs import place
 
@@ -24,6 +25,9 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 TRAINED, MASKED, RESET = "\x1b[30;42m", "\x1b[2m", "\x1b[0m"
 TRAINED_MARKS = ("⟦", "⟧")
 """Around what is trained where the output is no terminal and has no colours."""
+
+Conversation = tuple[str, Sequence[Mapping[str, str]], bool, Sequence[int]]
+"""What to call it in an error, the messages, whether the model is to write next, and the token ids of training."""
 
 Sample = Mapping[str, Any]
 """`input_ids` and `labels`, with `stage`, `question_id`, `row`, and `side` where a pair has two."""
@@ -53,7 +57,9 @@ def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: fro
     faults: list[tuple[Sample, str]] = []
     for pair in dataset:
         if pair["diverging"]:
-            remedy = "take white space off the answer's beginning, or use a chat template that leaves a prompt as it is"
+            remedy = opening_remedy(tokenizer) or (
+                "take white space off the answer's beginning, or use a chat template that leaves a prompt as it is"
+            )
             faults.append((pair, f"its prompt does not begin both sides: {pair['diverging']}; {remedy}"))
         elif pair["chosen_ids"] == pair["rejected_ids"]:
             faults.append((pair, "chosen and rejected are the same tokens; remove the row"))
@@ -239,31 +245,20 @@ def plain(text: str, keep: str = "") -> str:
 def check_server(
     base_url: str,
     model: str,
-    conversations: Sequence[tuple[str, Sequence[Mapping[str, str]], bool, Sequence[int]]],
+    conversations: Sequence[Conversation],
+    settings: Mapping[str, Any] | None = None,
     timeout: float = 60,
 ) -> None:
     """Ask a vLLM server's `/tokenize` for conversations, and compare its token ids with training's.
 
-    A conversation is what to call it in an error, the messages, whether the model is to write next, and the token
-    ids that training has.
+    `settings` are variables of the chat template (`chat_template_kwargs`).
 
     Raises:
         UserError: the server is not reached, has no `/tokenize`, or has other token ids; shows where they part.
     """
     url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
-    # A proxy of the environment is not for a server that was named by its address.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for name, messages, generate, ids in conversations:
-        body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        try:
-            with opener.open(request, timeout=timeout) as reply:
-                served = json.load(reply)["tokens"]
-        except urllib.error.HTTPError as error:
-            reason = " ".join(error.read(500).decode(errors="replace").split())
-            raise UserError(f"{url}: refused {name} ({error.code}: {reason}); check --base_url and --model") from error
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{url}: gave no token ids ({error}); give the --base_url of a vLLM server") from error
+    served_ids = asyncio.run(_tokenized(url, model, conversations, settings or {}, timeout))
+    for (name, _, _, ids), served in zip(conversations, served_ids, strict=True):
         if served != list(ids):
             at = parting(served, ids)
             raise UserError(
@@ -271,3 +266,27 @@ def check_server(
                 f"{served[at : at + 8]} against {list(ids[at : at + 8])}; serve the model with the tokenizer and the "
                 "chat template of the folder that is trained"
             )
+
+
+async def _tokenized(
+    url: str, model: str, conversations: Sequence[Conversation], settings: Mapping[str, Any], timeout: float
+) -> list[list[int]]:
+    """What a server's `/tokenize` makes of each conversation."""
+    root, _, path = url.rpartition("/")
+    tokens = []
+    async with connect(root, timeout) as server:
+        for name, messages, generate, _ in conversations:
+            body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
+            body |= {"chat_template_kwargs": settings} if settings else {}
+            try:
+                reply: Any = await server.post(path, body=body, cast_to=object)
+                tokens.append([operator.index(token) for token in reply["tokens"]])
+            except openai.APIStatusError as error:
+                raise UserError(
+                    f"{url}: refused {name} ({error.status_code}: {reason(error)}); check --base_url and --model"
+                ) from error
+            except (openai.APIError, Unreadable, KeyError, TypeError) as error:
+                raise UserError(
+                    f"{url}: gave no token ids ({reason(error)}); give the --base_url of a vLLM server"
+                ) from error
+    return tokens

@@ -6,14 +6,17 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import yaml
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from annotated_types import Interval
 from datasets import Dataset
 from transformers import (
     Trainer,
@@ -24,9 +27,11 @@ from transformers import (
 from trl import ModelConfig
 
 from notewriter import jsonl
-from notewriter.errors import UserError
+from notewriter.errors import UserError, writing
+from notewriter.fingerprints import BASE, FINGERPRINTS, check_fingerprints
 from notewriter.locks import locked
-from training import base_model, checks, pairs
+from notewriter.processor import number_format
+from training import base_model, chat_templates, checks, pairs
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +62,19 @@ INCIDENTAL = {
 class Arguments:
     """What every training script takes beside TRL's options."""
 
+    chat_template_kwargs: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Variables of the model's chat template, as {enable_thinking: false} for models that think by "
+            'default, or {date_string: "26 Jul 2024"}. The trained model\'s template has them as defaults; give them '
+            "to the commands that ask the base model too."
+        },
+    )
     drop_long_rows: bool = field(
         default=False,
         metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
     )
-    peak_tflops: float | None = field(
+    peak_tflops: Annotated[float, Interval(gt=0)] | None = field(
         default=None,
         metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known by itself for common GPUs."},
     )
@@ -69,7 +82,10 @@ class Arguments:
 
 @dataclass
 class BatchConfiguration:
-    """For a TRL configuration: a batch size that does not depend on the number of processes, fp32 on the CPU."""
+    """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
+
+    Told nothing else, forward and backward run in bfloat16 on a CUDA device and on a CPU that has units for it.
+    """
 
     total_batch_size: int | None = field(
         default=None,
@@ -80,15 +96,14 @@ class BatchConfiguration:
     )
 
     def __post_init__(self) -> None:
-        if self.trust_remote_code:
-            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
+        deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
         if self.bf16 is None and not self.fp16:
-            self.bf16 = torch.cuda.is_available()
-        if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" and os.environ.get("LOCAL_RANK", "0") == "0":
+            self.bf16 = computes_in_bfloat16(self.use_cpu, deepspeed)
+        if deepspeed and os.environ.get("LOCAL_RANK", "0") == "0":
             tell_of_locks()
         if not torch.accelerator.is_available():
             # Told neither, accelerate starts several processes on the CPU that know nothing of each other.
-            if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            if deepspeed:
                 self.ddp_backend = "gloo"
             else:
                 self.use_cpu = True
@@ -102,11 +117,21 @@ class BatchConfiguration:
                 )
             self.gradient_accumulation_steps = self.total_batch_size // forward
         super().__post_init__()
+        if self.trust_remote_code or (self.model_init_kwargs or {}).get("trust_remote_code"):
+            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
         if self.world_size != processes:
             raise UserError(
                 f"{processes} processes were started but do not train together; start them with accelerate launch "
                 "and a file of configs/accelerate"
             )
+
+
+def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
+    """Whether forward and backward run in bfloat16 where the user does not say."""
+    if not use_cpu and torch.accelerator.is_available():
+        return torch.cuda.is_available()
+    # With DeepSpeed transformers takes bfloat16 to mean a GPU's, and refuses.
+    return number_format() == "bfloat16" and not deepspeed
 
 
 def tell_of_locks() -> None:
@@ -156,14 +181,16 @@ def train(
         raise UserError(f"{source}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
     mixed = [pairs.find(path, "mix")["train"] for path in mix or {}]
     tokenizer, dtype = base_model.load_base(base, model.model_revision)
+    chat_templates.set_variables(tokenizer, arguments.chat_template_kwargs)
     resolved = resolve(arguments, model, training)
     data = {option: pairs.sha256([*files.values(), *mixed])}
     check_output(Path(training.output_dir), resolved, data)
+    contents = check_contents(Path(training.output_dir), resolved)
     if is_finished(Path(training.output_dir)):
         return
 
     stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
-    with training.main_process_first(local=False, desc=f"reading {option}"):
+    with training.main_process_first(local=False, desc=f"reading {option}"), writing(pairs.cache()):
         datasets, dropped = load(arguments, training, tokenizer, stops, files)
     rows = {split: pairs.stages(dataset) for split, dataset in datasets.items()}
     for split, stages in rows.items():
@@ -176,66 +203,60 @@ def train(
             training.max_length,
         )
     if training.process_index == 0:
-        logger.info("%s", checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()))
+        # Not a message of the log, whose control characters are written out: it has colours, and is harmless already.
+        sys.stderr.write(checks.overview(datasets["train"], tokenizer, sys.stderr.isatty()) + "\n")
 
     training.model_init_kwargs = base_model.model_options(training, model)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    trainer = build(base, tokenizer, datasets, arguments, training, model)
-    metrics = run_to_end(trainer, resolved, data, dtype)
+    with writing(pairs.cache()):
+        trainer = build(base, tokenizer, datasets, arguments, training, model)
+    metrics = run_to_end(trainer, resolved, data, contents, dtype)
+    variables = arguments.chat_template_kwargs
     record = {
         "method": method,
         "base_model": base,
+        "base_model_fingerprint": contents.get(f"{BASE}: {base}"),
         "parameters": "lora" if model.use_peft else "full",
         option: source,
         f"{option}_sha256": data[option],
         "rows": rows,
         "dropped_long_rows": dropped,
-        "hyperparameters": hyperparameters(training, model),
+        "hyperparameters": hyperparameters(training, model)
+        | ({"chat_template_kwargs": variables} if variables else {}),
         "metrics": metrics,
     }
     finish(trainer, record | ({"mix": mix} if mix else {}))
     trainer.end()
 
 
-@contextlib.contextmanager
-def sole_writer(training: TrainingArguments) -> Iterator[None]:
-    """Hold the lock of `output_dir`: of two runs into one folder each would write over the other's checkpoints.
-
-    Raises:
-        UserError: the folder cannot be made, or another run works in it.
-    """
-    output = Path(training.output_dir)
-    if training.process_index != 0:
-        yield
-        return
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{output}: cannot be made a folder ({error.strerror}); give another --output_dir") from error
-    with locked(output):
-        yield
-
-
 def run_to_end(
-    trainer: Trainer, resolved: dict[str, Any], data: dict[str, str], dtype: torch.dtype | None
+    trainer: Trainer,
+    resolved: dict[str, Any],
+    data: dict[str, str],
+    contents: dict[str, str],
+    dtype: torch.dtype | None,
 ) -> dict[str, float]:
     """Train, from the last checkpoint where there is one, and save the whole model; returns the metrics.
 
-    `data` is the name of the option that names the data, and the data's hash; `dtype` is what the base model's
-    weights are stored in, and those of a fully trained model will be.
+    `data` is the name of the option that names the data, and the data's hash; `contents` are the fingerprints of
+    `check_contents`; `dtype` is what the base model's weights are stored in, and those of a fully trained model will
+    be.
 
     Raises:
-        UserError: another run works in the output folder.
+        UserError: another run works in the output folder, or it cannot be written.
     """
     arguments = trainer.args
     output = Path(arguments.output_dir)
-    with sole_writer(arguments):
-        trainer.add_callback(TellTracker(resolved, data))
+    # Of two runs into one folder each would write over the other's checkpoints.
+    lock = locked(output) if arguments.process_index == 0 else contextlib.nullcontext()
+    with lock, writing(output):
+        trainer.add_callback(TellTracker(resolved, data, contents))
         if trainer.is_world_process_zero():
             jsonl.write_text(output / "config.yaml", [yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)])
             for name, digest in data.items():
                 jsonl.write_text(output / f"{name}.sha256", [digest + "\n"])
+            jsonl.write_text(output / FINGERPRINTS, [json.dumps(contents, indent=2) + "\n"])
         checkpoint = last_checkpoint(output)
         if checkpoint:
             logger.info("%s: going on from this checkpoint", checkpoint)
@@ -262,10 +283,10 @@ def last_checkpoint(output: Path) -> str | None:
 
 
 class TellTracker(TrainerCallback):
-    """Give Weights & Biases what makes a run traceable: its resolved options, its data's hash and statistics."""
+    """Give Weights & Biases what makes a run traceable: its resolved options, hashes, its data's statistics."""
 
-    def __init__(self, resolved: dict[str, Any], data: dict[str, str]) -> None:
-        self.facts = resolved | {f"{name}_sha256": digest for name, digest in data.items()}
+    def __init__(self, resolved: dict[str, Any], data: dict[str, str], contents: dict[str, str]) -> None:
+        self.facts = resolved | {f"{name}_sha256": digest for name, digest in data.items()} | {"fingerprints": contents}
         for name in data:
             folder = Path(resolved[name])
             stats = (folder if folder.is_dir() else folder.parent) / "stats.json"
@@ -323,6 +344,26 @@ def check_output(output: Path, resolved: dict[str, Any], data: dict[str, str]) -
             f"{output}: holds a run that differs in {', '.join(differing)}; "
             "give another --output_dir, or remove this folder"
         )
+
+
+def check_contents(output: Path, resolved: dict[str, Any]) -> dict[str, str]:
+    """The fingerprints of what the options name, the base model, which are those of the run that `output` holds.
+
+    The first process alone reads the weights; all get its result, or its error.
+
+    Raises:
+        UserError: the base model has changed since the run began.
+    """
+    found: list[Any] = [None, None]
+    if PartialState().is_main_process:
+        try:
+            found[0] = check_fingerprints(output, resolved)
+        except UserError as error:
+            found[1] = error
+    contents, error = broadcast_object_list(found)
+    if error is not None:
+        raise error
+    return contents
 
 
 def is_finished(output: Path) -> bool:

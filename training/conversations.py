@@ -4,6 +4,8 @@ What is trained is found by rendering the conversation up to each turn, as a ser
 write that turn. So it holds for any chat template, and what a template changes behind the model's back is an error.
 """
 
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
 from notewriter import jsonl
-from notewriter.errors import UserError
+from notewriter.errors import UserError, writing
 from training import chat_templates, pairs
 from training.chat_templates import Message
 
@@ -138,12 +140,15 @@ def tokenize(
             raise UserError(f"{path}: {pairs.place(conversation)}: {reason}{pairs.one_line(error)}") from error
         return labelled | {"length": len(labelled["input_ids"])}
 
-    return dataset.map(
-        ids,
-        num_proc=processes,
-        remove_columns=["messages", "trained_from"],
-        desc=f"Tokenising {path.name}",
-    )
+    # Where datasets keeps the tokens of rows that it did not read itself.
+    with writing(tempfile.gettempdir()):
+        return dataset.map(
+            ids,
+            num_proc=processes,
+            remove_columns=["messages", "trained_from"],
+            new_fingerprint=pairs.fingerprint(dataset, tokenizer, stops, sys.modules[__name__]),
+            desc=f"Tokenising {path.name}",
+        )
 
 
 def label(
@@ -151,9 +156,9 @@ def label(
 ) -> dict[str, list[int]]:
     """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
 
-    A turn is trained up to the token that ends it: the last of `stops` in it. Where the template has none there
-    (GLM-4), it is the marker of the next turn if that is one of `stops`; to the last turn what ends it is added
-    (`chat_templates.end_of_turn`).
+    A turn is trained up to the token that ends it: the first of `stops` in it after which no more words come. Where
+    the template has none there (GLM-4), it is the marker of the next turn if that is one of `stops`; to the last turn
+    what ends it is added (`chat_templates.end_of_turn`).
 
     Raises:
         UserError: the tokens of a conversation do not begin with those of its beginning, as a server renders it.
@@ -164,11 +169,11 @@ def label(
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < trained_from:
             continue
-        start = len(_prefix(ids, messages[:number], tokenizer, True))
-        end = len(_prefix(ids, messages[: number + 1], tokenizer, False)) if number + 1 < len(messages) else len(ids)
-        stop = max((place for place in range(start, end) if ids[place] in stops), default=None)
-        if stop is not None:
-            end = stop + 1
+        start = _shown(ids, messages[:number], tokenizer, True)
+        end = _shown(ids, messages[: number + 1], tokenizer, False, stops, start)
+        places = [place for place in range(start, end) if ids[place] in stops]
+        if places:
+            end = 1 + next((place for place in places if not _words(ids[place:end], tokenizer, stops)), places[-1])
         elif end < len(ids) and ids[end] in stops:
             end += 1
         elif end == len(ids) and (ending := chat_templates.end_of_turn(tokenizer, stops)) is not None:
@@ -179,16 +184,33 @@ def label(
     return {"input_ids": ids, "labels": labels}
 
 
-def _prefix(ids: list[int], messages: list[Message], tokenizer: PreTrainedTokenizerBase, generate: bool) -> list[int]:
-    """The tokens of a conversation's beginning, which `ids` begin with."""
+def _words(ids: list[int], tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> str:
+    return str(tokenizer.decode([token for token in ids if token not in stops])).strip()
+
+
+def _shown(
+    ids: list[int],
+    messages: list[Message],
+    tokenizer: PreTrainedTokenizerBase,
+    generate: bool,
+    stops: frozenset[int] = frozenset(),
+    start: int = 0,
+) -> int:
+    """How many of `ids` a conversation's beginning has as its own.
+
+    They are all that it renders to, or, where it ends otherwise than it goes on (Phi-3 closes a conversation with one
+    token more), those up to there if its last turn, from `start` on, has been ended before by one of `stops`.
+    """
     (prefix,) = chat_templates.render([messages], tokenizer, generate)
-    if ids[: len(prefix)] != prefix:
-        place = chat_templates.parting(ids, prefix)
+    place = chat_templates.parting(ids, prefix)
+    if place < len(prefix) and stops.isdisjoint(ids[start:place]):
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
+        remedy = chat_templates.opening_remedy(tokenizer) or (
+            "give --split_turns true, which trains each turn on what came before it as a server shows it, or use a "
+            "template that leaves the assistant's words as they are (templates that strip earlier thoughts do not)"
+        )
         raise UserError(
             f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server shows "
-            f"{served!r} where the whole conversation has {trained!r} (templates that strip earlier thoughts do "
-            "this); give --split_turns true, which trains each turn on what came before it as a server shows it, or "
-            "use a template that leaves the assistant's words as they are"
+            f"{served!r} where the whole conversation has {trained!r}; {remedy}"
         )
-    return prefix
+    return place

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter import config, models
 from notewriter.errors import UserError
+from notewriter.folders import new_folder
 from training import base_model
 
 logger = logging.getLogger(__name__)
@@ -52,20 +53,15 @@ def merge(adapter: Path, output: Path) -> None:
     base = models.check_model(name)
     _, dtype = base_model.load_base(base, revision)
     logger.info("%s: merging into %s", adapter, base)
-    model = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
+    model = models.load(AutoModelForCausalLM, base, revision=revision, dtype=torch.float32)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     has_tokenizer = any((adapter / file).is_file() for file in models.TOKENIZER)
-    tokenizer = AutoTokenizer.from_pretrained(str(adapter) if has_tokenizer else base)
+    tokenizer = models.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
 
-    partial = output.with_name(f".{output.name}.partial")
-    # What a killed run left behind.
-    shutil.rmtree(partial, ignore_errors=True)
-    (merged if dtype is None else merged.to(dtype)).save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    if (adapter / "training.json").is_file():
-        # For the model card: the merged model is what that run trained.
-        shutil.copy(adapter / "training.json", partial)
-    if output.exists():
-        output.rmdir()
-    partial.rename(output)
+    with new_folder(output) as folder:
+        (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if (adapter / "training.json").is_file():
+            # For the model card: the merged model is what that run trained.
+            shutil.copy(adapter / "training.json", folder)
     logger.info("%s: the merged model is here", output)

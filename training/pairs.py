@@ -6,8 +6,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import datasets
 import jinja2
 import pyarrow
 import pyarrow.parquet
@@ -15,6 +17,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
+from notewriter import chat_template
 from notewriter.errors import UserError
 from training import chat_templates
 
@@ -22,6 +25,11 @@ from training import chat_templates
 COLUMNS = ["prompt", "chosen", "rejected", "stage", "question_id"]
 
 SIDES = ("chosen", "rejected")
+
+
+def cache() -> Path:
+    """Where `datasets` keeps what it has read, and the tokens made of it."""
+    return Path(datasets.config.HF_DATASETS_CACHE)
 
 
 def find(path: str | Path, option: str = "--pairs") -> dict[str, Path]:
@@ -160,18 +168,25 @@ def measure(
         ]
         return columns
 
-    # By itself the key would be the hash of `tokens`, which leaves out the functions that it calls: of another
-    # version of this code, the tokens would be read from the cache.
-    code = [inspect.getsource(module) for module in (sys.modules[__name__], chat_templates)]
     return dataset.map(
         tokens,
         with_indices=True,
         batched=True,
         batch_size=64,
         num_proc=processes,
-        new_fingerprint=Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]),
+        new_fingerprint=fingerprint(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",
     )
+
+
+def fingerprint(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], module: ModuleType) -> str:
+    """The key of a tokenised dataset in the cache: its rows, the tokenizer with its chat template, and the code.
+
+    By itself `map` would hash the function that it is given, which leaves out those that this one calls: of another
+    version of the code in `module`, the tokens would be read from the cache.
+    """
+    code = [inspect.getsource(each) for each in (module, chat_templates, chat_template)]
+    return str(Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]))
 
 
 def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:

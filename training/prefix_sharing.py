@@ -5,18 +5,23 @@ to the longest. Here the whole batch becomes one row, `prompt | chosen | rejecte
 completion sees its prompt and itself. TRL's own head scores the positions that predict a completion, and its scores
 go back into the stack's shape, so that the loss and everything after it stay TRL's.
 
-With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C). No mask of
-length x length is made: a prompt's attention is plain causal attention, a pair's completions have a mask of their own
-rows alone, and half-precision attention on CUDA is one FlashAttention call for the whole row.
+With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C). To attention, a pair
+is two causal sequences, its prompt with the chosen and its prompt with the rejected; only the second needs a copy, of
+the prompt's keys and values. Layers with a sliding window see as far back as in the stack, because a rejected follows
+its prompt in both position and attention. Half-precision attention on CUDA is one FlashAttention call for the row.
 """
 
+import contextlib
 import functools
 import inspect
 import types
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
+from torch.backends.cuda import SDPAParams, can_use_flash_attention
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -30,59 +35,71 @@ REMEDY = "set prefix_sharing: false"
 ATTENTION = "shared_prompts"
 """The name under which transformers knows the attention below."""
 
+GROUPED_HEADS = "enable_gqa" in inspect.signature(varlen_attn).parameters
+"""Whether PyTorch's FlashAttention takes fewer heads of keys than of queries, as it does from torch 2.12 on."""
+
 FIELDS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 """What TRL's fused head may say of a token."""
 
 
-def share_prefixes(model: PreTrainedModel, max_length: int | None = None) -> None:
+def share_prefixes(model: PreTrainedModel) -> None:
     """Change a model that has TRL's fused head so that its scoring of stacked pairs shares their prompts.
 
     All other calls of the model, generation for one, stay as they are; so does a model that shares already.
-    `max_length` is the length in tokens that no prompt with its completion exceeds: attention that looks back over a
-    window at least as long can be shared.
 
     Raises:
         UserError: the model's attention or the installed TRL does not fit; says what to do.
     """
-    if model.config._attn_implementation == ATTENTION:
+    if model.config.get_text_config()._attn_implementation == ATTENTION:
         return
-    if reason := _obstacle(model, max_length):
+    if reason := _obstacle(model):
         raise UserError(f"{model.config.model_type}: {reason}; {REMEDY}")
     original = model.forward
 
     @functools.wraps(original)
     def forward(self: PreTrainedModel, *args: Any, fused_lm_head: bool = False, **kwargs: Any) -> Any:
-        if not fused_lm_head:
-            return original(*args, **kwargs)
+        if not fused_lm_head or self.config.get_text_config()._attn_implementation != ATTENTION:
+            return original(*args, fused_lm_head=fused_lm_head, **kwargs)
         return _score_pairs(original, **kwargs)
 
+    model.own_attention = model.config.get_text_config()._attn_implementation
     model.forward = types.MethodType(forward, model)
     model.set_attn_implementation(ATTENTION)
     model.base_model.register_forward_hook(_keep_predicting, with_kwargs=True)
 
 
-def _obstacle(model: PreTrainedModel, max_length: int | None) -> str:
+@contextlib.contextmanager
+def stacked(model: PreTrainedModel) -> Iterator[None]:
+    """Have a model that shares prompts score pairs as TRL does, with the attention that it had before."""
+    model.set_attn_implementation(model.own_attention)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(ATTENTION)
+
+
+def _obstacle(model: PreTrainedModel) -> str:
     """Why this model cannot share prompts, in words; empty where it can."""
     # accelerate, which may have wrapped the forward by now, keeps the one that it wrapped.
     head = inspect.signature(getattr(model, "_original_forward", model.forward), follow_wrapped=False).parameters
     if not {"fused_lm_head", "shift_labels"} <= head.keys():
         return "this version of TRL gives it no fused head that takes shift_labels, as TRL 1.16 does"
-    configuration = model.config.get_text_config()
-    if configuration is not model.config:
-        return "reads more than text"
     if not (model._supports_sdpa and model._supports_attention_backend):
         return "computes attention in a way of its own"
+    if not model._supports_flash_attn:
+        return "has attention masks of its own"
+    configuration = model.config.get_text_config()
     if getattr(configuration, "attn_logit_softcapping", None):
         return "caps its attention scores (attn_logit_softcapping)"
     kinds = set(getattr(configuration, "layer_types", None) or ["full_attention"])
-    window = getattr(configuration, "sliding_window", None)
-    if window:
-        kinds.add("sliding_attention")
-        if max_length is not None and max_length <= window:
-            kinds.discard("sliding_attention")
-    if others := kinds - {"full_attention"}:
-        seen = f" over {window} tokens (a max_length of at most that can be shared)" if window else ""
-        return f"has {', '.join(sorted(others))}{seen}"
+    if others := kinds - {"full_attention", "sliding_attention"}:
+        return f"has {', '.join(sorted(others))}"
+    if model._is_stateful:
+        return "has layers that carry a state from token to token"
+    if not getattr(configuration, "is_causal", True):
+        return "attends to later tokens too"
+    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+        return "is split over several devices (device_map)"
     return ""
 
 
@@ -136,15 +153,14 @@ def _lay_out(
 
     Returns:
         The layout; the row and the column in the stack that each token of the row comes from; and, of the shape of
-        the stack, the place in the row of each of its tokens. The last token of a completion predicts nothing and is
-        left out.
+        the stack, the place in the row of each of its tokens.
     """
     pairs = len(prompts)
     lengths, rows, columns = [], [], []
     places = torch.zeros(2 * pairs, length, dtype=torch.long)
     place = 0
     for pair, prompt in enumerate(prompts):
-        parts = [(pair, 0, prompt), (pair, prompt, ends[pair] - 1), (pairs + pair, prompt, ends[pairs + pair] - 1)]
+        parts = [(pair, 0, prompt), (pair, prompt, ends[pair]), (pairs + pair, prompt, ends[pairs + pair])]
         for row, start, end in parts:
             rows.append(torch.full((end - start,), row))
             columns.append(torch.arange(start, end))
@@ -163,51 +179,54 @@ def _lay_out(
 
 @dataclass(frozen=True)
 class Layout:
-    """A row of pairs: the tokens of each one's prompt, chosen and rejected, in this order, without padding."""
+    """A row of pairs: the tokens of each one's prompt, chosen and rejected, in this order, without padding.
+
+    To attention, a pair is two causal sequences: the queries of prompt and chosen, which see their own keys and
+    values, and those of the rejected, which see the prompt's and their own. In both, the last query is the last key.
+    """
 
     lengths: list[tuple[int, int, int]]
     device: torch.device
+    masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
+    """Masks that were made, by queries, keys and window: the layers share them."""
 
     @functools.cached_property
-    def sizes(self) -> list[int]:
-        """The tokens of each pair."""
-        return [sum(each) for each in self.lengths]
-
-    @functools.cached_property
-    def masks(self) -> list[torch.Tensor]:
-        """For each pair, which of its tokens (columns) each token of its completions (rows) sees."""
-        masks = []
-        for (prompt, chosen, _), size in zip(self.lengths, self.sizes, strict=True):
-            sees = torch.ones(size - prompt, size, dtype=torch.bool, device=self.device).tril(prompt)
-            sees[chosen:, prompt : prompt + chosen] = False
-            masks.append(sees)
-        return masks
+    def queries(self) -> list[int]:
+        """The tokens of each sequence; together they are the row."""
+        return [tokens for prompt, chosen, rejected in self.lengths for tokens in (prompt + chosen, rejected)]
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
-        """The same for FlashAttention: every part is a sequence of queries, whose keys are those before it and its own.
-
-        `keys` (the index of each sequence's keys in the row, one after the other) is for the caller; the rest are
-        `varlen_attn`'s arguments, whose causal attention lines up the ends of queries and keys.
-        """
-        keys, queries_each, keys_each = [], [], []
-        start = 0
-        for prompt, chosen, rejected in self.lengths:
-            shared = torch.arange(start, start + prompt)
-            start += prompt
-            keys.append(shared)
-            for part in (chosen, rejected):
-                keys += [shared, torch.arange(start, start + part)]
-                start += part
-            queries_each += [prompt, chosen, rejected]
-            keys_each += [prompt, prompt + chosen, prompt + rejected]
+        """Where the sequences begin and end, as arguments of `varlen_attn`."""
+        keys = [prompt + tokens for prompt, *completions in self.lengths for tokens in completions]
         return {
-            "keys": torch.cat(keys).to(self.device),
-            "cu_seq_q": _offsets(queries_each).to(self.device),
-            "cu_seq_k": _offsets(keys_each).to(self.device),
-            "max_q": max(queries_each),
-            "max_k": max(keys_each),
+            "cu_seq_q": _offsets(self.queries).to(self.device),
+            "cu_seq_k": _offsets(keys).to(self.device),
+            "max_q": max(self.queries),
+            "max_k": max(keys),
         }
+
+    def with_prompts(self, states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """A row's keys or values, sequence by sequence: the prompt's and the completion's."""
+        # A slice would fill the whole of what it is cut from with zeros in the backward; a split does not.
+        parts = states.split_with_sizes([tokens for pair in self.lengths for tokens in pair], dim=2)
+        pairs = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        return [(prompt, completion) for prompt, *completions in pairs for completion in completions]
+
+    def mask(self, queries: int, keys: int, window: int | None) -> torch.Tensor | None:
+        """Which of a sequence's keys its last queries see, for PyTorch's attention; None is plain causal attention."""
+        if window is None or window >= keys:
+            if queries == keys:
+                return None
+            if self.device.type == "cuda":
+                # Its kernels know this form; elsewhere PyTorch would make a mask of it in every layer.
+                return causal_lower_right(queries, keys)
+            window = keys
+        sizes = (queries, keys, window)
+        if sizes not in self.masks:
+            sees = torch.ones(queries, keys, dtype=torch.bool, device=self.device)
+            self.masks[sizes] = sees.tril(keys - queries).triu(keys - queries - window + 1)
+        return self.masks[sizes]
 
 
 def _offsets(lengths: list[int]) -> torch.Tensor:
@@ -233,41 +252,62 @@ def _attention(
             raise UserError(f"the model keeps the layout of shared prompts from its attention; {REMEDY}")
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output, None
-    if not kwargs.get("dropout") and _has_flash_attention(query, value):
-        return _flash_attention(query, key, value, layout, kwargs.get("scaling")), None
-    parts = []
-    # The gradient of a slice fills the whole of what it is cut from with zeros, that of a split does not.
-    pairs = zip(*(each.split(layout.sizes, dim=2) for each in (query, key, value)), strict=True)
-    for (prompt, _, _), sees, (queries, keys, values) in zip(layout.lengths, layout.masks, pairs, strict=True):
-        shared = (each[:, :, :prompt] for each in (queries, keys, values))
-        parts.append(sdpa_attention_forward(module, *shared, None, **kwargs)[0])
-        if len(sees):
-            parts.append(sdpa_attention_forward(module, queries[:, :, prompt:], keys, values, sees, **kwargs)[0])
-    return torch.cat(parts, dim=1), None
+    if torch.is_autocast_enabled(query.device.type):
+        # Rotary embeddings leave queries and keys in float32, where the weights are.
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    window = kwargs.get("sliding_window")
+    declared = getattr(module.config, "sliding_window", None)
+    if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
+        raise UserError(f"the model keeps its window of {declared} tokens from its attention; {REMEDY}")
+    if not kwargs.get("dropout") and _has_flash_attention(query, key, value):
+        return _flash_attention(query, key, value, layout, window, kwargs.get("scaling")), None
+    outputs = []
+    sequences = zip(
+        query.split_with_sizes(layout.queries, dim=2), layout.with_prompts(key), layout.with_prompts(value), strict=True
+    )
+    for queries, *copied in sequences:
+        keys, values = (torch.cat(parts, dim=2) for parts in copied)
+        mask = layout.mask(queries.shape[2], keys.shape[2], window)
+        outputs.append(sdpa_attention_forward(module, queries, keys, values, mask, **kwargs)[0])
+    return torch.cat(outputs, dim=1), None
 
 
-def _has_flash_attention(query: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether PyTorch's FlashAttention takes such tensors."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] == value.shape[-1] <= 256
+def _has_flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether PyTorch's FlashAttention takes such tensors on this device.
+
+    PyTorch checks the device (compute capability 8.0 or above), types and head sizes (equal, at most 256). It would pad
+    a head size that is no multiple of 8; `varlen_attn` does not.
+    """
+    if not GROUPED_HEADS:
+        return False
+    grouped = query.shape[1] != key.shape[1]
+    return query.shape[-1] % 8 == 0 and can_use_flash_attention(SDPAParams(query, key, value, None, 0.0, True, grouped))
 
 
 def _flash_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layout: Layout, scaling: float | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: Layout,
+    window: int | None,
+    scaling: float | None,
 ) -> torch.Tensor:
     """A shared row's attention in one call of the FlashAttention that PyTorch brings; for CUDA."""
-    sequences = dict(layout.sequences)
-    index = sequences.pop("keys")
+    keys, values = (
+        torch.cat([part for parts in layout.with_prompts(states) for part in parts], dim=2) for states in (key, value)
+    )
     output = varlen_attn(
         query[0].transpose(0, 1),
-        key[0, :, index].transpose(0, 1),
-        value[0, :, index].transpose(0, 1),
-        **sequences,
+        keys[0].transpose(0, 1),
+        values[0].transpose(0, 1),
+        **layout.sequences,
         scale=scaling,
-        window_size=(-1, 0),
+        # How many tokens it sees before its own, and after it; a model's window counts a token's own.
+        window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return output[None]
+    return cast(torch.Tensor, output)[None]
 
 
 def _keep_predicting(backbone: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:

@@ -12,28 +12,41 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Interval
 from datasets import Dataset
 from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter import config, models
-from notewriter.errors import UserError
-from training import base_model, checks, conversations, estimate, pairs, train_dpo, train_sft
-from training.prefix_sharing import share_prefixes
+from notewriter.connection import check_address
+from notewriter.errors import UserError, writing
+from training import (
+    base_model,
+    chat_templates,
+    checks,
+    conversations,
+    estimate,
+    pairs,
+    reference,
+    train_dpo,
+    train_sft,
+)
 
 
 @dataclass
 class Arguments(estimate.Arguments):
     """What to show, and what to compare with; the rest are the training script's options."""
 
-    show: int = field(default=1, metadata={"help": "so many rows of each stage are shown"})
+    show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "so many rows of each stage are shown"})
     base_url: str | None = field(
         default=None, metadata={"help": "a running vLLM server, e.g. http://node7:8000/v1, whose tokens are compared"}
     )
     model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
-    compare: int = field(default=20, metadata={"help": "so many rows are compared with the server's tokens"})
+    compare: Annotated[int, Interval(ge=1)] = field(
+        default=20, metadata={"help": "so many rows are compared with the server's tokens"}
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -55,18 +68,22 @@ def main(argv: list[str]) -> None:
     )
     if machine.base_url and not machine.model:
         raise UserError("base_url is set and model is not; add --model NAME, as the server calls it")
+    if machine.base_url:
+        check_address(machine.base_url)
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
     base = models.check_model(model.model_name_or_path)
     tokenizer, _ = base_model.load_base(base, model.model_revision)
+    chat_templates.set_variables(tokenizer, arguments.chat_template_kwargs)
     stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
     source, option = (arguments.pairs, "--pairs") if script is train_dpo else (arguments.data, "--data")
     files = pairs.find(source, option)
-    datasets, dropped = script.load(arguments, training, tokenizer, stops, files)
+    with writing(pairs.cache()):
+        datasets, dropped = script.load(arguments, training, tokenizer, stops, files)
     if machine.base_url:
         split_turns = getattr(arguments, "split_turns", False)
         compared = server_rows(files["train"], datasets["train"], tokenizer, stops, machine.compare, split_turns)
-        checks.check_server(machine.base_url, machine.model, compared)
+        checks.check_server(machine.base_url, machine.model, compared, arguments.chat_template_kwargs)
     for split, dataset in datasets.items():
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
     if machine.base_url:
@@ -76,9 +93,10 @@ def main(argv: list[str]) -> None:
     if shared:
         network = estimate.without_weights(model)
         add_fused_lm_head(network)
-        share_prefixes(network, training.max_length)
+        reference.share(network, training)
     load = load_of(datasets["train"], shared)
-    needed = estimate.estimate(estimate.shape_of(model), load, machine, training, model, arguments.peak_tflops)
+    half = estimate.in_half_precision(argv)
+    needed = estimate.estimate(estimate.shape_of(model), load, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(estimate.table(needed))
 
 

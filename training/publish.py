@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from notewriter import config, models
 from notewriter.cards import render_card
 from notewriter.errors import UserError
+from training import leaks
 
 logger = logging.getLogger(__name__)
 
@@ -28,21 +28,9 @@ STATS_SCHEMA = "notewriter/pairs-stats/1"
 # What a model consists of goes, and nothing else: optimizer states, checkpoints of a run, logs and whatever a user
 # keeps beside them stay, without a list of everything that must not leave.
 FILES = (*models.WEIGHTS, *models.TOKENIZER, *models.SETTINGS, "*.index.json", "LICENSE*", "NOTICE*")
-VOCABULARY = {*models.TOKENIZER, "merges.txt"}
 
 # Of what the trainer logs last, what a reader of the card can use.
 TRAINING_METRICS = ("train_loss", "eval_loss", "rewards/accuracies", "eval_rewards/accuracies", "eval_rewards/margins")
-
-SECRETS = {
-    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{20,}",
-    "an API key": r"\bsk-[A-Za-z0-9_-]*[A-Za-z0-9]{16,}",
-    "a Weights & Biases key": r"\bwandb_v1_\w{20,}|(?i:wandb_api_key)\W{1,4}\w{20,}",
-    "a GitHub token": r"\bgh[pousr]_[A-Za-z0-9]{30,}",
-    "an AWS key": r"\bAKIA[0-9A-Z]{16}\b",
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password or key": r"(?i:api_?key|secret|password|access_token|auth_token)[\"']?\s*[:=]\s*[\"']?[\w-]{16,}",
-}
-HOME = r"(?:/home|/Users|/root)/[^\s\"'|]+|[A-Za-z]:\\+Users\\+[^\s\"'|]+"
 
 
 @dataclass
@@ -92,8 +80,8 @@ def publish(arguments: Arguments) -> None:
     uploads = files(folder)
     text = card(arguments)
     for path in uploads:
-        check_file(path)
-    check_text(text, "the model card", home=True)
+        leaks.check_file(path)
+    leaks.check_text(text, "the model card")
     if arguments.dry_run:
         sys.stdout.write(_listing(folder, uploads, text))
         return
@@ -137,25 +125,6 @@ def files(folder: Path) -> list[Path]:
 def is_weights(name: str) -> bool:
     """Whether a file of a repository, not in a folder of it, holds weights or lists their shards."""
     return "/" not in name and any(fnmatch(name, pattern) for pattern in (*models.WEIGHTS, "*.index.json"))
-
-
-def check_file(path: Path) -> None:
-    """Raise a `UserError` where a text file holds what looks like a secret or names a user's home folder."""
-    if path.suffix in {".safetensors", ".bin", ".model"}:
-        return
-    # A vocabulary holds pieces of everything, paths among them.
-    check_text(path.read_text(encoding="utf-8", errors="replace"), str(path), home=path.name not in VOCABULARY)
-
-
-def check_text(text: str, place: str, *, home: bool) -> None:
-    """Raise a `UserError` that names the line of a secret, or with `home` of a home folder; never shows a secret."""
-    for name, pattern in SECRETS.items():
-        if match := re.search(pattern, text):
-            line = text.count("\n", 0, match.start()) + 1
-            raise UserError(f"{place}:{line}: holds what looks like {name}; remove it (and revoke it if it is real)")
-    if home and (match := re.search(HOME, text)):
-        line = text.count("\n", 0, match.start()) + 1
-        raise UserError(f"{place}:{line}: names a folder of this machine, {match.group()}; write a hub id or a name")
 
 
 def card(arguments: Arguments) -> str:

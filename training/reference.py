@@ -1,31 +1,49 @@
 """The reference model's log-probs of every pair, computed once for all runs that start from the same weights.
 
 TRL's own cache asks for them again when the configuration changes, and under ZeRO-3 its key sees no weights. Here the
-key of a pair is what its log-probs depend on: the reference's weights, the precision they are computed in, and the
-pair's tokens. A sweep over learning rates, betas, losses or output folders computes them in its first run, and the
-others load no reference model; pairs that were added later are the only ones computed then.
+key of a pair is what its log-probs depend on: the reference's weights, its configuration as it was loaded, the
+precision they are computed in, and the pair's tokens. A sweep over learning rates, betas, losses or output folders
+computes them in its first run, and the others load no reference model; pairs that were added later are the only ones
+computed then.
 """
 
+import functools
 import hashlib
 import json
 import logging
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
+import torch
+from accelerate.utils import broadcast_object_list, send_to_device
 from datasets import Dataset
 from peft import PeftModel
-from trl import DPOTrainer
+from transformers import PreTrainedModel, TrainerCallback
+from trl import DPOConfig, DPOTrainer
 
 from notewriter import jsonl, models
 from notewriter.errors import UserError
-from training.prefix_sharing import share_prefixes
+from training import self_check
+from training.prefix_sharing import REMEDY, share_prefixes
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 1024
 """Pairs after which their log-probs are written down: a killed run computes at most as many again."""
+
+WITHOUT_EFFECT = {
+    *("_name_or_path", "transformers_version"),
+    # What the weights were stored in; the precision that they are computed in is a part of its own.
+    *("dtype", "torch_dtype"),
+    # What a forward returns beside its logits; TRL chooses padding by the pairs, and masks it.
+    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "pad_token_id"),
+}
+"""Of a model's configuration, what cannot change its log-probs."""
+
+RESOLVED = {"revision", "dtype", "attn_implementation"}
+"""Loading options that the loaded model tells the outcome of."""
 
 COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 """What TRL calls the summed log-probs of a pair's completions under the reference."""
@@ -40,28 +58,54 @@ class Trainer(DPOTrainer):
         reference_cache: where the log-probs are kept, in a folder a reference; only the first process uses it.
 
     Raises:
-        UserError: the model cannot share prompts, or the installed TRL does not fit.
+        UserError: the model cannot share prompts.
     """
 
     def __init__(self, model: str, *, prefix_sharing: bool, reference_cache: Path, **arguments: Any) -> None:
-        if arguments["args"].precompute_ref_log_probs and not hasattr(DPOTrainer, "_precompute_ref_logps"):
-            raise UserError("this version of TRL precomputes otherwise than 1.16; set precompute_ref_log_probs: false")
-        if not hasattr(DPOTrainer, "_prepare_dataset"):
-            raise UserError("this version of TRL prepares pairs otherwise than 1.16; install trl==1.16.0")
         self.base = model
         self.prefix_sharing = prefix_sharing
         self.reference_cache = reference_cache
+        self.reference_is_checked = False
         super().__init__(model=model, **arguments)
         self.share_prompts()
+        if prefix_sharing:
+            self.add_callback(AtTheStart(self.check_sharing))
 
     def share_prompts(self) -> None:
         """Have the model, and the reference model where there is one, share prompts if that is wanted."""
-        if not self.prefix_sharing:
-            return
-        for scored in filter(None, (self.model, self.ref_model)):
-            unwrapped = self.accelerator.unwrap_model(scored)
-            unwrapped = unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
-            share_prefixes(unwrapped, self.args.max_length)
+        if self.prefix_sharing:
+            for scored in self.scored():
+                share(self.bare(scored), self.args)
+
+    def scored(self) -> list[torch.nn.Module]:
+        """The models that score pairs, as the run calls them."""
+        # Not by its truth value: a compiled module takes that for its length.
+        return [model for model in (self.model_wrapped, self.ref_model) if model is not None]
+
+    def bare(self, model: torch.nn.Module) -> PreTrainedModel:
+        """A model without what shards, compiles or adapts it."""
+        unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
+        return unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+
+    def check_sharing(self, *scored: torch.nn.Module) -> None:
+        """Check on some pairs that sharing changes no score of the run's models, or of those given (`self_check`)."""
+        pairs = self.train_dataset
+        lengths = pairs["length"] if "length" in pairs.column_names else range(len(pairs))
+        rows = self_check.choose(lengths, self.accelerator.num_processes, self.accelerator.process_index)
+        size = self.args.per_device_train_batch_size
+        batches = [
+            send_to_device(self.data_collator(list(pairs.select(rows[start : start + size]))), self.accelerator.device)
+            for start in range(0, len(rows), size)
+        ]
+        for model in scored or self.scored():
+            self_check.check(model, self.bare(model), batches, self.accelerator)
+
+    def compute_ref_log_probs(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
+        """TRL's, of a reference whose shared prompts were checked."""
+        if self.prefix_sharing and not self.reference_is_checked:
+            self.check_sharing(model)
+            self.reference_is_checked = True
+        return super().compute_ref_log_probs(model, inputs)
 
     def _prepare_dataset(self, dataset: Dataset, *arguments: Any) -> Dataset:
         """A dataset that has token ids stays as it is, and TRL finds those of any other.
@@ -74,14 +118,14 @@ class Trainer(DPOTrainer):
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """The dataset with `COLUMNS`, from the cache or, what is not there, computed by all processes and put there."""
-        self.share_prompts()
         keys = [pair_key(pair, self.ld_alpha) for pair in dataset]
         # The first process alone reads and writes: the others need not see its disk.
         shared: list[Any] = [None, None]
         if self.accelerator.is_main_process:
-            folder = self.reference_cache / self.reference_key()
+            folder = self.reference_cache / self.reference_key
             shared = [folder, read(folder, set(keys))]
         folder, known = broadcast_object_list(shared)
+        self.share_prompts()
 
         missing = [row for row, key in enumerate(keys) if key not in known]
         found = len(keys) - len(missing)
@@ -102,17 +146,64 @@ class Trainer(DPOTrainer):
             dataset = dataset.add_column(column, list(values))
         return dataset
 
+    @functools.cached_property
     def reference_key(self) -> str:
-        """What tells this reference from others: its weights, and the precision that it is run in."""
-        configuration = self.model.config
+        """What tells this reference from others: its weights, how they were loaded, and the precision it is run in.
+
+        The attention implementation counts, since models exist whose implementations compute different things (soft
+        caps, sinks). It is the one from before prompts are shared, which gives the same log-probs.
+        """
+        loading = self.args.model_init_kwargs or {}
+        settings = self.model.config.to_dict()
         parts = [
-            models.fingerprint(self.base),
-            getattr(configuration, "_commit_hash", None),
+            models.fingerprint(self.base, loading.get("revision") or "main", models.WEIGHTS),
+            getattr(self.model.config, "_commit_hash", None),
+            with_effect(settings),
+            {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},
+            self.model.config._attn_implementation,
             self.model.dtype,
             self.accelerator.mixed_precision,
-            getattr(configuration, "quantization_config", None),
         ]
-        return hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def with_effect(configuration: dict[str, Any]) -> dict[str, Any]:
+    """What of a model's configuration, and of those within it, can change its log-probs."""
+    return {
+        key: with_effect(value) if isinstance(value, dict) else value
+        for key, value in configuration.items()
+        if key not in WITHOUT_EFFECT
+    }
+
+
+class AtTheStart(TrainerCallback):
+    """Do something when training begins, once the model is sharded and compiled."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self.do = do
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """The trainer's call, after the model was wrapped and before the first step."""
+        self.do()
+
+
+def share(model: PreTrainedModel, training: DPOConfig) -> None:
+    """Have a model share prompts in a run, as training and preflight do.
+
+    Raises:
+        UserError: the model or the run's options do not fit; says what to do.
+    """
+    configuration = model.config.get_text_config()
+    coefficient = training.router_aux_loss_coef
+    if coefficient is None:
+        coefficient = getattr(configuration, "router_aux_loss_coef", 0.0)
+    # TRL adds the loss of every model that can return its router's logits.
+    if hasattr(configuration, "output_router_logits") and coefficient:
+        raise UserError(
+            f"{configuration.model_type}: the router's loss would count a shared prompt once; set "
+            f"router_aux_loss_coef: 0, or {REMEDY}"
+        )
+    share_prefixes(model)
 
 
 def pair_key(pair: dict[str, Any], ld_alpha: float | None = None) -> str:

@@ -27,7 +27,7 @@ from trl import DPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from notewriter import config
 from notewriter.errors import UserError, run
-from training import checks, common, pairs, reference
+from training import checks, common, contract, pairs, reference
 from training.throughput import Metered
 
 TRAINED = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
@@ -35,6 +35,19 @@ TRAINED = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 
 LOSSES = re.findall(r"`'(\w+)'`", DPOConfig.__dataclass_fields__["loss_type"].metadata["help"])
 """The losses of this TRL, which lists them nowhere else than in a help text."""
+
+
+NEEDS = {
+    "label_smoothing": ("loss_type", {"robust", "exo_pair", "aot", "aot_unpaired"}),
+    "discopop_tau": ("loss_type", {"discopop"}),
+    "ld_alpha": ("loss_type", {*LOSSES} - {"sft"}),
+    "f_divergence_type": ("loss_type", {*LOSSES} - {"sft"}),
+    "f_alpha_divergence_coef": ("f_divergence_type", {"alpha_divergence"}),
+    "ref_model_mixup_alpha": ("sync_ref_model", {True}),
+    "ref_model_sync_steps": ("sync_ref_model", {True}),
+    "precompute_ref_batch_size": ("precompute_ref_log_probs", {True}),
+}
+"""Options that TRL reads only with some values of another option, and otherwise ignores silently."""
 
 
 @dataclass(kw_only=True)
@@ -65,13 +78,36 @@ class Configuration(common.BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and fp32 on the CPU."""
 
     def __post_init__(self) -> None:
+        contract.check_trl()
         super().__post_init__()
-        # TRL looks at them in the first step, when the reference may have been computed for hours.
+        # TRL looks at the losses in the first step, when the reference may have been computed for hours.
         for loss in self.loss_type:
             if LOSSES and loss not in LOSSES:
                 near = difflib.get_close_matches(loss, LOSSES, n=1)
                 remedy = f"did you mean {near[0]!r}?" if near else f"choose of: {', '.join(LOSSES)}"
                 raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
+        self.check_objective()
+
+    def check_objective(self) -> None:
+        """Raise a `UserError` where the loss ignores an option or cannot be computed with it."""
+        fields = DPOConfig.__dataclass_fields__
+        for option, (other, values) in NEEDS.items():
+            chosen = getattr(self, other)
+            chosen = chosen if isinstance(chosen, list) else [chosen]
+            if getattr(self, option) != fields[option].default and values and values.isdisjoint(chosen):
+                need = " or ".join(sorted(str(value).lower() for value in values))
+                raise UserError(
+                    f"{option}: is ignored with {other} {', '.join(map(str, chosen)).lower()}; leave it out, or set "
+                    f"{other} to {need}"
+                )
+        if "exo_pair" in self.loss_type and not 0 < self.label_smoothing < 1:
+            raise UserError(
+                f"label_smoothing: exo_pair needs one between 0 and 1, not {self.label_smoothing}; try 0.001"
+            )
+        if "robust" in self.loss_type and not 0 <= self.label_smoothing < 0.5:
+            raise UserError(
+                f"label_smoothing: robust needs one from 0 to below 0.5, not {self.label_smoothing}; try 0.1"
+            )
 
 
 class Trainer(Metered, reference.Trainer):

@@ -14,7 +14,9 @@ goes on from its last checkpoint when the same command is given again; a run tha
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Interval
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config, get_quantization_config
@@ -46,7 +48,7 @@ class Arguments(common.Arguments):
             "message of the user and one of the assistant."
         }
     )
-    mix: dict[str, float] = field(
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
         default_factory=dict,
         metadata={
             "help": "Other data to mix in, file -> rows of it for each row of data, drawn with the seed: "

@@ -4,14 +4,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval, MinLen
 
 from eval.accounting import COUNTED
 from eval.report import plots, tables
 from eval.report.markup import TABLE, latex, markdown
 from eval.report.questions import index, questions_of, words
 from eval.report.runs import read_runs
-from eval.report.scores import MEANINGS, headline, label
+from eval.report.scores import headline
 from eval.report.traces import CHUNK, pack
+from eval.scores import metric_named
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
@@ -27,7 +31,7 @@ ROOM_FOR_TABLES = 300_000
 class Arguments:
     """What to put into the report, and where."""
 
-    runs: list[str] = field(
+    runs: Annotated[list[str], MinLen(1)] = field(
         metadata={
             "help": "run folders that `evaluate` wrote; the first is the baseline that the others are held against"
         }
@@ -41,7 +45,7 @@ class Arguments:
     latex: str | None = field(
         default=None, metadata={"help": "also write them into this file as LaTeX (it needs the package booktabs)"}
     )
-    max_megabytes: int = field(
+    max_megabytes: Annotated[int, Interval(ge=1)] = field(
         default=30,
         metadata={
             "help": "where the page would be larger, prompts are left out, those of each run's last traces first"
@@ -61,15 +65,8 @@ def main(argv: list[str]) -> None:
     written = write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes)
     for path, rendered in ((arguments.markdown, markdown), (arguments.latex, latex)):
         if path:
-            _write_text(Path(path), rendered(written))
+            jsonl.write_text(path, [rendered(written)])
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        jsonl.write_text(path, [text])
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from error
 
 
 def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30) -> list[TABLE]:
@@ -114,8 +111,7 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
         Path(__file__).with_name("report.html.jinja"),
         blocks | {f"traces-{number}": block for number, block in enumerate(fitting)},
         runs=runs,
-        label=label,
-        meanings=MEANINGS,
+        metric_named=metric_named,
         scores=scores,
         costs=costs,
         differences=differences,

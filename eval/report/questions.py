@@ -5,8 +5,9 @@ from typing import Any
 
 from eval.report.coding import gaps
 from eval.report.runs import Run
-from eval.report.scores import label, shares
+from eval.report.scores import shares
 from eval.report.traces import CHUNK, Traces
+from eval.scores import metric_named
 
 Record = dict[str, Any]
 
@@ -30,7 +31,7 @@ def index(runs: Sequence[Run], questions: Sequence[Question], traces: Traces) ->
     """What the trace viewer needs of every question before one is opened."""
     return {
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
-        "metrics": [{"name": metric, "label": label(metric)} for metric in shares(runs)],
+        "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
         "chunk": CHUNK,
         "first_pieces": traces.first_pieces,
         "questions": [

@@ -76,5 +76,5 @@ def _read_costs(path: Path) -> Record | None:
             "compression": record["compression"] and float(record["compression"]),
             "money": float(record["money"]) if "money" in record else None,
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise UserError(f"{path}: is not what an evaluation or a judge writes (at {error}); run that again") from error

@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 
 from eval.accounting import COSTS
-from eval.compare import Comparison, compare_uncorrected, correct, decimals, p_value_text
+from eval.compare import Comparison, compare_uncorrected, correct, p_value_text
 from eval.report.markup import TABLE
 from eval.report.runs import Run
-from eval.report.scores import LENGTHS, headline, label, measured
+from eval.report.scores import headline, measured
+from eval.scores import metric_named
 from eval.statistics import bootstrap_interval
 from notewriter.errors import UserError
 
@@ -52,17 +53,23 @@ def _differences(comparison: Comparison) -> dict[str, Record]:
     rows = {}
     for metric, values in comparison.items():
         difference = values["difference"]
-        places = decimals(values["before"], values["after"])
+        places = metric_named(metric).decimals
         rows[metric] = {
             "value": difference.mean,
             "text": f"{difference.mean:+,.{places}f}",
             "interval": f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
             "excludes_zero": difference.excludes_zero,
-            "kind": "count" if metric in LENGTHS else "gain" if difference.mean > 0 else "loss",
+            "kind": _direction(metric, difference.mean),
             "p_value": p_value_text(metric, values["p_value"]),
             "questions": values["questions"],
         }
     return rows
+
+
+def _direction(metric: str, difference: float) -> str:
+    """What a difference is to a reader: a `gain` or a `loss`, or a `count` of which neither is better."""
+    better = metric_named(metric).better
+    return "count" if better is None else "gain" if (difference > 0) == (better == "higher") else "loss"
 
 
 def scores(runs: Sequence[Run]) -> list[Record]:
@@ -70,7 +77,7 @@ def scores(runs: Sequence[Run]) -> list[Record]:
     rows = []
     for metric in measured(runs):
         intervals = [run.metrics["metrics"].get(metric) for run in runs]
-        places = decimals(*(interval["mean"] for interval in intervals if interval))
+        places = metric_named(metric).decimals
         cells = [
             interval
             and {
@@ -89,7 +96,7 @@ def costs(runs: Sequence[Run]) -> list[Record]:
     rows = []
     for cost in COSTS:
         means = [run.metrics["per_question"][cost] for run in runs]
-        places = decimals(*means)
+        places = metric_named(cost).decimals
         rows.append({"metric": cost, "cells": [{"value": mean, "text": f"{mean:,.{places}f}"} for mean in means]})
     return rows
 
@@ -170,7 +177,7 @@ def text_tables(runs: Sequence[Run], rows: Sequence[Record], compared: Sequence[
         (
             "Scores with 95% bootstrap intervals, and mean costs a question",
             ["", *(run.label for run in runs)],
-            [[label(row["metric"]), *map(cell, row["cells"])] for row in rows],
+            [[metric_named(row["metric"]).label, *map(cell, row["cells"])] for row in rows],
         )
     ]
     for difference in compared:
@@ -184,7 +191,7 @@ def text_tables(runs: Sequence[Run], rows: Sequence[Record], compared: Sequence[
                 ["", "Difference", "95% interval", "p (Holm)", "Questions"],
                 [
                     [
-                        label(metric),
+                        metric_named(metric).label,
                         row["text"] + (" *" if row["excludes_zero"] else ""),
                         row["interval"],
                         row["p_value"],

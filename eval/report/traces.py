@@ -12,7 +12,8 @@ from eval.report.runs import Run
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.pages import packed
-from notewriter.records import TRACE_SCHEMA
+from notewriter.records import TRACE_SCHEMA, TraceRecord
+from notewriter.typecheck import misfit
 
 Record = dict[str, Any]
 
@@ -116,6 +117,8 @@ def _read_traces(path: Path) -> Iterator[tuple[str, str, list[Record]]]:
                 f"{place}: has the schema {record.get('schema')!r}, not {TRACE_SCHEMA!r}; "
                 "run the evaluation again with this version"
             )
+        if problem := misfit(record, TraceRecord, place):
+            raise UserError(f"{problem}; run the evaluation again")
         try:
             trace = record["question_id"], record["error"], [STEPS[step["kind"]](step) for step in record["steps"]]
         except (KeyError, TypeError) as error:

@@ -2,24 +2,25 @@
 
 from dataclasses import replace
 
+from notewriter.method import Stage
 from notewriter.parsing import parse_note
 from notewriter.records import Passage
 from notewriter.rollout import Rollout
 
 
 async def take_notes(
-    rollout: Rollout, stage: str, query: str, passages: list[Passage], notes: list[Passage]
+    rollout: Rollout, stage: Stage, query: str, passages: list[Passage], notes: list[Passage]
 ) -> list[Passage]:
     """Have a note written on each passage that holds something new for the query (NotesWriting, section 3.1).
 
-    The note-taker (role `notes`) gets one passage at a time, the query and the notes so far, and replies with
+    The note-taker gets one passage at a time, the query and the notes so far, and replies with
     `YES#<notes>` or `NO#...`: beside the query, noted already, no answer. Passages are read one after the other, so
     that a note can leave out what another of the same retrieval gave. A reply that is neither gives no note and
     counts as `unreadable_notes`.
 
     Args:
         rollout: where it runs; the notes together become its note.
-        stage: `<method>/note`, the stage that pairs can be built for.
+        stage: the method's note-taking stage.
         query: what the passages were retrieved for.
         passages: what was retrieved.
         notes: the notes of the question so far, as passages with the note for text; the new ones are added.
@@ -29,7 +30,7 @@ async def take_notes(
     """
     before = len(notes)
     for passage in passages:
-        reply = await rollout.generate(stage, role="notes", query=query, passages=[passage], note=_together(notes))
+        reply = await rollout.generate(stage, query=query, passages=[passage], note=_together(notes))
         note = parse_note(reply)
         if note is None:
             rollout.count("unreadable_notes")

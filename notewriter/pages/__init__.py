@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from notewriter import jsonl
-from notewriter.errors import UserError
 
 
 def write_page(output: Path, template: Path, data: Mapping[str, Any], **variables: Any) -> None:
@@ -38,10 +37,7 @@ def write_page(output: Path, template: Path, data: Mapping[str, Any], **variable
     )
     # The page's one script carries the digest of the data, which no text in the data can foretell.
     parts = environment.get_template(template.name).generate(data=embedded, nonce=digest.hexdigest(), **variables)
-    try:
-        jsonl.write_text(output, parts)
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
+    jsonl.write_text(output, parts)
 
 
 def packed(value: Any) -> str:

@@ -23,8 +23,12 @@ class Prompts:
     def __init__(self, directory: str | Path | None = None) -> None:
         if directory is not None and not Path(directory).is_dir():
             raise UserError(f"{directory}: prompts_dir is not a folder; give one that holds <method>/<stage>.jinja")
-        ours = Path(__file__).parent
-        places = [ours] if directory is None else [Path(directory), ours]
+        for path in sorted(Path(directory).rglob("*.jinja")) if directory is not None else ():
+            if path.is_dir():
+                raise UserError(f"{path}: is a folder where a prompt belongs; remove it, or write the prompt as a file")
+        # A method's prompts lie in its own folder; what several share lies here.
+        ours = [Path(__file__).parents[1] / "methods", Path(__file__).parent]
+        places = ours if directory is None else [Path(directory), *ours]
         # Sandboxed, because a prompt set may come from somebody else.
         self._environment = SandboxedEnvironment(
             loader=jinja2.FileSystemLoader(places),
@@ -60,8 +64,11 @@ class Prompts:
             raise UserError(f"{error.filename}:{error.lineno}: {error.message}") from error
         except UnicodeDecodeError as error:
             raise UserError(f"prompt {name}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:
+        except RecursionError as error:
+            raise UserError(f"prompt {name}: includes itself without an end, or is nested too deeply") from error
+        # A template is a program that somebody else wrote: whatever it raises is for its author to mend.
+        except Exception as error:
             given = ", ".join(sorted(variables))
-            raise UserError(f"prompt {name}: {error}; the stage gives: {given}") from error
-        messages = [{"role": "user", "content": text.strip()}, *turns]
+            raise UserError(f"prompt {name}: {' '.join(str(error).split())}; the stage gives: {given}") from error
+        messages: list[Message] = [{"role": "user", "content": text.strip()}, *turns]
         return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]

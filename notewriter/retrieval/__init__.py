@@ -5,16 +5,18 @@ built from. It holds the passages themselves, so that it and its corpus cannot d
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from notewriter import jsonl
 from notewriter.config import choose
 from notewriter.errors import UserError
+from notewriter.folders import check_replaceable, new_folder
 from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
+from notewriter.retrieval import checksums
+from notewriter.typecheck import misfit
 
 MANIFEST = "manifest.json"
 
@@ -48,7 +50,9 @@ def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
     if manifest is None:
         raise UserError(f"{path}: holds no index; build one with `notewriter index --index {path}`")
     kinds = {"bm25": bm25.BM25, "dense": dense.Dense}
-    retriever: Retriever = choose("kind of index", str(manifest.get("kind")), kinds)(path)
+    kind = choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)
+    checksums.verify(Path(path))
+    retriever: Retriever = kind(path)
     return retriever
 
 
@@ -60,13 +64,13 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     """
     file = Path(path) / MANIFEST
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read ({error}); remove the folder and build the index again") from error
-    if not isinstance(manifest, dict):
-        raise UserError(f"{file}: is no manifest of an index; remove the folder and build the index again")
+    if problem := misfit(manifest, dict[str, Any], str(file)):
+        raise UserError(f"{problem}; remove the folder and build the index again")
     return manifest
 
 
@@ -102,28 +106,15 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, re
     was killed or failed has written, and must see for itself what that is worth. Returns the manifest.
 
     Raises:
-        UserError: `path` is there and is neither an index nor an empty folder, or no folder can be made there.
+        UserError: `path` is there and is neither an index nor an empty folder, another process builds one there, or
+            it cannot be written.
     """
     path = Path(path)
+    check_replaceable(path)
     if path.exists() and read_manifest(path) is None and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: is there already and is no index; choose another --index or remove it")
-    partial, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
-    # What a killed run left.
-    for folder in (old,) if resume else (partial, old):
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be made a folder ({error.strerror}); choose another --index") from error
-    try:
-        manifest = write(partial)
-    except BaseException:
-        if not resume:
-            shutil.rmtree(partial)
-        raise
-    (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    if path.exists():
-        os.rename(path, old)
-    os.rename(partial, path)
-    shutil.rmtree(old, ignore_errors=True)
+    with new_folder(path, resume=resume) as folder:
+        manifest = write(folder)
+        checksums.write(folder)
+        jsonl.write_text(folder / MANIFEST, [json.dumps(manifest, indent=2) + "\n"])
     return manifest

@@ -17,8 +17,9 @@ their page first, against 0.95 without the field. Stop words stay: leaving them 
 some names are made of nothing else.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,13 @@ class BM25:
         manifest = read_manifest(directory) or {}
         if manifest.get("schema") != SCHEMA:
             raise UserError(f"{directory}: holds no index of schema {SCHEMA}; build it again with `notewriter index`")
-        try:
-            index = tantivy.Index.open(str(directory))
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{directory}: cannot be opened ({reason}); remove it and build it again") from error
+        self._directory = directory
         self._analyzer = _analyzer()
-        index.register_tokenizer(ANALYZER, self._analyzer)
-        self._schema = index.schema
-        self._searcher = index.searcher()
+        with _named(directory):
+            index = tantivy.Index.open(str(directory))
+            index.register_tokenizer(ANALYZER, self._analyzer)
+            self._schema = index.schema
+            self._searcher = index.searcher()
 
     def __len__(self) -> int:
         return self._searcher.num_docs
@@ -96,20 +95,23 @@ class BM25:
         scores come in the order of the corpus, so that two runs, or two builds, find the same.
 
         Raises:
-            UserError: `top_k` is below 1.
+            UserError: `top_k` is below 1, or the index is damaged.
         """
         check_top_k(top_k)
+        # The library makes room for as many hits as it is asked for.
+        top_k = min(top_k, len(self))
         words = dict.fromkeys(self._analyzer.analyze(without_surrogates(query)))
-        if not words:
+        if not (words and top_k):
             return []
-        clauses = [
-            (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, field, word, index_option="freq"))
-            for word in words
-            for field in FIELDS
-        ]
-        addresses = self._best(tantivy.Query.boolean_query(clauses), top_k)
-        stored = (self._searcher.doc(address).get_first("passage") for address in addresses)
-        return [Passage(*json.loads(bytes(passage))) for passage in stored if passage is not None]
+        with _named(self._directory):
+            clauses = [
+                (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, field, word, index_option="freq"))
+                for word in words
+                for field in FIELDS
+            ]
+            addresses = self._best(tantivy.Query.boolean_query(clauses), top_k)
+            stored = (self._searcher.doc(address).get_first("passage") for address in addresses)
+            return [Passage(*json.loads(bytes(passage))) for passage in stored if passage is not None]
 
     def _best(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
         # tantivy breaks ties by where a document came to lie, which differs from build to build. So we ask for
@@ -123,6 +125,19 @@ class BM25:
         positions = self._searcher.fast_field_values("position", [address for _, address in hits])
         ranked = sorted(zip(hits, positions, strict=True), key=lambda hit: (-hit[0][0], hit[1] or 0))
         return [address for (_, address), _ in ranked[:top_k]]
+
+
+@contextlib.contextmanager
+def _named(directory: str | Path) -> Iterator[None]:
+    """Tell which index is damaged where the library fails on it."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of the library, which cannot be imported, is no `Exception`: nothing above would know it.
+        if not isinstance(error, OSError | ValueError | TypeError) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
 
 
 def _rounded(score: float) -> float:

@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -28,6 +29,7 @@ from notewriter.errors import UserError
 from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, check_top_k, checked, read_manifest, write_index
+from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/dense/1"
 """Changes with everything that makes an older index unreadable or its results different."""
@@ -58,21 +60,39 @@ class Encoder:
             "(BAAI/bge-base-en-v1.5 is DeepNote's); without it the index is BM25"
         },
     )
-    query_prompt: str | None = field(
+    query_prompt: Annotated[str, MinLen(0)] | None = field(
         default=None,
         metadata={"help": "what stands before a query; by default what the encoder's configuration or name tells"},
     )
-    passage_prompt: str | None = field(default=None, metadata={"help": "the same before a passage"})
+    passage_prompt: Annotated[str, MinLen(0)] | None = field(
+        default=None, metadata={"help": "the same before a passage"}
+    )
     similarity: str | None = field(
         default=None, metadata={"help": "cosine or dot; by default what the encoder's configuration tells"}
     )
-    batch_size: int = field(default=64, metadata={"help": "passages that are embedded at once"})
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(
+        default=64, metadata={"help": "passages that are embedded at once"}
+    )
     device: str | None = field(
         default=None, metadata={"help": "where passages are embedded: cpu, cuda, cuda:1, ...; by default a GPU if any"}
     )
     query_device: str = field(
         default="cpu", metadata={"help": "where queries will be embedded; the GPU is often full of the served model"}
     )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` tells of a dense index."""
+
+    fingerprint: str
+    encoder: str
+    query_device: str
+    query_prompt: str
+    passage_prompt: str
+    similarity: str
+    passages: Annotated[int, Interval(ge=1)]
+    dimension: Annotated[int, Interval(ge=1)]
 
 
 def build(passages: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
@@ -132,9 +152,12 @@ class Dense:
     """
 
     def __init__(self, directory: str | Path) -> None:
+        self._directory = directory
         self._manifest = manifest = read_manifest(directory) or {}
         if manifest.get("schema") != SCHEMA:
             raise UserError(f"{directory}: holds no index of schema {SCHEMA}; build it again with `notewriter index`")
+        if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
+            raise UserError(f"{problem}; remove {directory} and build it again")
         count, dimension, encoder = manifest["passages"], manifest["dimension"], manifest["encoder"]
         try:
             self._lines: NDArray[np.int64] = np.load(Path(directory) / LINES, mmap_mode="r", allow_pickle=False)
@@ -170,8 +193,11 @@ class Dense:
         return [self._passage(row) for row in rows[0]]
 
     def _passage(self, row: int) -> Passage:
-        start, end = self._lines[row : row + 2]
-        return Passage(**json.loads(self._passages[start:end].tobytes()))
+        try:
+            start, end = self._lines[row : row + 2]
+            return Passage(**json.loads(self._passages[start:end].tobytes()))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self._directory}: is damaged ({error}); remove it and build it again") from error
 
 
 def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
@@ -256,11 +282,8 @@ def _load(encoder: str, device: str | None) -> Any:
 
         if not torch.cuda.is_available():
             raise UserError(f"{device}: there is no GPU that PyTorch can use; embed on the cpu")
-    try:
+    with models.loading(encoder, "encoder"):
         return sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{encoder}: cannot be loaded as an encoder ({reason})") from error
 
 
 def _libraries() -> tuple[Any, Any]:

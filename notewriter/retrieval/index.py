@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from notewriter import config
-from notewriter.datasets import DATASETS, load_corpus
+from notewriter.benchmarks import BENCHMARKS, load_corpus
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25, dense, read_manifest
@@ -22,7 +22,7 @@ class Arguments:
 
     path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
     index: str = field(metadata={"help": "the folder to build the index in; one of another corpus is replaced"})
-    dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(DATASETS)}"})
+    dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
 
 
 def main(argv: list[str]) -> None:
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
         prog="notewriter index",
         description="Build an index, BM25 or, with --encoder, dense. It holds the passages too.",
     )
-    config.choose("dataset", arguments.dataset, DATASETS)
+    config.choose("dataset", arguments.dataset, BENCHMARKS)
     kind = "dense" if encoder.encoder else "bm25"
     if kind == "bm25" and encoder != dense.Encoder():
         raise UserError("options of an encoder are given and no encoder; add --encoder MODEL or leave them out")
@@ -53,8 +53,9 @@ def main(argv: list[str]) -> None:
     if is_current(arguments.index, source):
         sys.stdout.write(f"{arguments.index}: this corpus is indexed there already\n")
         return
-    passages = tqdm(load_corpus(arguments.dataset, arguments.path), desc="index", unit=" passages", unit_scale=True)
-    count = build(passages, arguments.index, source)
+    passages = load_corpus(arguments.dataset, arguments.path)
+    with tqdm(passages, desc="index", unit=" passages", unit_scale=True) as bar:
+        count = build(bar, arguments.index, source)
     sys.stdout.write(f"{arguments.index}: indexed {count} passages\n")
 
 

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import pytest
 
 from data_construction.gold import (
@@ -11,9 +13,13 @@ from data_construction.gold import (
     is_better,
     reference_score,
 )
+from notewriter.method import Kind
 from notewriter.methods import METHODS
 from notewriter.parsing import parse_status
+from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
+from notewriter.rehearsal import Rehearsal
+from notewriter.rollout import Rollout
 
 MOTHER = "Osk's mother is Mira."
 BIRTH = "Mira was born in Tolen."
@@ -61,8 +67,8 @@ async def test_the_gold_answer_is_the_first_and_never_empty():
     assert await gold_answer(Question("q", "Where?", (" ",)), {}, search) is None
 
 
-def test_gold_evidence_is_known_at_stages_of_methods_alone():
-    assert {stage.split("/")[0] for stage in GOLD} <= METHODS.keys()
+def test_gold_evidence_is_known_of_every_kind_but_a_step():
+    assert set(GOLD) == set(get_args(Kind)) - {"step"}
 
 
 def test_the_reference_score_is_the_mean_of_evidence_and_answer():
@@ -107,3 +113,29 @@ async def test_the_gold_reply_of_a_note_taker_is_what_is_new_in_the_document_or_
 def test_a_note_takers_reply_is_worth_what_it_finds_and_what_it_passes_over(passage, reply, score):
     told = {"passages": [passage], "note": ""}
     assert document_note_score(reply, QUESTION, told) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_gold_evidence_can_write_every_stage_of_every_method_from_what_the_stage_is_given(method):
+    class Shelf:
+        def search(self, query, top_k):
+            return [OSK, MIRA, RIVER][:top_k]
+
+    asked = []
+
+    class Given(Rehearsal):
+        async def complete(self, stage, messages, sampling, sample, affinity):
+            asked.append(stage)
+            return await super().complete(stage, messages, sampling, sample, affinity)
+
+    class Told(Rollout):
+        async def generate(self, stage, **variables):
+            if writer := GOLD.get(stage.kind):
+                gold = await writer(self.question, variables, search)
+                assert gold is None or gold.strip()
+            return await super().generate(stage, **variables)
+
+    resources = Given({}, Prompts(), Shelf(), count=len, share=0.1, tokens_a_word=1.0)
+    options = {"notes": True} if "notes" in METHODS[method].options else {}
+    await METHODS[method].run(QUESTION.question, Told(QUESTION, method, resources), **options)
+    assert asked

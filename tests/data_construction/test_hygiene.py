@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from data_construction import hygiene
 from data_construction.hygiene import Seen, clean_questions, load_evaluation, pair_fault, question_stats
 from notewriter import jsonl
-from notewriter.datasets import load_questions
+from notewriter.benchmarks import load_questions
 from notewriter.errors import UserError
 from notewriter.records import Question
 

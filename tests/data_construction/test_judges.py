@@ -1,12 +1,12 @@
 import random
 from itertools import pairwise, product
+from typing import get_args
 
 import pytest
 
 from data_construction.judges import (
+    BEST_AND_WORST,
     JUDGES,
-    STAGE_KINDS,
-    UNDERSTANDS,
     Case,
     decide,
     decision,
@@ -17,7 +17,8 @@ from data_construction.judges import (
     retrieval,
     status,
 )
-from notewriter.methods import METHODS
+from notewriter.method import Kind
+from notewriter.methods.deepnote import DECIDE
 from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
 
@@ -75,14 +76,8 @@ def make_case():
 
 
 def test_every_judge_knows_the_stages_whose_candidates_it_understands():
-    assert UNDERSTANDS.keys() <= JUDGES.keys()
-    assert {kind for kinds in UNDERSTANDS.values() for kind in kinds} == set(STAGE_KINDS.values())
-
-
-def test_the_stages_with_a_kind_are_stages_of_methods():
-    for stage in STAGE_KINDS:
-        assert stage.split("/")[0] in METHODS
-        Prompts().check(stage)
+    specific = [entry.kinds for entry in JUDGES.values() if entry.kinds != get_args(Kind)]
+    assert {kind for kinds in specific for kind in kinds} == set(get_args(Kind)) - {"step"}
 
 
 # llm: a judge model names the best and the worst of all candidates
@@ -186,13 +181,13 @@ async def test_llm_is_told_what_it_compares_and_what_was_asked_for(make_case):
     case, asked = make_case(["a", "b"], reply=naming("a", "b"), kind="query", variables={"turns": [], "query": "Who?"})
     await llm(case)
     prompt, shown = asked[0]
-    assert prompt == "judge/best_and_worst"
+    assert prompt == BEST_AND_WORST
     assert (shown["kind"], shown["request"], shown["question"]) == ("query", "Write a note.", QUESTION.question)
     # A user's own prompt may name the stage's variables; the turns of a chat are in the request.
     assert shown["query"] == "Who?" and "turns" not in shown
 
 
-@pytest.mark.parametrize("kind", [*dict.fromkeys(STAGE_KINDS.values()), "step"])
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_the_prompt_of_llm_fits_every_kind(kind):
     told = {"kind": kind, "request": "Do it.", "question": "Who?", "candidates": ["One", "Two"]}
     text = Prompts().render("judge/best_and_worst", **told)[0]["content"]
@@ -221,7 +216,7 @@ async def test_decision_pairs_a_random_true_with_a_random_false(make_case):
         assert verdict.scores == [1, 0, 1, 0] and len(verdict.replies) == 4
     assert seen == {("t1", "f1"), ("t1", "f2"), ("t2", "f1"), ("t2", "f2")}
     prompts = {(prompt, variables["best_note"]) for prompt, variables in asked}
-    assert prompts == {("deepnote/decide", BEFORE)}
+    assert prompts == {(DECIDE, BEFORE)}
     assert [variables["new_note"] for _, variables in asked] == candidates
 
 
@@ -347,7 +342,7 @@ async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_bette
         answers = {text: chance.choice(["Tolen", "Fulda", None]) for text in candidates}
         reply = lambda _: f'{{"best_id": {chance.randint(1, 6)}, "worst_id": {chance.randint(0, 6)}}}'  # noqa: B023, E731
         case, _ = make_case(candidates, answers=answers, reply=reply, cut=chance.sample(candidates, 2), seed=seed)
-        verdict = await decide([(first, JUDGES[first]), (second, JUDGES[second])], case)
+        verdict = await decide([(name, JUDGES[name].judge) for name in (first, second)], case)
         if verdict.chosen is None or verdict.rejected is None:
             assert verdict.reason
         else:

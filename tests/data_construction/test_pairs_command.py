@@ -275,7 +275,7 @@ def test_a_folder_with_other_settings_is_refused(build):
     [
         ({"stages": {}}, "stages: names no stage"),
         ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge for deepnote/init_note 'oracle'; choose one of"),
-        ({"stages": {"deepnote/first_note": "llm"}}, "no prompt 'deepnote/first_note'"),
+        ({"stages": {"deepnote/first_note": "llm"}}, "no stage 'deepnote/first_note'"),
         (
             {"stages": {"deepnote/init_note": "decision"}},
             "decision judges candidates of kind updated note, and deepnote/init_note gives a note; "
@@ -284,15 +284,15 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
         ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
         ({"stages": {"deepnote/init_note": []}}, "names no judge"),
-        ({"judge_orders": 3}, "judge_orders: 3 is neither 1 nor 2"),
+        ({"judge_orders": 3}, "judge_orders: 3 is too large; give at least 1 and at most 2"),
         ({"top_k_range": [4]}, "top_k_range"),
         ({"top_k_range": [5, 4]}, "top_k_range"),
         ({"top_k_range": [0, 4]}, "top_k_range"),
-        ({"dev_share": 1.0}, r"dev_share: 1.0 is not in \[0, 1\)"),
+        ({"dev_share": 1.0}, r"dev_share: 1.0 is too large; give at least 0 and below 1"),
         ({"temperatures": []}, r"0 sampling\(s\) leave deepnote/init_note without two candidates"),
         ({"temperatures": [0.1], "top_ps": [0.9]}, r"1 sampling\(s\) leave deepnote/refine_query"),
-        ({"temperatures": [0.1, -1.0]}, "temperatures x top_ps: temperature: -1.0 is not a number from 0 on"),
-        ({"top_ps": [0.0, 0.9]}, "temperatures x top_ps: top_p: 0.0 is not a number above 0"),
+        ({"temperatures": [0.1, -1.0]}, "temperatures x top_ps: temperature: -1.0 is too small; give at least 0"),
+        ({"top_ps": [0.0, 0.9]}, "temperatures x top_ps: top_p: 0.0 is too small; give above 0 and at most 1"),
         ({"quotas": {"deepnote/init_note": True}}, "quotas: deepnote/init_note: True is not a number of pairs"),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"deepnote": {"steps": 1}}}, "method deepnote has no option 'steps'"),

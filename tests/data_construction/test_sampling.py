@@ -70,7 +70,6 @@ def roll_out():
         }
         rollout = SamplingRollout(
             question,
-            method,
             METHODS[method],
             {"top_k": 3} | dict(options),
             resources,

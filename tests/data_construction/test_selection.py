@@ -30,5 +30,5 @@ def test_questions_that_may_not_be_trained_on_are_set_apart_with_what_they_meet(
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_out_of_its_range_is_named(arguments, share):
-    with pytest.raises(UserError, match=r"dev_share: .* is not in \[0, 1\)"):
+    with pytest.raises(UserError, match=r"dev_share: .* give at least 0 and below 1"):
         clean_selection(arguments(dev_share=share))

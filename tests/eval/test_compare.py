@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from eval.compare import compare, decimals, format_table, main, read_metrics, read_predictions
+from eval.compare import compare, format_table, main, read_metrics, read_predictions
+from eval.scores import metric_named
 from eval.statistics import Interval
 from notewriter import jsonl
 from notewriter.errors import UserError
@@ -84,8 +85,8 @@ def test_the_p_values_of_the_scores_are_corrected_for_their_number(write_run, tm
 
 
 def test_a_table_gives_costs_fewer_decimals_than_shares():
-    assert decimals(0.2, 1.0) == 3
-    assert decimals(0.2, 1500) == 1
+    assert metric_named("em").decimals == 3
+    assert metric_named("prompt_tokens").decimals == 1
     table = format_table(
         {
             "prompt_tokens": {

@@ -238,7 +238,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
     ("changes", "message"),
     [
         ({"judgements": ["beauty"]}, "unknown judgement 'beauty'; choose one of: answer, chain, density"),
-        ({"runs": []}, "names no folder"),
+        ({"runs": []}, "runs must have at least 1"),
         ({"runs": ["nowhere"]}, "nowhere: is no folder"),
         ({"base_url": None}, "no model: give --serve PATH"),
     ],
@@ -257,7 +257,7 @@ def test_an_unfinished_trace_is_named(evaluated, judge):
     with pytest.raises(UserError, match=r"traces\.jsonl: has no trace of question"):
         judge(run)
     jsonl.write(run / "traces.jsonl", [traces[0] | {"steps": [{"kind": "retrieve"}]}, *traces[1:]])
-    with pytest.raises(UserError, match=r"traces\.jsonl:1: is no whole trace \(at 'passages'\)"):
+    with pytest.raises(UserError, match=r"traces\.jsonl:1: steps\[0\] has no 'query'"):
         judge(run)
 
 

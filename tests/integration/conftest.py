@@ -13,7 +13,6 @@ from notewriter.models import fetch_model
 from notewriter.serving import Server, serve
 
 SERVE_OPTIONS = {
-    "dtype": "bfloat16",
     "max_model_len": 2048,
     "enforce_eager": True,
     # A test tokenizes under other templates than the model's own.

@@ -28,7 +28,7 @@ def options(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     Dataset.from_list(rows).to_parquet(str(data / "train.parquet"))
     values = f"--model_name_or_path {tiny_model} --data {data} --max_length 64 --max_steps 2 --optim sgd"
     values += " --learning_rate 0.5 --total_batch_size 4 --per_device_train_batch_size 2 --save_steps 2"
-    values += " --logging_steps 1 --disable_tqdm true --output_dir"
+    values += " --logging_steps 1 --disable_tqdm true --bf16 false --output_dir"
     return values.split()
 
 

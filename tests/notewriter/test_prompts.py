@@ -84,7 +84,7 @@ STAGES = {
     "judge/chain": {"question": "Who?", "steps": ["search: {bridge}\nfound: Osk", "answer: {Mira}"]},
     "judge/density": {"question": "Who?", "reference": "Osk {built} it.\nMira did not."},
 }
-OURS = Path(__file__).parents[2] / "notewriter" / "prompts"
+OURS = [Path(__file__).parents[2] / "notewriter" / folder for folder in ("prompts", "methods")]
 
 
 def write(folder: Path, **files: str) -> Prompts:
@@ -97,7 +97,7 @@ def write(folder: Path, **files: str) -> Prompts:
 
 def test_every_stage_that_we_have_is_listed_here():
     shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "long", "yes_no")}
-    files = {path.relative_to(OURS).with_suffix("").as_posix() for path in OURS.rglob("*.jinja")}
+    files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
     assert files == set(STAGES) | shared
 
 
@@ -136,7 +136,7 @@ def test_answer_styles_differ_and_nothing_else_does():
         style: Prompts().render("deepnote/answer", question="Who?", note="She.", answer_style=style)[0]["content"]
         for style in styles
     }
-    rules = {style: (OURS / "answer_style" / f"{style}.jinja").read_text().strip() for style in styles}
+    rules = {style: (OURS[0] / "answer_style" / f"{style}.jinja").read_text().strip() for style in styles}
     assert len({texts[style].replace(rules[style], "RULE") for style in styles}) == 1
     with pytest.raises(UserError, match=r"no prompt 'answer_style/loud\.jinja'"):
         Prompts().render("deepnote/answer", question="Who?", note="She.", answer_style="loud")

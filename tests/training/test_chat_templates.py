@@ -1,5 +1,6 @@
 """What a chat template makes of messages, whichever way it ends a turn."""
 
+import jinja2
 import pytest
 from chat_families import STOPS, TEMPLATES, tokenizer_of
 
@@ -43,3 +44,23 @@ def test_an_open_turn_ends_with_the_next_turns_marker_where_a_server_stops_there
     assert tokenizer.decode([chat_templates.end_of_turn(tokenizer, stops)]) == "<|endoftext|>"
 
     assert chat_templates.end_of_turn(tokenizer, frozenset()) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for turn in range(10**9) %}{% endfor %}", "Range too big"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        ("{{ messages + 1 }}", "TypeError: can only concatenate"),
+        ("{{ messages[0].content.index('zebra') }}", "ValueError: substring not found"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError: maximum recursion depth"),
+        ("{{ 'x' * 10**19 }}", "OverflowError: cannot fit 'int'"),
+        ("{{ messages[7].content.text }}", "has no element 7"),
+        ("{% for %}", "Expected an expression"),
+    ],
+)
+def test_whatever_a_template_fails_with_it_is_the_templates_failure(template: str, words: str) -> None:
+    tokenizer, _ = tokenizer_of(template, STOPS["chatml"])
+
+    with pytest.raises(jinja2.TemplateError, match=words):
+        chat_templates.render([QUESTION], tokenizer)

@@ -1,8 +1,10 @@
 """Each way of training on the wrong tokens is found before the first step, and what is shown can be trusted."""
 
+import contextlib
+import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -161,7 +163,10 @@ class Tokenize(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known = self.path == "/tokenize" and body["model"] == "notes"
         ids = self.server.tokenizer.apply_chat_template(  # type: ignore[attr-defined]
-            body["messages"], add_generation_prompt=body["add_generation_prompt"], return_dict=True
+            body["messages"],
+            add_generation_prompt=body["add_generation_prompt"],
+            return_dict=True,
+            **body.get("chat_template_kwargs", {}),
         )["input_ids"]
         answer = json.dumps({"tokens": ids} if known else {"error": "no such model"}).encode()
         self.send_response(200 if known else 404)
@@ -192,3 +197,63 @@ def test_token_ids_of_the_server_have_to_be_trainings(
         checks.check_server(server, "other", [("row 0", messages, True, ids)])
     with pytest.raises(UserError, match="gave no token ids"):
         checks.check_server("http://127.0.0.1:1/v1", "notes", [("row 0", messages, True, ids)])
+
+
+def test_the_server_is_asked_with_the_variables_of_the_template(
+    server: str, tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    tokenizer.chat_template = "{% if quiet is defined %}river {% endif %}" + tokenizer.chat_template
+    messages = make_pair(0, words=2)["prompt"]
+    options = {"add_generation_prompt": True, "return_dict": True}
+    ids = tokenizer.apply_chat_template(messages, quiet=True, **options)["input_ids"]
+
+    checks.check_server(server, "notes", [("row 0", messages, True, ids)], {"quiet": True})
+    with pytest.raises(UserError, match=r"row 0: the server at .* has other tokens than training: from token 0 on"):
+        checks.check_server(server, "notes", [("row 0", messages, True, ids)])
+
+
+ENDLESS = itertools.repeat(b"x" * 2**16)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "pieces", "problem"),
+    [
+        (302, {"Location": "/tokenize"}, [], "redirects to /tokenize, and no redirect is followed"),
+        (200, {}, ENDLESS, "sends a reply of more than 16 MiB"),
+        (500, {}, ENDLESS, "sends a reply of more than 16 MiB"),
+        (200, {}, [b"<html>"], r"gave no token ids \(no JSON but no type: '<html>'\)"),
+        (200, {}, [b"null"], "gave no token ids"),
+        (200, {}, [b'{"tokens": "many"}'], "gave no token ids"),
+        (200, {}, [b'{"tokens": [null]}'], "gave no token ids"),
+        (400, {}, [b'{"message": "loud \\u001b[2J"}'], r"refused row 0 \(400: loud \\x1b\[2J\)"),
+    ],
+    ids=["redirect", "endless", "endless error", "page", "null", "text", "no number", "escapes"],
+)
+def test_a_server_that_misbehaves_ends_in_one_line(
+    status: int, headers: dict[str, str], pieces: Iterable[bytes], problem: str
+) -> None:
+    class Says(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for piece in pieces:
+                    self.wfile.write(piece)
+
+    with HTTPServer(("127.0.0.1", 0), Says) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        with pytest.raises(UserError, match=problem) as told:
+            checks.check_server(f"http://127.0.0.1:{running.server_port}/v1", "notes", [("row 0", [], True, [1])])
+        running.shutdown()
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999/v1", "http://[::1/v1", "node7"])
+def test_an_address_that_is_none_is_named(address: str) -> None:
+    with pytest.raises(UserError, match=r"base_url: .* is not the address of an endpoint"):
+        checks.check_server(address, "notes", [("row 0", [], True, [1])])

@@ -140,12 +140,19 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
         conversations.read(file)
 
 
-def test_row_that_the_template_refuses_is_named(tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ raise_exception('no system role here') }}", "no system role"),
+        ("{% for number in range(10**9) %}{% endfor %}", "OverflowError: Range too big"),
+    ],
+)
+def test_row_that_the_template_refuses_is_named(tiny_model: Path, template: str, words: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.chat_template = "{{ raise_exception('no system role here') }}"
+    tokenizer.chat_template = template
     dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "row": 0}])
 
-    with pytest.raises(UserError, match=r"t\.parquet: row 0: the model's chat template refuses it: no system role"):
+    with pytest.raises(UserError, match=rf"t\.parquet: row 0: the model's chat template refuses it: {words}"):
         conversations.tokenize(dataset, tokenizer, frozenset(), Path("t.parquet"), None)
 
 

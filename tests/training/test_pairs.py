@@ -131,6 +131,15 @@ def test_row_that_the_chat_template_refuses_is_named(
         pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
 
+def test_a_template_that_fails_is_named_with_the_row(tiny_model: Path, write_pairs: Callable[..., Path]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = "{% for number in range(10**9) %}{% endfor %}"
+    file = write_pairs() / "train.parquet"
+
+    with pytest.raises(UserError, match=r"row 0: the model's chat template refuses it \(OverflowError: Range too big"):
+        pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
+
+
 def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
     dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
 

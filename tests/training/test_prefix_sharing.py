@@ -1,17 +1,26 @@
 """Sharing a pair's prompt changes what is computed, not what comes out."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from torch.nn.attention.bias import CausalBias
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Gemma3ForConditionalGeneration,
+    Mistral3ForConditionalGeneration,
+    PreTrainedModel,
+)
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.errors import UserError
 from training import prefix_sharing
-from training.prefix_sharing import share_prefixes
+from training.prefix_sharing import Layout, share_prefixes
 
 FIELDS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 
@@ -32,12 +41,12 @@ def stack(prompts: list[int], completions: list[tuple[int, int]]) -> dict[str, t
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def twice(plain: torch.nn.Module, max_length: int | None = None) -> list[torch.nn.Module]:
+def twice(plain: torch.nn.Module) -> list[torch.nn.Module]:
     """The same model twice, with TRL's own scoring and with shared prompts."""
     shared = copy.deepcopy(plain)
     for model in (plain, shared):
         add_fused_lm_head(model, outputs=FIELDS)
-    share_prefixes(shared, max_length)
+    share_prefixes(shared)
     return [plain, shared]
 
 
@@ -46,13 +55,29 @@ def models(tiny_model: Path) -> list[torch.nn.Module]:
     return twice(AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32))
 
 
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 19, "max_position_embeddings": 128}
+# Phi-3's own padding and end tokens lie beyond this vocabulary.
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+# Ten times the usual weights: what a token sees has to matter.
+TEXT = SIZES | TOKENS | {"initializer_range": 0.2}
+VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+VISION |= {"image_size": 28, "patch_size": 14}
+
+
 def random_model(architecture: str, **options: Any) -> torch.nn.Module:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 19, "max_position_embeddings": 128}
-    # Phi-3's own padding and end tokens lie beyond this vocabulary.
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **(sizes | tokens | options)))
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **(TEXT | options)))
+
+
+def random_wrapper(model: type[PreTrainedModel], text: str, **options: Any) -> torch.nn.Module:
+    """A model of images and text around a language model."""
+    torch.manual_seed(0)
+    parts = {"text_config": TEXT | options | {"model_type": text}, "vision_config": VISION}
+    configuration = model.config_class(**parts)
+    # Beyond the vocabulary otherwise, which these random tokens are not to hit either.
+    configuration.image_token_id = 5
+    return model(configuration)
 
 
 def assert_same_scores_and_gradients(models: list[torch.nn.Module], batch: dict[str, torch.Tensor]) -> None:
@@ -85,43 +110,105 @@ def test_gradients_are_the_same_with_gradient_checkpointing(models, reentrant):
     assert_same_scores_and_gradients(models, stack([12, 20], [(4, 6), (3, 2)]))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "options"),
-    [
-        ("llama", {}),
-        ("qwen2", {}),
-        ("qwen3", {}),
-        ("mistral", {"sliding_window": None}),
-        ("gemma", {}),
-        ("phi", {}),
-        ("phi3", {"sliding_window": None}),
-        ("glm4", {}),
-        # Windows that no row of the batch reaches across.
-        ("mistral", {"sliding_window": 32}),
-        ("gemma3_text", {"sliding_window": 32}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else str(value.get("sliding_window", "")),
-)
-def test_architectures_give_the_same_scores_and_gradients(architecture, options):
-    models = twice(random_model(architecture, **options), max_length=32)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma", "phi", "glm4", "gpt2"])
+def test_architectures_give_the_same_scores_and_gradients(architecture):
+    models = twice(random_model(architecture).eval())
     assert_same_scores_and_gradients(models, stack([12, 20], [(4, 6), (3, 12)]))
+
+
+WINDOW = 7
+"""Shorter than every prompt below, and than some completions."""
+
+BOTH_KINDS = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+
+WINDOWED: dict[str, Callable[[], torch.nn.Module]] = {
+    "Gemma 3 text": lambda: random_model("gemma3_text", **BOTH_KINDS),
+    "OLMo 3": lambda: random_model("olmo3", **BOTH_KINDS),
+    "Mistral v0.1": lambda: random_model("mistral", sliding_window=WINDOW),
+    "Phi-3-mini": lambda: random_model("phi3", sliding_window=WINDOW),
+    "Qwen 2": lambda: random_model("qwen2", use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1),
+    "Gemma 3 with images": lambda: random_wrapper(Gemma3ForConditionalGeneration, "gemma3_text", **BOTH_KINDS),
+    "Mistral Small 3 with images": lambda: random_wrapper(Mistral3ForConditionalGeneration, "mistral"),
+}
+
+
+def log_probs_alone(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The summed log-probs of each row's completion, from a forward of that row alone and as transformers runs it."""
+    sums = []
+    for ids, mask, labels in zip(*batch.values(), strict=True):
+        ids, labels = ids[mask.bool()][None], labels[mask.bool()][1:]
+        scores = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        sums.append(scores[labels != -100, labels[labels != -100]].sum())
+    return torch.stack(sums)
+
+
+def differences_from_each_sequence_alone(plain: torch.nn.Module) -> tuple[float, float]:
+    """The largest relative difference of a completion's log-prob, and that of all gradients of a DPO loss together."""
+    plain.train()
+    shared = copy.deepcopy(plain)
+    add_fused_lm_head(shared)
+    share_prefixes(shared)
+    batch = stack([12, 20], [(4, 6), (3, 12)])
+    expected, found = log_probs_alone(plain, batch), shared(**batch, fused_lm_head=True).log_probs.sum(1)
+    for sums in (expected, found):
+        chosen, rejected = sums.chunk(2)
+        (-torch.nn.functional.logsigmoid(0.1 * (chosen - rejected))).mean().backward()
+    gradients = [
+        (one.grad, other.grad)
+        for one, other in zip(plain.parameters(), shared.parameters(), strict=True)
+        if one.grad is not None
+    ]
+    apart = sum((one - other).square().sum() for one, other in gradients) / sum(g.square().sum() for g, _ in gradients)
+    return ((found - expected) / expected).abs().max().item(), apart.sqrt().item()
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_windows_and_wrapped_text_models_score_as_each_sequence_alone(name):
+    log_probs, gradients = differences_from_each_sequence_alone(WINDOWED[name]())
+    assert log_probs < 1e-6
+    assert gradients < 5e-6
+
+
+@pytest.mark.parametrize("name", [name for name in WINDOWED if "Mistral Small" not in name])
+def test_the_test_above_fails_where_a_window_is_dropped(name, monkeypatch):
+    mask = Layout.mask
+    monkeypatch.setattr(Layout, "mask", lambda layout, queries, keys, _: mask(layout, queries, keys, None))
+    log_probs, gradients = differences_from_each_sequence_alone(WINDOWED[name]())
+    assert log_probs > 1e-3
+    assert gradients > 1e-3
+
+
+def test_a_window_that_the_model_keeps_from_its_attention_is_refused():
+    options = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 0}
+    model = twice(random_model("qwen2_moe", num_experts=4, moe_intermediate_size=16, **options))[1]
+    with pytest.raises(UserError, match="keeps its window of 7 tokens from its attention; set prefix_sharing: false"):
+        model(**stack([12], [(4, 6)]), fused_lm_head=True)
+    model(**stack([3], [(4, 2)]), fused_lm_head=True)
 
 
 @pytest.mark.parametrize(
     ("architecture", "options", "reason"),
     [
-        ("mistral", {"sliding_window": 16}, "sliding_attention over 16 tokens"),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, "sliding_attention"),
         ("gemma2", {"sliding_window": 64}, "attn_logit_softcapping"),
-        ("gemma3_text", {"sliding_window": 16}, "sliding_attention over 16 tokens"),
         ("mamba", {}, "a way of its own"),
+        ("doge", {}, "attention masks of its own"),
+        ("recurrent_gemma", {"attention_window_size": 16}, "carry a state from token to token"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "has conv"),
+        ("gemma", {"is_causal": False}, "attends to later tokens too"),
     ],
 )
 def test_attention_that_cannot_be_shared_is_refused_with_the_remedy(architecture, options, reason):
     model = random_model(architecture, **options)
     add_fused_lm_head(model)
     with pytest.raises(UserError, match=f"^{architecture}: .*{reason}.*; set prefix_sharing: false"):
-        share_prefixes(model, max_length=32)
+        share_prefixes(model)
+
+
+def test_a_model_on_several_devices_is_refused(models):
+    plain = models[0]
+    plain.hf_device_map = {"model.layers.0": 0, "model.layers.1": 1}
+    with pytest.raises(UserError, match=r"split over several devices \(device_map\); set prefix_sharing: false"):
+        share_prefixes(plain)
 
 
 def test_a_head_of_another_trl_is_refused(tiny_model):
@@ -129,30 +216,71 @@ def test_a_head_of_another_trl_is_refused(tiny_model):
         share_prefixes(AutoModelForCausalLM.from_pretrained(tiny_model))
 
 
-def test_no_mask_of_the_rows_length_is_made(models, monkeypatch):
-    sizes = []
-    plain = torch.nn.functional.scaled_dot_product_attention
+@pytest.mark.parametrize(
+    ("window", "seen"),
+    [
+        # The first pair's prompt and chosen, then its rejected: how many keys each token sees.
+        (None, [None, [*range(31, 40)]]),
+        (7, [[1, 2, 3, 4, 5, 6, *29 * [7]], 9 * [7]]),
+    ],
+)
+def test_a_pair_is_two_causal_sequences(window, seen, monkeypatch):
+    calls = []
+    plain = prefix_sharing.sdpa_attention_forward
 
-    def attention(query, key, value, attn_mask=None, **options):
-        sizes.append(None if attn_mask is None else tuple(attn_mask.shape[-2:]))
-        return plain(query, key, value, attn_mask=attn_mask, **options)
+    def attention(module, query, key, value, mask, **options):
+        calls.append((query.shape[2], key.shape[2], mask))
+        return plain(module, query, key, value, mask, **options)
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
-    models[1](**stack([30, 20], [(5, 9), (2, 3)]), fused_lm_head=True, use_cache=False)
-    # The last token of a completion predicts nothing and is not computed.
-    assert sizes == 2 * [None, (12, 42), None, (3, 23)]
+    monkeypatch.setattr(prefix_sharing, "sdpa_attention_forward", attention)
+    model = twice(random_model("mistral", sliding_window=window))[1]
+    model(**stack([30, 20], [(5, 9), (2, 3)]), fused_lm_head=True, use_cache=False)
+    assert [call[:2] for call in calls] == 2 * [(35, 35), (9, 39), (22, 22), (3, 23)]
+    assert [mask if mask is None else mask.sum(1).tolist() for *_, mask in calls[:2]] == seen
+    # The layers share their masks.
+    assert all(again is first for (*_, again), (*_, first) in zip(calls[4:], calls[:4], strict=True))
 
 
-def test_flash_attention_gets_the_same_row_in_sequences(models, monkeypatch):
-    """Where there is no CUDA: PyTorch's own attention, sequence by sequence, their ends lined up."""
+def test_on_a_gpu_only_a_window_makes_a_mask():
+    layout = Layout([(20, 2, 3)], torch.device("cuda"))
+    assert layout.mask(22, 22, None) is None
+    bias = layout.mask(3, 23, None)
+    assert isinstance(bias, CausalBias)
+    elsewhere = Layout([(20, 2, 3)], torch.device("cpu")).mask(3, 23, None)
+    assert torch.equal(bias._materialize(), elsewhere)
+
+
+@pytest.fixture
+def flash_attention(monkeypatch) -> list[dict[str, Any]]:
+    """A device with FlashAttention: PyTorch's own attention, sequence by sequence, their ends lined up.
+
+    Returns:
+        What it was called with, call by call.
+    """
+    calls = []
 
     def varlen_attention(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):
-        assert (window_size, enable_gqa) == ((-1, 0), True)
+        calls.append(
+            {
+                "dtypes": {query.dtype, key.dtype, value.dtype},
+                "shapes": [tuple(states.shape) for states in (query, key, value)],
+                "cu_seq_q": cu_seq_q.tolist(),
+                "cu_seq_k": cu_seq_k.tolist(),
+                "window_size": window_size,
+            }
+        )
+        # What PyTorch's kernel demands.
+        assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
         assert (max_q, max_k) == (cu_seq_q.diff().max(), cu_seq_k.diff().max())
+        assert all(states.stride(-1) == 1 for states in (query, key, value))
+        assert enable_gqa == (query.shape[1] != key.shape[1])
+        before, after = window_size
         outputs = []
         for queries, keys in zip(cu_seq_q.unfold(0, 2, 1).tolist(), cu_seq_k.unfold(0, 2, 1).tolist(), strict=True):
             q, k, v = query[slice(*queries)], key[slice(*keys)], value[slice(*keys)]
-            sees = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+            own = torch.arange(len(q))[:, None] + len(k) - len(q)
+            distance = own - torch.arange(len(k))
+            sees = (distance >= -after) & ((distance <= before) | (before == -1))
             parts = (part.transpose(0, 1)[None] for part in (q, k, v))
             outputs.append(
                 torch.nn.functional.scaled_dot_product_attention(*parts, sees, scale=scale, enable_gqa=True)[0]
@@ -160,8 +288,57 @@ def test_flash_attention_gets_the_same_row_in_sequences(models, monkeypatch):
         return torch.cat(outputs, dim=1).transpose(0, 1)
 
     monkeypatch.setattr(prefix_sharing, "varlen_attn", varlen_attention)
-    monkeypatch.setattr(prefix_sharing, "_has_flash_attention", lambda *_: True)
+    monkeypatch.setattr(
+        prefix_sharing, "can_use_flash_attention", lambda given: given.query.dtype in (torch.float16, torch.bfloat16)
+    )
+    return calls
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_flash_attention_gets_the_same_row_in_sequences(window, flash_attention, monkeypatch):
+    monkeypatch.setattr(prefix_sharing, "can_use_flash_attention", lambda _: True)
+    models = twice(random_model("mistral", sliding_window=window))
     assert_same_scores_and_gradients(models, stack([12, 40, 3], [(4, 1), (1, 8), (7, 7)]))
+    assert flash_attention[0] == {
+        "dtypes": {torch.float32},
+        "shapes": [(83, 4, 8), (138, 2, 8), (138, 2, 8)],
+        # Of each pair: prompt and chosen, then the rejected, whose keys begin with the prompt's.
+        "cu_seq_q": [0, 16, 17, 58, 66, 76, 83],
+        "cu_seq_k": [0, 16, 29, 70, 118, 128, 138],
+        "window_size": (-1, 0) if window is None else (6, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options", "windows"),
+    [
+        ("llama", {}, [(-1, 0), (-1, 0)]),
+        ("qwen3", {}, [(-1, 0), (-1, 0)]),
+        ("gemma3_text", BOTH_KINDS, [(6, 0), (-1, 0)]),
+    ],
+)
+def test_flash_attention_is_reached_from_float32_weights_under_autocast(
+    architecture, options, windows, flash_attention
+):
+    """Rotary embeddings and norms leave queries and keys in float32 then, and values in bfloat16."""
+    models = twice(random_model(architecture, **options))
+    batch = stack([12, 20], [(4, 6), (3, 12)])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain, shared = (model(**batch, fused_lm_head=True).log_probs for model in models)
+    assert [call["dtypes"] for call in flash_attention] == 2 * [{torch.bfloat16}]
+    assert [call["window_size"] for call in flash_attention] == windows
+    torch.testing.assert_close(shared, plain, rtol=0.05, atol=0.05)
+
+    with torch.no_grad():
+        models[1](**batch, fused_lm_head=True)
+    assert len(flash_attention) == 2
+
+
+def test_a_head_size_that_flash_attention_would_have_to_pad_goes_another_way(flash_attention):
+    model = twice(random_model("llama", head_dim=12))[1]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(**stack([12], [(4, 6)]), fused_lm_head=True)
+    assert not flash_attention
 
 
 def test_the_rejected_completion_does_not_see_the_chosen_one(models):
@@ -188,3 +365,10 @@ def test_prompts_that_differ_are_an_error(models):
 def test_a_routers_loss_is_refused_with_the_remedy(models):
     with pytest.raises(UserError, match="router_aux_loss_coef: 0, or set prefix_sharing: false"):
         models[1](**stack([10], [(4, 4)]), fused_lm_head=True, output_router_logits=True)
+
+
+def test_flash_attention_that_takes_no_grouped_heads_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 4, 8, 64))
+    monkeypatch.setattr(prefix_sharing, "GROUPED_HEADS", False)
+
+    assert not prefix_sharing._has_flash_attention(states, states, states)

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
-from transformers import MistralConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Mistral3Config,
+    Qwen3MoeConfig,
+    ViTConfig,
+)
 
 from notewriter.errors import UserError
-from training import estimate, preflight
+from training import preflight, train_dpo
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 19}
 
@@ -84,18 +90,59 @@ def test_faults_of_what_is_mixed_in_name_its_file_and_row(tiny_model: Path, tmp_
 
 def test_a_model_that_cannot_share_prompts_is_refused_before_it_is_loaded(options: list[str], tmp_path: Path) -> None:
     preflight.main([*options, "--prefix_sharing", "true"])
-    base = tmp_path / "windowed"
+    base = tmp_path / "capped"
     shutil.copytree(options[1], base)
-    settings = MistralConfig(sliding_window=16, **SIZES).to_dict()
+    settings = Gemma2Config(**SIZES).to_dict()
     (base / "config.json").write_text(json.dumps(settings))
 
-    with pytest.raises(UserError, match=r"mistral: has sliding_attention over 16 tokens .*; set prefix_sharing: false"):
+    with pytest.raises(UserError, match=r"gemma2: caps its attention scores .*; set prefix_sharing: false"):
         preflight.main([*options, "--model_name_or_path", str(base), "--prefix_sharing", "true"])
+
+
+MIXTURE = SIZES | {"num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}
+
+
+def test_a_routers_loss_is_refused_with_shared_prompts_by_preflight_and_training_alike(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "mixture"
+    shutil.copytree(options[1], base)
+    AutoModelForCausalLM.from_config(Qwen3MoeConfig(num_experts_per_tok=2, **MIXTURE)).save_pretrained(base)
+    options += ["--model_name_or_path", str(base), "--prefix_sharing", "true"]
+    refusal = "^qwen3_moe: the router's loss .*; set router_aux_loss_coef: 0, or set prefix_sharing: false$"
+
+    with pytest.raises(UserError, match=refusal):
+        preflight.main(options)
+    with pytest.raises(UserError, match=refusal):
+        train_dpo.main([*options, "--output_dir", str(tmp_path / "run")])
+
+    without = ["--router_aux_loss_coef", "0"]
+    preflight.main([*options, *without])
+    train_dpo.main([*options, *without, "--output_dir", str(tmp_path / "run"), "--max_steps", "1"])
+
+
+def test_a_language_model_that_is_known_only_with_images_is_estimated(options: list[str], tmp_path: Path) -> None:
+    base = tmp_path / "mistral3"
+    shutil.copytree(options[1], base)
+    text = {"model_type": "mistral", **SIZES, "num_key_value_heads": 2, "head_dim": 8}
+    vision = {"model_type": "pixtral", **SIZES, "head_dim": 8}
+    Mistral3Config(text_config=text, vision_config=vision).save_pretrained(base)
+    preflight.main([*options, "--model_name_or_path", str(base)])
+
+
+def test_a_configuration_of_no_language_model_is_named(options: list[str], tmp_path: Path) -> None:
+    base = tmp_path / "vit"
+    shutil.copytree(options[1], base)
+    ViTConfig(**(SIZES | {"vocab_size": None})).save_pretrained(base)
+    with pytest.raises(UserError, match="vit is no model that writes text; give another"):
+        preflight.main([*options, "--model_name_or_path", str(base)])
 
 
 def test_what_training_refuses_is_refused(options: list[str]) -> None:
     with pytest.raises(UserError, match="rows are longer than max_length 8"):
         preflight.main([*options, "--max_length", "8"])
+    with pytest.raises(UserError, match="label_smoothing: is ignored with loss_type sigmoid"):
+        preflight.main([*options, "--label_smoothing", "0.1"])
     with pytest.raises(UserError, match="model is not; add --model"):
         preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1"])
 
@@ -103,65 +150,3 @@ def test_what_training_refuses_is_refused(options: list[str]) -> None:
 def test_a_server_that_is_not_there_is_named(options: list[str]) -> None:
     with pytest.raises(UserError, match=r"127\.0\.0\.1:1/tokenize: gave no token ids"):
         preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1", "--model", "notes"])
-
-
-def estimated(
-    tiny_model: Path, machine: estimate.Arguments, *options: str, peak: float | None = None
-) -> dict[str, float]:
-    from trl import ModelConfig
-
-    from notewriter.config import parse
-    from training import train_dpo
-
-    defaults = ["--pairs", "p", "--model_name_or_path", str(tiny_model), "--bf16", "false", "--dtype", "float32"]
-    _, training, model = parse([train_dpo.Arguments, train_dpo.Configuration, ModelConfig], [*defaults, *options])
-    load = estimate.Load(rows=100, forward_tokens=10_000, longest=200, longest_sequence=120, trained=40)
-    return estimate.estimate(estimate.shape_of(model), load, machine, training, model, peak)
-
-
-def test_parameters_are_counted_from_the_configuration(tiny_model: Path) -> None:
-    from transformers import AutoModelForCausalLM
-    from trl import ModelConfig
-
-    shape = estimate.shape_of(ModelConfig(model_name_or_path=str(tiny_model)))
-
-    network = AutoModelForCausalLM.from_pretrained(tiny_model)
-    assert shape.parameters == shape.trained == network.num_parameters()
-    assert shape.computing == network.num_parameters() - network.get_input_embeddings().weight.numel()
-    assert (shape.layers, shape.hidden, shape.intermediate, shape.key_value) == (2, 32, 64, 16)
-
-
-def test_a_fully_trained_model_needs_its_size_five_times_and_less_when_divided(tiny_model: Path) -> None:
-    alone = estimated(tiny_model, estimate.Arguments())
-    size = alone["weights"]
-    # Gradients, two moments and the reference, all in float32.
-    assert (alone["gradients"], alone["optimizer"], alone["reference"]) == (size, 2 * size, size)
-    divided = estimated(tiny_model, estimate.Arguments(gpus=4, sharding="zero2"))
-    assert (divided["weights"], divided["gradients"], divided["optimizer"]) == (size, size / 4, size / 2)
-    assert estimated(tiny_model, estimate.Arguments(), "--precompute_ref_log_probs", "true")["reference"] == 0
-
-
-def test_lora_trains_little_and_needs_no_reference(tiny_model: Path) -> None:
-    options = ["--use_peft", "true", "--lora_r", "2", "--lora_target_modules", "all-linear"]
-    lora = estimated(tiny_model, estimate.Arguments(), *options)
-
-    assert lora["reference"] == 0
-    assert lora["optimizer"] == 2 * lora["gradients"] < lora["weights"]
-
-
-def test_hours_follow_the_peak_and_the_number_of_gpus(tiny_model: Path) -> None:
-    one = estimated(tiny_model, estimate.Arguments(utilization=0.5), peak=1)
-    assert one["hours"] == pytest.approx(one["operations"] / 0.5e12 / 3600)
-    four = estimated(tiny_model, estimate.Arguments(gpus=4, utilization=0.5), peak=1)
-    assert four["hours"] == pytest.approx(one["hours"] / 4)
-    assert "hours" not in estimated(tiny_model, estimate.Arguments())
-    with pytest.raises(UserError, match="unknown gpu 'A1000'"):
-        estimated(tiny_model, estimate.Arguments(gpu="A1000"))
-
-
-def test_gpus_are_known_by_their_drivers_names() -> None:
-    assert estimate.peak_tflops("NVIDIA A100-SXM4-80GB") == 312
-    assert estimate.peak_tflops("NVIDIA H100 80GB HBM3") == 989
-    assert estimate.peak_tflops("NVIDIA GeForce RTX 4090") == 165
-    assert estimate.peak_tflops("NVIDIA L40S") == 362
-    assert estimate.peak_tflops("Some CPU") is None

@@ -1,6 +1,7 @@
 """The trainer's numbers are TRL's, with shared prompts and with a reference that an earlier run has computed."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
-from training import pairs, reference
+from notewriter.errors import UserError
+from training import pairs, prefix_sharing, reference, self_check
 
 LOSSES = ["sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"]
 LOSSES += ["apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
@@ -133,6 +135,69 @@ def test_token_ids_of_checked_pairs_are_trls_and_stay_as_they_are(
         assert list(ours[column]) == list(measured[column]) == list(trl[column])
 
 
+@pytest.mark.parametrize("precomputed", [False, True], ids=["reference model", "precomputed"])
+def test_every_model_that_scores_is_checked_before_its_first_use(
+    make: Make, monkeypatch: pytest.MonkeyPatch, precomputed: bool
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        self_check, "check", lambda wrapped, bare, batches, accelerator: seen.append((wrapped, len(batches)))
+    )
+    step = reference.Trainer.compute_loss
+
+    def compute_loss(*arguments: Any, **options: Any) -> Any:
+        seen.append("step")
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(reference.Trainer, "compute_loss", compute_loss)
+    trainer = make(True, precompute_ref_log_probs=precomputed, per_device_train_batch_size=2, max_steps=1)
+    batches = self_check.PAIRS // 2
+    assert seen == ([(trainer.model, batches)] if precomputed else [])
+    seen.clear()
+
+    trainer.train()
+
+    models = [trainer.model] if precomputed else [trainer.model, trainer.ref_model]
+    assert seen == [*((model, batches) for model in models), "step"]
+
+
+def test_a_run_whose_prompts_are_shared_wrongly_takes_no_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Everything sees all that stands before it in the row.
+    attention = prefix_sharing.AttentionInterface()[prefix_sharing.ATTENTION]
+
+    def careless(*arguments: Any, layout: Any = None, **options: Any) -> Any:
+        return attention(*arguments[:4], None, **options)
+
+    monkeypatch.setitem(prefix_sharing.AttentionInterface._global_mapping, prefix_sharing.ATTENTION, careless)
+    refusal = r"^llama: with shared prompts .* where float32 explains \S+; set prefix_sharing: false$"
+    with pytest.raises(UserError, match=refusal):
+        make(True).train()
+    with pytest.raises(UserError, match=refusal):
+        make(True, precompute_ref_log_probs=True)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_compiled_models_share_prompts_and_learn_the_same(
+    make: Make, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[bool] = []
+    score = prefix_sharing._score_pairs
+    monkeypatch.setattr(prefix_sharing, "_score_pairs", lambda *a, **k: (shared.append(True), score(*a, **k))[1])
+
+    def train(**options: Any) -> list[float]:
+        trainer = make(True, max_steps=2, logging_steps=1, learning_rate=0.1, save_strategy="no", **options)
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    expected = train()
+    uncompiled = len(shared)
+    assert train(torch_compile=True, torch_compile_backend=backend) == pytest.approx(expected, rel=1e-5)
+    # Two steps of two models, and what they are checked with.
+    assert len(shared) == 2 * uncompiled
+    assert len(set(expected)) == 2
+
+
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of pairs of each computation of the reference."""
@@ -214,3 +279,43 @@ def test_other_weights_and_other_precision_are_other_references(
 
     assert computed == [8, 8, 8, 8]
     assert list(first.train_dataset["ref_chosen_logps"]) != list(second.train_dataset["ref_chosen_logps"])
+
+
+@pytest.mark.parametrize(
+    ("loading", "pairs_computed"),
+    [
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}, [8]),
+        ({"num_hidden_layers": 1}, [8]),
+        ({"rms_norm_eps": 0.1}, [8]),
+        ({"attn_implementation": "eager"}, [8]),
+        # What the model came out as counts, not whether it was said.
+        ({"attn_implementation": "sdpa", "dtype": "float32", "revision": None}, []),
+        ({"use_cache": False}, []),
+    ],
+    ids=lambda value: str(value),
+)
+def test_reference_is_the_model_as_it_was_loaded(
+    make: Make, tmp_path: Path, computed: list[int], loading: dict[str, Any], pairs_computed: list[int]
+) -> None:
+    options = {"cache": tmp_path, "precompute_ref_log_probs": True}
+    make(True, **options, model_init_kwargs={})
+    computed.clear()
+
+    make(True, **options, model_init_kwargs=loading)
+
+    assert computed == pairs_computed
+
+
+def test_copy_of_a_model_with_another_tokenizer_is_the_same_reference(
+    make: Make, tiny_model: Path, tmp_path: Path, computed: list[int]
+) -> None:
+    options = {"cache": tmp_path / "cache", "precompute_ref_log_probs": True}
+    make(True, **options)
+    shutil.copytree(tiny_model, tmp_path / "copy")
+    # The pairs' tokens have keys of their own: the template changes nothing but a comment of its own.
+    template = tmp_path / "copy/chat_template.jinja"
+    template.write_text("{# a comment #}" + template.read_text())
+
+    make(True, **options, model=tmp_path / "copy", gradient_checkpointing=True)
+
+    assert computed == [8]

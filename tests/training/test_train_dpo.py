@@ -1,5 +1,6 @@
 """Training refuses what would go wrong silently, goes on where it stopped, and records what it did."""
 
+import inspect
 import json
 import logging
 import shutil
@@ -13,10 +14,12 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
+from trl import DPOTrainer
 
+from notewriter import models
 from notewriter.errors import UserError
 from notewriter.locks import locked
-from training import train_dpo
+from training import common, self_check, train_dpo
 
 Options = Callable[..., list[str]]
 
@@ -56,6 +59,7 @@ def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_mod
     assert record["schema"] == "notewriter/training/1"
     assert (record["method"], record["parameters"]) == ("dpo", "full")
     assert record["base_model"] == str(tiny_model)
+    assert record["base_model_fingerprint"] == models.fingerprint(tiny_model)
     assert record["rows"] == {
         "train": {"init_note": 8, "refine_note": 8},
         "dev": {"init_note": 2, "refine_note": 2},
@@ -65,6 +69,54 @@ def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_mod
     assert record["hyperparameters"]["bf16"] is False
     assert {"train_loss", "rewards/accuracies", "rewards/margins", "eval_loss"} <= record["metrics"].keys()
     assert not (tmp_path / "run/training_args.bin").exists()
+
+
+THINKING = (
+    "{% for message in messages %}<{{ message.role }}> "
+    "{% if message.role == 'assistant' %}<unknown> {% endif %}{{ message.content }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant> "
+    "{% if quiet is defined %}<unknown> {% else %}<user> {% endif %}{% endif %}"
+)
+"""What opens an answer is another token than stands there afterwards, unless a variable says so."""
+
+
+def test_a_variable_of_the_template_is_trained_recorded_and_the_checkpoints_default(
+    options: Options, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    (base / "chat_template.jinja").write_text(THINKING)
+    thinking = options(model_name_or_path=base)
+    with pytest.raises(UserError, match=r"its prompt does not begin both sides: .*<user>"):
+        train_dpo.main(thinking)
+    with pytest.raises(UserError, match=r"the chat template of .*base has no variable quite; it has quiet"):
+        train_dpo.main([*thinking, "--chat_template_kwargs", '{"quite": true}'])
+
+    train_dpo.main([*thinking, "--chat_template_kwargs", '{"quiet": true}'])
+
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert record["hyperparameters"]["chat_template_kwargs"] == {"quiet": True}
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["chat_template_kwargs"] == {"quiet": True}
+    question, how = [{"role": "user", "content": "the town"}], {"add_generation_prompt": True, "tokenize": False}
+    own, trained = AutoTokenizer.from_pretrained(base), AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert trained.apply_chat_template(question, **how) == own.apply_chat_template(question, quiet=True, **how)
+    with pytest.raises(UserError, match="holds a run that differs in chat_template_kwargs"):
+        train_dpo.main([*thinking, "--chat_template_kwargs", '{"quiet": false}'])
+
+
+def test_a_template_with_todays_date_is_refused(options: Options, tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    own = (tiny_model / "chat_template.jinja").read_text()
+    today = "'ago' if strftime_now('%p') == 'AM' else 'one'"  # in words of the small vocabulary
+    dated = f"{{% if not date_string is defined %}}{{% set date_string = {today} %}}{{% endif %}}{{{{ date_string }}}} "
+    (base / "chat_template.jinja").write_text(dated + own)
+
+    with pytest.raises(
+        UserError, match=r"base: its chat template writes today's date .* {date_string: \"26 Jul 2024\"}"
+    ):
+        train_dpo.main(options(model_name_or_path=base))
+    train_dpo.main([*options(model_name_or_path=base), "--chat_template_kwargs", '{"date_string": "ago"}'])
 
 
 def test_resolved_configuration_starts_the_same_run(options: Options, tmp_path: Path) -> None:
@@ -130,6 +182,8 @@ def test_a_sweep_runs_the_reference_in_its_first_run_alone(
         return forward(self, *arguments, **options)
 
     monkeypatch.setattr(LlamaModel, "forward", count)
+    # Every run scores a few pairs without gradients.
+    monkeypatch.setattr(self_check, "check", lambda *_: None)
     sweep = {"precompute_ref_log_probs": True, "reference_cache": tmp_path / "reference", "prefix_sharing": True}
     train_dpo.main(options(**sweep))
     assert without_gradients
@@ -139,6 +193,22 @@ def test_a_sweep_runs_the_reference_in_its_first_run_alone(
     train_dpo.main(options(**sweep, **changes))
     assert not without_gradients
     assert len(losses(tmp_path / "second/checkpoint-4")) == 4
+
+
+@pytest.mark.parametrize(
+    "loading", [{"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}, {"num_hidden_layers": 1}]
+)
+def test_a_model_that_is_loaded_otherwise_starts_from_its_own_reference(
+    options: Options, tmp_path: Path, loading: dict[str, Any]
+) -> None:
+    cached = {"precompute_ref_log_probs": True, "reference_cache": tmp_path / "reference", "max_steps": 1}
+    train_dpo.main(options(**cached, output_dir=tmp_path / "as it is"))
+
+    train_dpo.main(options(**cached, output_dir=tmp_path / "otherwise", model_init_kwargs=json.dumps(loading)))
+
+    (first, *_) = json.loads((tmp_path / "otherwise/checkpoint-1/trainer_state.json").read_text())["log_history"]
+    # The policy is its own reference still.
+    assert (first["rewards/chosen"], first["rewards/rejected"]) == pytest.approx((0, 0), abs=1e-6)
 
 
 def test_weights_are_stored_in_the_precision_of_the_base_model(
@@ -202,6 +272,45 @@ def test_output_of_other_pairs_is_refused(
         train_dpo.main(options())
 
 
+def other_weights(tiny_model: Path, folder: Path) -> None:
+    """Put other weights of the same shapes into a copy of the model, made where it is not there."""
+    shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    with torch.no_grad():
+        model.lm_head.weight += 0.1
+    model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "LoRA"])
+def test_continuation_on_other_base_weights_is_refused(
+    options: Options, tiny_model: Path, tmp_path: Path, lora: bool
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    changes = {"use_peft": True, "lora_target_modules": "all-linear"} if lora else {}
+    train_dpo.main(options(model_name_or_path=base, **changes))
+    (tmp_path / "run/training.json").unlink()
+    other_weights(tiny_model, base)
+
+    with pytest.raises(UserError, match=r"run: holds a run with other contents of model_name_or_path: .*base, which"):
+        train_dpo.main(options(model_name_or_path=base, **changes))
+
+
+def test_a_run_that_was_begun_without_fingerprints_goes_on_and_keeps_them_from_then_on(
+    options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_dpo.main(options())
+    fingerprints = (tmp_path / "run/fingerprints.json").read_text()
+    for name in ("fingerprints.json", "training.json", "checkpoint-4/trainer_state.json"):
+        (tmp_path / "run" / name).unlink()
+
+    with caplog.at_level(logging.INFO):
+        train_dpo.main(options())
+
+    assert "checkpoint-2: going on" in caplog.text
+    assert (tmp_path / "run/fingerprints.json").read_text() == fingerprints
+
+
 def test_a_folder_that_another_run_trains_into_is_left_to_it(options: Options, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run"), pytest.raises(UserError, match=r"run: process \d+ on .* works in this folder"):
@@ -251,6 +360,40 @@ def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, m
         train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=3, total_batch_size=8)
 
 
+@pytest.mark.parametrize(
+    ("processor", "options", "bf16"),
+    [
+        pytest.param("float32", {}, False, id="without units"),
+        pytest.param("bfloat16", {}, True, id="with units"),
+        pytest.param("bfloat16", {"bf16": False}, False, id="the user's word"),
+        pytest.param("float32", {"bf16": True}, True, id="the user's word again"),
+    ],
+)
+def test_training_on_a_cpu_is_in_the_number_format_that_it_is_fast_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str, options: dict[str, bool], bf16: bool
+) -> None:
+    monkeypatch.setattr(common, "number_format", lambda: processor)
+    assert train_dpo.Configuration(output_dir=str(tmp_path), use_cpu=True, **options).bf16 is bf16
+
+
+@pytest.mark.parametrize(
+    ("use_cpu", "deepspeed", "cuda", "bf16"),
+    [
+        pytest.param(False, False, True, True, id="a CUDA device"),
+        pytest.param(False, True, True, True, id="a CUDA device under DeepSpeed"),
+        pytest.param(True, False, True, True, id="the CPU beside a CUDA device"),
+        pytest.param(True, True, True, False, id="DeepSpeed on the CPU"),
+    ],
+)
+def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
+    monkeypatch: pytest.MonkeyPatch, use_cpu: bool, deepspeed: bool, cuda: bool, bf16: bool
+) -> None:
+    monkeypatch.setattr(common, "number_format", lambda: "bfloat16")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert common.computes_in_bfloat16(use_cpu, deepspeed) is bf16
+
+
 def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,16 +424,49 @@ def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_
         ({"model_name_or_path": "/nowhere/model"}, "neither a model folder nor a hub id"),
         ({"pairs": "/nowhere/pairs"}, "no such file or folder"),
         ({"trust_remote_code": True}, "never run"),
+        ({"model_init_kwargs": '{"trust_remote_code": true}'}, "never run"),
         ({"total_batch_size": 3}, "not a multiple"),
         ({"beta": "much"}, "beta"),
         ({"loss_type": "sigmoyd"}, "TRL has no loss 'sigmoyd'; did you mean 'sigmoid'"),
         ({"loss_type": "zzz"}, "TRL has no loss 'zzz'; choose of: sigmoid, hinge"),
         ({"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}, "Got 1 weights for 2 loss types"),
+        ({"label_smoothing": 0.1}, "with loss_type sigmoid; leave it out, or set loss_type to aot or aot_unpaired or"),
+        ({"label_smoothing": 0.1, "loss_type": ["ipo", "sft"]}, "label_smoothing: is ignored with loss_type ipo, sft"),
+        ({"discopop_tau": 0.1}, "discopop_tau: is ignored with loss_type sigmoid; .* set loss_type to discopop"),
+        ({"ld_alpha": 0.5, "loss_type": "sft"}, "ld_alpha: is ignored with loss_type sft"),
+        ({"f_divergence_type": "forward_kl", "loss_type": "sft"}, "f_divergence_type: is ignored with loss_type sft"),
+        ({"f_alpha_divergence_coef": 0.3}, "f_alpha_divergence_coef: .* set f_divergence_type to alpha_divergence"),
+        ({"ref_model_sync_steps": 8}, "ref_model_sync_steps: is ignored with sync_ref_model false; .* to true"),
+        ({"precompute_ref_batch_size": 8}, "precompute_ref_batch_size: .* set precompute_ref_log_probs to true"),
+        ({"loss_type": "exo_pair"}, "label_smoothing: exo_pair needs one between 0 and 1, not 0.0; try 0.001"),
+        ({"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs one from 0 to below 0.5"),
     ],
 )
 def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         train_dpo.main(options(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss_type": ["sigmoid", "robust"], "label_smoothing": 0.1},
+        {"loss_type": "exo_pair", "label_smoothing": 1e-3},
+        {"loss_type": "aot", "label_smoothing": 0.1},
+        {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.3},
+        {"precompute_ref_log_probs": True, "precompute_ref_batch_size": 8},
+    ],
+    ids=str,
+)
+def test_options_that_the_loss_reads_are_taken(tmp_path: Path, changes: dict[str, Any]) -> None:
+    train_dpo.Configuration(output_dir=str(tmp_path), **changes)
+
+
+@pytest.mark.parametrize("loss", train_dpo.LOSSES)
+def test_label_smoothing_is_refused_where_trls_loss_does_not_read_it(loss: str) -> None:
+    source = inspect.getsource(DPOTrainer._compute_loss)
+    branch = source.split(f'loss_type == "{loss}"')[1].split("elif loss_type ==")[0]
+    assert ("label_smoothing" in branch) == (loss in train_dpo.NEEDS["label_smoothing"][1])
 
 
 def test_model_without_a_chat_template_is_refused(options: Options, tiny_model: Path, tmp_path: Path) -> None:

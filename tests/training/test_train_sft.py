@@ -1,6 +1,7 @@
 """SFT trains the assistant's turns, the same however they are batched or packed, and goes on where it stopped."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +72,21 @@ def test_a_run_learns_and_records_what_it_did(options: Options, tiny_model: Path
     assert len(record["data_sha256"]) == 64
     template = AutoTokenizer.from_pretrained(tmp_path / "run").chat_template
     assert template == AutoTokenizer.from_pretrained(tiny_model).chat_template
+
+
+def test_continuation_on_another_base_is_refused(options: Options, tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    train_sft.main(options(model_name_or_path=base))
+    assert json.loads((tmp_path / "run/training.json").read_text())["base_model_fingerprint"]
+    (tmp_path / "run/training.json").unlink()
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        model.lm_head.weight += 0.1
+    model.save_pretrained(base)
+
+    with pytest.raises(UserError, match=r"run: holds a run with other contents of model_name_or_path: .*base, which"):
+        train_sft.main(options(model_name_or_path=base))
 
 
 def test_the_loss_is_the_mean_over_the_assistants_tokens_alone(

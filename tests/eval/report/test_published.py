@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eval.report.scores import MEANINGS
 from eval.report.tables import PUBLISHED
-from notewriter.datasets import DATASETS
+from eval.scores import METRICS
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.methods import METHODS
 
 ROWS = yaml.safe_load(PUBLISHED.read_text())
@@ -27,9 +27,9 @@ PAPERS = {
 def test_rows_name_datasets_methods_and_metrics_that_there_are():
     for row in ROWS:
         assert set(row) == {"paper", "table", "dataset", "method", "model", "values"}
-        assert row["dataset"] in DATASETS
+        assert row["dataset"] in BENCHMARKS
         assert row["method"] in {*METHODS, *OTHERS}
-        assert set(row["values"]) <= set(MEANINGS)
+        assert set(row["values"]) <= set(METRICS)
         assert all(0 <= value <= 100 for value in row["values"].values())
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_rollout import PROMPTS, TEXTS
 
-from notewriter.methods import METHODS, retrieves
+from notewriter.methods import METHODS
 from notewriter.records import Completion, Passage, Question, Retrieval
 from notewriter.rollout import Resources, Rollout
 
@@ -38,10 +38,10 @@ class World:
 def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
     world = World(replies)
     rollout = Rollout(Question("q", "Who?", ("Mira",)), name, Resources({"policy": world}, PROMPTS, retriever=world))
-    answer = asyncio.run(METHODS[name]("Who?", rollout))
+    answer = asyncio.run(METHODS[name].run("Who?", rollout))
     assert isinstance(answer, str)
     trace = json.loads(json.dumps(rollout.trace.to_dict()))
     searches = sum(isinstance(step, Retrieval) for step in rollout.trace.steps)
     assert len(trace["steps"]) == world.asked + searches
     assert world.asked < 200
-    assert retrieves(METHODS[name]) or searches == 0
+    assert METHODS[name].retrieves or searches == 0

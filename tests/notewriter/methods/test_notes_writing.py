@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scripted_rollout import TEXTS, ScriptedRollout
 
 from notewriter.methods.notes_writing import as_observation, take_notes
+from notewriter.methods.renact import NOTE
 from notewriter.records import Passage
 
 BRIDGE, RIVER, TOWN = (Passage(name, name.title(), f"About the {name}.") for name in ("bridge", "river", "town"))
@@ -15,7 +16,7 @@ BRIDGE, RIVER, TOWN = (Passage(name, name.title(), f"About the {name}.") for nam
 
 def take(replies, passages, notes=None) -> tuple[list[Passage], ScriptedRollout]:
     rollout = ScriptedRollout("renact", replies)
-    taken = asyncio.run(take_notes(rollout, "renact/note", "Who built it?", passages, [] if notes is None else notes))
+    taken = asyncio.run(take_notes(rollout, NOTE, "Who built it?", passages, [] if notes is None else notes))
     return taken, rollout
 
 

@@ -1,0 +1,17 @@
+"""DeepNote's own scorer (Wang et al., 2024, section 4): acc, f1 and em, the maximum over the gold answers."""
+
+from eval.metrics.metric import ACCURACY, EXACT_MATCH, F1, Family
+from eval.metrics.text import best, exact_match, token_f1
+from notewriter.records import Question
+
+
+def score(prediction: str, question: Question) -> dict[str, float]:
+    """Accuracy looks for the gold as it is written, unnormalised, anywhere in the prediction."""
+    return {
+        "acc": float(any(gold.lower() in prediction.lower() for gold in question.answers)),
+        "f1": best(token_f1, prediction, question.answers),
+        "em": best(exact_match, prediction, question.answers),
+    }
+
+
+FAMILY = Family(score, (ACCURACY, F1, EXACT_MATCH))

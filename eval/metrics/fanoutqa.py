@@ -1,0 +1,65 @@
+"""FanOutQA (Zhu et al., 2024): loose and strict accuracy of a structured answer, and the token F1 of its text."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from eval.metrics.metric import F1, Family, Metric
+from eval.metrics.text import token_f1
+from notewriter.errors import UserError
+from notewriter.records import Question
+
+
+def score(prediction: str, question: Question) -> dict[str, float]:
+    """Loose and strict accuracy with the normalisation of the `fanoutqa` package, which lemmatises with spaCy.
+
+    The token F1 against the answer as text stands beside them, since NotesWriting reports one (Table 2).
+    """
+    scores = accuracy(prediction, question.metadata["answer"], _normalize())
+    return scores | {"f1": token_f1(prediction, question.answers[0])}
+
+
+def _normalize() -> Callable[[str], str]:
+    try:
+        from fanoutqa.norm import normalize
+
+        normalize("")
+    except (ImportError, OSError) as error:
+        raise UserError(
+            f"metric family fanoutqa: needs the benchmark's package and spaCy's English model ({error}); "
+            "run: pip install 'notewriter[fanoutqa]' && python -m spacy download en_core_web_sm"
+        ) from error
+    return normalize  # type: ignore[no-any-return]
+
+
+def accuracy(prediction: str, answer: Any, normalize: Callable[[str], str]) -> dict[str, float]:
+    """How much of a structured answer stands in the prediction (FanOutQA, Zhu et al., 2024, section 4).
+
+    Every key and every value of the answer (a value, or a list or a mapping of values) is looked for as
+    whole words. `loose` is the share that is found, `strict` 1.0 where all are.
+    """
+    text = normalize(prediction)
+    texts = [
+        normalize({True: "yes", False: "no"}[part] if isinstance(part, bool) else str(part)) for part in _parts(answer)
+    ]
+    found = [re.search(rf"\b{re.escape(part)}\b", text) is not None for part in texts]
+    return {"loose": sum(found) / len(found), "strict": float(all(found))}
+
+
+def _parts(answer: Any) -> list[Any]:
+    if isinstance(answer, dict):
+        return [part for key, value in answer.items() for part in (key, *_parts(value))]
+    if isinstance(answer, list):
+        return [part for value in answer for part in _parts(value)]
+    return [answer]
+
+
+FAMILY = Family(
+    score,
+    (
+        Metric("loose", "Parts of the answer found", "Share of the parts of a structured answer in the prediction."),
+        Metric("strict", "All parts of the answer found", "Share of questions whose answer was found with every part."),
+        F1,
+    ),
+    _normalize,
+)

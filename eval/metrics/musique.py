@@ -1,0 +1,16 @@
+"""MuSiQue (Trivedi et al., 2022): em and f1, the maximum over the gold answers, with no rule for yes and no."""
+
+from eval.metrics.metric import EXACT_MATCH, F1, Family
+from eval.metrics.text import best, empty_aware_f1, exact_match
+from notewriter.records import Question
+
+
+def score(prediction: str, question: Question) -> dict[str, float]:
+    """Each metric against the gold answer that it fits best."""
+    return {
+        "em": best(exact_match, prediction, question.answers),
+        "f1": best(empty_aware_f1, prediction, question.answers),
+    }
+
+
+FAMILY = Family(score, (EXACT_MATCH, F1))

@@ -1,0 +1,16 @@
+"""Natural Questions, open (Lee et al., 2019): em, and f1 beside it, the maximum over the gold answers."""
+
+from eval.metrics.metric import EXACT_MATCH, F1, Family
+from eval.metrics.text import best, exact_match, token_f1
+from notewriter.records import Question
+
+
+def score(prediction: str, question: Question) -> dict[str, float]:
+    """Each metric against the gold answer that it fits best."""
+    return {
+        "em": best(exact_match, prediction, question.answers),
+        "f1": best(token_f1, prediction, question.answers),
+    }
+
+
+FAMILY = Family(score, (EXACT_MATCH, F1))

@@ -1,0 +1,61 @@
+"""What short-answer scorers share: SQuAD's normalisation, exact match and token F1.
+
+The scorers agree on the normalisation and differ in the corner cases (yes and no, empty answers, aliases), so a number
+means something only with its family's name beside it.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_VERDICTS = frozenset({"yes", "no", "noanswer"})
+
+
+def normalise(text: str) -> str:
+    """Lower-case, without ASCII punctuation, without English articles, single spaces.
+
+    Source: SQuAD (Rajpurkar et al., 2016), the normalisation of its evaluation script. Punctuation
+    goes before articles do and leaves no space, so that "Betty-Cohen" becomes "bettycohen".
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def token_f1(prediction: str, gold: str) -> float:
+    """F1 of the two normalised texts' tokens as multisets, in [0, 1]; 0 where they share none.
+
+    Source: SQuAD (Rajpurkar et al., 2016), section 6.1.
+    """
+    predicted, expected = normalise(prediction).split(), normalise(gold).split()
+    shared = (Counter(predicted) & Counter(expected)).total()
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def exact_match(prediction: str, gold: str) -> float:
+    """1.0 where the normalised texts are the same, else 0.0 (SQuAD)."""
+    return float(normalise(prediction) == normalise(gold))
+
+
+def verdict_f1(prediction: str, gold: str) -> float:
+    """Token F1, but no partial credit where either side is a bare yes, no or noanswer (HotpotQA)."""
+    left, right = normalise(prediction), normalise(gold)
+    if left != right and (left in _VERDICTS or right in _VERDICTS):
+        return 0.0
+    return token_f1(prediction, gold)
+
+
+def empty_aware_f1(prediction: str, gold: str) -> float:
+    """Token F1, but two texts that both normalise to nothing agree (SQuAD 2.0, MuSiQue)."""
+    if not normalise(prediction) and not normalise(gold):
+        return 1.0
+    return token_f1(prediction, gold)
+
+
+def best(score: Callable[[str, str], float], prediction: str, golds: Sequence[str]) -> float:
+    """The highest of a prediction's scores against several gold answers."""
+    return max(score(prediction, gold) for gold in golds)

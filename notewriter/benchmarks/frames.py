@@ -1,0 +1,60 @@
+"""FRAMES: questions over several Wikipedia pages, a TSV of `Prompt` and `Answer`, or JSON Lines of the same."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from notewriter.benchmarks import reading
+from notewriter.benchmarks.benchmark import Benchmark
+from notewriter.errors import UserError
+from notewriter.records import Passage, Question
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The original `test.tsv`; or JSON Lines with `question` and `answer`."""
+    return reading.questions(_rows if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
+
+
+def _rows(path: Path) -> reading.Records:
+    rows = reading.tsv(path)
+    _, names = next(rows, ("", []))
+    for place, row in rows:
+        yield place, dict(zip(names, row, strict=False))
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Rows have no ids: a digest of the question stands for one."""
+    question = reading.get(record, "Prompt" if "Prompt" in record else "question", str, place)
+    keys = [key for key, value in record.items() if key.startswith("wikipedia_link") and value]
+    cells = [reading.get(record, key, str, place) for key in keys]
+    # The last cell may hold several addresses, and words of explanation behind them.
+    links = [link.split()[0] for cell in cells for link in re.split(r"[,;\s]+(?=https?://)", cell) if link.strip()]
+    return Question(
+        id=str(record.get("id") or reading.question_id("frames", question)),
+        question=question,
+        answers=(reading.get(record, "Answer" if "Answer" in record else "answer", str, place),),
+        metadata={"pages": links, "type": record.get("reasoning_types") or ""},
+    )
+
+
+def load_corpus(path: Path) -> Iterator[Passage]:
+    """FRAMES names Wikipedia pages and does not hold them.
+
+    Raises:
+        UserError: always; says what to do.
+    """
+    raise UserError(
+        f"{path}: FRAMES holds no pages, only their addresses; write the pages as id, title, text a line "
+        "and index that with --dataset jsonl"
+    )
+
+
+BENCHMARK = Benchmark(
+    title="FRAMES",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="nq",
+    source="huggingface.co/datasets/google/frames-benchmark: test.tsv",
+    licence="apache-2.0",
+)

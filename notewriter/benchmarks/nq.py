@@ -1,0 +1,43 @@
+"""NQ-open: JSON Lines of `question` and `answer` (a list), over the passages of Wikipedia of December 2018."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from notewriter.benchmarks import reading
+from notewriter.benchmarks.benchmark import Benchmark
+from notewriter.errors import UserError
+from notewriter.records import Passage, Question
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """NQ-open has no ids: a digest of the question stands for one."""
+    question = reading.get(record, "question", str, place)
+    answers = reading.strings(record, "answer", place)
+    if not answers:
+        raise UserError(f"{place}: 'answer' is empty; use the original file")
+    return Question(reading.question_id("nq", question), question, reading.distinct(answers))
+
+
+def load_corpus(path: Path) -> Iterator[Passage]:
+    """DPR's `psgs_w100.tsv`: 21,015,324 passages of a hundred words, columns id, text, title."""
+    for place, row in reading.tsv(path):
+        if len(row) != 3:
+            raise UserError(f"{place}: has {len(row)} columns, not id, text, title; use psgs_w100.tsv")
+        id, text, title = row
+        if id != "id":
+            yield Passage(id, title, text)
+
+
+load_questions = partial(reading.questions, reading.lines, _question, numbered=True)
+
+BENCHMARK = Benchmark(
+    title="Natural Questions",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="nq",
+    source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
+    "corpus: DPR's psgs_w100.tsv",
+    licence="cc-by-sa-3.0",
+)

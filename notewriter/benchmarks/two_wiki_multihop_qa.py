@@ -1,0 +1,48 @@
+"""2WikiMultihopQA: HotpotQA's format, and aliases of the answers in a file beside it."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from notewriter.benchmarks import hotpotqa, reading
+from notewriter.benchmarks.benchmark import Benchmark
+from notewriter.benchmarks.hotpotqa import load_corpus
+from notewriter.records import Question
+
+logger = logging.getLogger(__name__)
+
+
+def load_questions(path: Path) -> list[Question]:
+    """2WikiMultihopQA's questions, with the aliases and demonyms of `id_aliases.json` where that is beside the file.
+
+    Its official scorer takes the maximum over them.
+    """
+    questions = hotpotqa.load_questions(path)
+    aliases_path = path.with_name("id_aliases.json")
+    if not aliases_path.exists():
+        return questions
+    aliases = {
+        reading.get(record, "Q_id", str, place): [
+            *reading.strings(record, "aliases", place),
+            *reading.strings(record, "demonyms", place, optional=True),
+        ]
+        for place, record in reading.lines(aliases_path)
+    }
+    logger.info("%s: the aliases in it count as gold answers too", aliases_path)
+    return [
+        replace(
+            question,
+            answers=reading.distinct([*question.answers, *aliases.get(question.metadata.get("answer_id", ""), [])]),
+        )
+        for question in questions
+    ]
+
+
+BENCHMARK = Benchmark(
+    title="2WikiMultihopQA",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="2wikimultihopqa",
+    source="github.com/Alab-NII/2wikimultihop: dev.json, train.json, with id_aliases.json beside them",
+    licence="apache-2.0",
+)

@@ -1,0 +1,105 @@
+"""DeepNote: a note that grows by adaptive retrieval carries the knowledge to the answer."""
+
+from notewriter.errors import UserError
+from notewriter.method import Method, Stage
+from notewriter.methods.vanilla import vanilla
+from notewriter.parsing import parse_status
+from notewriter.records import Passage
+from notewriter.rollout import Rollout
+
+INIT_NOTE = Stage("deepnote/init_note", "notes", "note")
+REFINE_QUERY = Stage("deepnote/refine_query", "query", "query")
+ACCUMULATE_KNOWLEDGE = Stage("deepnote/accumulate_knowledge", "notes", "updated note")
+DECIDE = Stage("deepnote/decide", "judge", "status")
+ANSWER = Stage("deepnote/answer", "answer", "answer")
+
+
+async def deepnote(
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 5,
+    max_step: int = 3,
+    max_failure: int = 2,
+    max_passages: int = 15,
+    adaptive_retrieval: bool = True,
+    initial_note: bool = True,
+    answer_style: str = "short",
+) -> str:
+    """Write a note, extend it while that makes it better, answer from it (DeepNote, section 3).
+
+    Counted are `unreadable_decisions`.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs.
+        top_k: passages a retrieval.
+        max_step: refinements at the most.
+        max_failure: the number of refinements that did not better the note after which it stops.
+        max_passages: distinct passages a question at the most (the authors' code).
+        adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
+        initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
+        answer_style: `short`, `long` (ASQA) or `yes_no` (StrategyQA).
+
+    Raises:
+        UserError: options that contradict each other.
+    """
+    check_options(max_step, max_failure, adaptive_retrieval, initial_note)
+    if not initial_note:
+        return await vanilla(question, rollout, top_k=top_k, answer_style=answer_style)
+
+    rollout.keep_note("")
+    seen: set[str] = set()
+    passages = _within_budget(await rollout.retrieve(question, top_k), seen, max_passages)
+    best_note = await rollout.generate(INIT_NOTE, question=question, passages=passages)
+    rollout.keep_note(best_note)
+
+    queries: list[str] = []
+    failures = 0
+    for _ in range(max_step if adaptive_retrieval else 0):
+        query = await rollout.generate(REFINE_QUERY, question=question, note=best_note, queries=queries)
+        queries.append(query)
+        # The new questions stay one string and go out with the question itself (the authors' code).
+        passages = _within_budget(await rollout.retrieve(f"{query} {question}", top_k), seen, max_passages)
+        new_note = await rollout.generate(ACCUMULATE_KNOWLEDGE, question=question, note=best_note, passages=passages)
+        reply = await rollout.generate(DECIDE, question=question, best_note=best_note, new_note=new_note)
+        better = parse_status(reply)
+        # A reply that cannot be read is no True: the note at hand stays.
+        if better is None:
+            rollout.count("unreadable_decisions")
+        if better:
+            best_note = new_note
+            rollout.keep_note(best_note)
+        else:
+            failures += 1
+            if failures >= max_failure:
+                break
+
+    return await rollout.generate(ANSWER, question=question, note=best_note, answer_style=answer_style)
+
+
+def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, initial_note: bool) -> None:
+    """Refuse options that cannot hold together.
+
+    Raises:
+        UserError: `max_failure` above `max_step`, a limit below one, or refinements of a note that there is not.
+    """
+    if adaptive_retrieval and not initial_note:
+        raise UserError("initial_note: false needs adaptive_retrieval: false; there is no note to refine")
+    if max_step < 1 or max_failure < 1:
+        raise UserError(f"max_step ({max_step}) and max_failure ({max_failure}) must be at least 1")
+    if max_failure > max_step:
+        raise UserError(f"max_failure ({max_failure}) is above max_step ({max_step}); lower max_failure")
+
+
+def _within_budget(passages: list[Passage], seen: set[str], most: int) -> list[Passage]:
+    """The passages that were seen before or still fit into the budget of distinct ones; `seen` is updated."""
+    kept = []
+    for passage in passages:
+        if passage.id in seen or len(seen) < most:
+            seen.add(passage.id)
+            kept.append(passage)
+    return kept
+
+
+METHOD = Method(deepnote, (INIT_NOTE, REFINE_QUERY, ACCUMULATE_KNOWLEDGE, DECIDE, ANSWER), check_options)

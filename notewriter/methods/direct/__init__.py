@@ -1,0 +1,14 @@
+"""Direct answering: the question alone, no retrieval."""
+
+from notewriter.method import Method, Stage
+from notewriter.rollout import Rollout
+
+ANSWER = Stage("direct/answer", "answer", "answer")
+
+
+async def direct(question: str, rollout: Rollout, *, answer_style: str = "short") -> str:
+    """Answer from the model's own knowledge (the baseline "Direct" of the papers' tables)."""
+    return await rollout.generate(ANSWER, question=question, answer_style=answer_style)
+
+
+METHOD = Method(direct, (ANSWER,))

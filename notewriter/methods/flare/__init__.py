@@ -1,0 +1,121 @@
+"""FLARE: look a sentence ahead, and retrieve where the model is not sure of it."""
+
+import math
+from itertools import accumulate
+from typing import Any
+
+from notewriter.errors import UserError
+from notewriter.method import Method, Stage
+from notewriter.methods.notes_writing import take_notes
+from notewriter.parsing import first_sentence, parse_answer
+from notewriter.records import Passage
+from notewriter.rollout import Rollout
+
+STEP = Stage("flare/step")
+NOTE = Stage("flare/note", "notes", "document note")
+ANSWER = Stage("flare/answer", "answer", "answer")
+
+
+async def flare(
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 5,
+    max_step: int = 8,
+    look_ahead: int = 64,
+    theta: float = 0.8,
+    beta: float = 0.4,
+    notes: bool = False,
+    answer_style: str = "short",
+) -> str:
+    """Write sentence by sentence, and retrieve for those with an improbable token (FLARE-direct, Jiang et al. 2023).
+
+    The first sentence is written from the passages of the question. Every other one is written without passages
+    first. Where all its tokens are at least as probable as `theta`, it stays. Otherwise it is the query, without
+    the tokens less probable than `beta` (the paper's implicit query, which keeps what the model made up out of the
+    search), and it is written again from what was found. Only the latest passages are in view. A sentence that
+    states the answer ends it; where none does, an answer is written from all of them (counted as `unfinished`).
+    The model must give log-probabilities, as vLLM does. Counted are `steps` and `sure_steps`, those that stayed.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs; `policy` writes, `notes` writes notes, `answer` answers where no sentence did.
+        top_k: passages a retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
+        max_step: sentences at the most. (The paper bounds the answer by 256 tokens instead.)
+        look_ahead: tokens of a draft at the most (the authors' code: 64).
+        theta: the probability below which a token asks for a retrieval (NotesWriting, section 4.4, and the authors'
+            code for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
+        beta: the probability below which a token is kept out of the query (the authors' code: 0.4); 0 keeps all.
+        notes: notes on the passages take their place (NotesWriting, section 3.3, equation 11).
+        answer_style: `short`, `long` or `yes_no`.
+
+    Raises:
+        UserError: `theta` or `beta` is no probability.
+    """
+    check_options(theta, beta)
+    evidence: list[Passage] = []
+    taken: list[Passage] = []
+    sentences: list[str] = []
+    if notes:
+        rollout.keep_note("")
+    for _ in range(max_step):
+        rollout.count("steps")
+        variables: dict[str, Any] = {"question": question, "sentences": sentences, "answer_style": answer_style}
+        sentence, query = "", question
+        if sentences:
+            draft = await rollout.generate_tokens(STEP, max_tokens=look_ahead, passages=[], **variables)
+            tokens = _first_sentence(draft)
+            sentence = "".join(token for token, _ in tokens).strip()
+            query = "" if _sure(tokens, theta) else (_masked(tokens, beta) or sentence)
+        if query:
+            evidence = await rollout.retrieve(query, top_k)
+            if notes:
+                evidence = await take_notes(rollout, NOTE, query, evidence, taken)
+            reply = await rollout.generate(STEP, stop=("\n",), passages=evidence, **variables)
+            sentence = first_sentence(reply)
+        else:
+            rollout.count("sure_steps")
+        if not sentence:
+            break
+        if answer := parse_answer(sentence):
+            return answer
+        sentences.append(sentence)
+    rollout.count("unfinished")
+    return await rollout.generate(
+        ANSWER,
+        question=question,
+        passages=evidence,
+        sentences=sentences,
+        answer_style=answer_style,
+    )
+
+
+def check_options(theta: float, beta: float) -> None:
+    """Refuse thresholds that are no probabilities.
+
+    Raises:
+        UserError: one is below 0 or above 1.
+    """
+    for name, value in (("theta", theta), ("beta", beta)):
+        if not 0 <= value <= 1:
+            raise UserError(f"{name}: {value} is no probability; give a number from 0 to 1")
+
+
+def _first_sentence(tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The tokens that begin within the first sentence of what they spell."""
+    texts = [token for token, _ in tokens]
+    whole = "".join(texts)
+    end = len(whole) - len(whole.lstrip()) + len(first_sentence(whole))
+    starts = accumulate((len(text) for text in texts), initial=0)
+    return [token for token, start in zip(tokens, starts, strict=False) if start < end]
+
+
+def _sure(tokens: list[tuple[str, float]], theta: float) -> bool:
+    return all(math.exp(logprob) >= theta for _, logprob in tokens)
+
+
+def _masked(tokens: list[tuple[str, float]], beta: float) -> str:
+    return " ".join("".join(token for token, logprob in tokens if math.exp(logprob) >= beta).split())
+
+
+METHOD = Method(flare, (STEP, NOTE, ANSWER), check_options)

@@ -1,0 +1,78 @@
+"""IRCoT: every sentence of a chain of thought is the query for what the next sentence is written from."""
+
+from notewriter.method import Method, Stage
+from notewriter.methods.notes_writing import take_notes
+from notewriter.parsing import first_sentence, parse_answer
+from notewriter.records import Passage
+from notewriter.rollout import Rollout
+
+STEP = Stage("ircot/step")
+NOTE = Stage("ircot/note", "notes", "document note")
+ANSWER = Stage("ircot/answer", "answer", "answer")
+
+
+async def ircot(
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 5,
+    max_step: int = 8,
+    max_passages: int = 15,
+    notes: bool = False,
+    answer_style: str = "short",
+) -> str:
+    """Interleave retrieval with the sentences of a chain of thought (Trivedi et al. 2023).
+
+    Passages gather over the steps. A reply ends with its line (as in the authors' code), and its first sentence is
+    kept; one that states the answer ends the chain. Where the chain does not end by itself, an answer is written from
+    it (the paper's reader; counted as `unfinished`).
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs; `policy` reasons, `notes` writes notes, `answer` answers where the steps ran out.
+        top_k: passages a retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
+        max_step: sentences at the most (the paper: 8).
+        max_passages: distinct passages a question at the most (the paper: 15); of no effect on notes.
+        notes: notes on the passages take their place (NotesWriting, section 3.3, equation 10). They gather too.
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    evidence: list[Passage] = []
+    sentences: list[str] = []
+    query = question
+    if notes:
+        rollout.keep_note("")
+    for _ in range(max_step):
+        passages = await rollout.retrieve(query, top_k)
+        if notes:
+            await take_notes(rollout, NOTE, query, passages, evidence)
+        else:
+            known = {passage.id for passage in evidence}
+            new = [passage for passage in passages if passage.id not in known]
+            evidence += new[: max_passages - len(evidence)]
+        sentence = first_sentence(
+            await rollout.generate(
+                STEP,
+                stop=("\n",),
+                question=question,
+                passages=evidence,
+                sentences=sentences,
+                answer_style=answer_style,
+            )
+        )
+        if not sentence:
+            break
+        if answer := parse_answer(sentence):
+            return answer
+        sentences.append(sentence)
+        query = sentence
+    rollout.count("unfinished")
+    return await rollout.generate(
+        ANSWER,
+        question=question,
+        passages=evidence,
+        sentences=sentences,
+        answer_style=answer_style,
+    )
+
+
+METHOD = Method(ircot, (STEP, NOTE, ANSWER))

@@ -1,0 +1,52 @@
+"""RAT: think first, then correct the thoughts one by one with what retrieval finds about them."""
+
+import re
+
+from notewriter.method import Method, Stage
+from notewriter.rollout import Rollout
+
+DRAFT = Stage("rat/draft")
+QUERY = Stage("rat/query", "query", "query")
+REVISE = Stage("rat/revise")
+ANSWER = Stage("rat/answer", "answer", "answer")
+
+
+async def rat(
+    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 3, answer_style: str = "short"
+) -> str:
+    """Draft a chain of thought without retrieval and revise it step by step (Wang et al. 2024, Algorithm 1).
+
+    Step i of the draft is appended to the thoughts revised so far, a query is made of them, and the passages found
+    are used to revise all of these thoughts. The paper's tasks end with the revised thoughts; for a question with a
+    short answer one more completion takes the answer from them.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs.
+        top_k: passages a step (DeepNote's comparison, Table 1: 5).
+        max_step: steps of the draft at the most; what exceeds them joins the last one (the authors' code asks
+            for fewer than four).
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    rollout.keep_note("")
+    draft = await rollout.generate(DRAFT, question=question)
+    thoughts = ""
+    for step in _steps(draft, max_step):
+        thoughts = f"{thoughts}\n\n{step}".strip()
+        query = await rollout.generate(QUERY, question=question, thoughts=thoughts)
+        passages = await rollout.retrieve(query, top_k)
+        revised = await rollout.generate(REVISE, question=question, passages=passages, thoughts=thoughts)
+        # An empty revision is none: the thoughts stay.
+        thoughts = revised or thoughts
+    rollout.keep_note(thoughts)
+    return await rollout.generate(ANSWER, question=question, thoughts=thoughts, answer_style=answer_style)
+
+
+def _steps(draft: str, most: int) -> list[str]:
+    """The draft's paragraphs, or its lines where it is a single paragraph; at most `most`, nothing left out."""
+    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", draft) if part.strip()]
+    steps = paragraphs if len(paragraphs) > 1 else [line.strip() for line in draft.splitlines() if line.strip()]
+    return [*steps[: most - 1], "\n\n".join(steps[most - 1 :])] if len(steps) > most else steps
+
+
+METHOD = Method(rat, (DRAFT, QUERY, REVISE, ANSWER))

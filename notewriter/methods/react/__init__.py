@@ -1,0 +1,84 @@
+"""ReAct: thoughts and actions in turn, each answered by an observation."""
+
+from dataclasses import replace
+
+from notewriter.method import Method, Stage
+from notewriter.methods.acting import REHEARSAL, reason_and_act
+from notewriter.methods.notes_writing import as_observation
+from notewriter.methods.renact import renact
+from notewriter.records import Passage
+from notewriter.rollout import Rollout
+
+STEP = Stage("react/step", rehearsal=REHEARSAL)
+ANSWER = Stage("react/answer", "answer", "answer")
+
+
+async def react(
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 5,
+    max_step: int = 15,
+    page_size: int = 10,
+    notes: bool = False,
+    answer_style: str = "short",
+) -> str:
+    """Reason and act with search, select and lookup (ReAct as NotesWriting runs it, section 4.4).
+
+    The paper acts on Wikipedia; on an index of passages, a page is what the index holds under one title, whether
+    that is a whole page in one passage or a page in many:
+    - `search[query]`: the first paragraph of each of the `top_k` passages that fit the query best.
+    - `select[title]`: the first `page_size` paragraphs of the page of that title, which is found by retrieving
+      `page_size` passages for the title and keeping those that bear it, in the order of the index's ranking.
+    - `lookup[string]`: the paragraphs of the selected page with that string, in whatever case.
+    - `finish[answer]`: the end.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs; `policy` reasons, `answer` answers where the steps ran out.
+        top_k: passages a search (section 4.4: 5).
+        max_step: steps at the most, T. The paper does not tell its T; its longest chains took 10.4 searches on
+            average (Table 2).
+        page_size: passages of a page (section 4.4: 10).
+        notes: True is ReNAct (`notewriter.methods.renact`).
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    if notes:
+        return await renact(question, rollout, top_k=top_k, max_step=max_step, answer_style=answer_style)
+    page: list[str] = []
+
+    async def search(query: str) -> str:
+        passages = await rollout.retrieve(query, top_k)
+        firsts = [replace(passage, text=first) for passage in passages for first in _paragraphs(passage)[:1]]
+        return as_observation(firsts)
+
+    async def select(title: str) -> str:
+        passages = await rollout.retrieve(title, page_size)
+        page[:] = [each for passage in passages if _same(passage.title, title) for each in _paragraphs(passage)]
+        if not page:
+            titles = "; ".join(dict.fromkeys(passage.title for passage in passages))
+            return f"There is no page with that title. Similar: {titles}" if titles else "There is no such page."
+        return _listed(page[:page_size])
+
+    async def lookup(string: str) -> str:
+        if not page:
+            return "Select a page first."
+        return _listed([paragraph for paragraph in page if string.casefold() in paragraph.casefold()])
+
+    tools = {"search": search, "select": select, "lookup": lookup}
+    return await reason_and_act(question, rollout, (STEP, ANSWER), tools, max_step, answer_style)
+
+
+def _paragraphs(passage: Passage) -> list[str]:
+    return [line.strip() for line in passage.text.splitlines() if line.strip()]
+
+
+def _listed(texts: list[str]) -> str:
+    return "\n".join(f"(Result {number}) {text}" for number, text in enumerate(texts, start=1)) or "Nothing was found."
+
+
+def _same(title: str, other: str) -> bool:
+    return " ".join(title.casefold().split()) == " ".join(other.casefold().split())
+
+
+METHOD = Method(react, (STEP, ANSWER))

@@ -1,0 +1,83 @@
+"""ReSP: two memories, one of evidence for the question and one of the path to it, grow until they suffice."""
+
+import re
+
+from notewriter.method import Method, Stage
+from notewriter.parsing import parse_word
+from notewriter.rollout import Rollout
+
+_VERDICT = re.compile(r"\W*(yes|no)\b[\s*.,:;]*(?:[-\u2013\u2014]\s+)?", re.IGNORECASE)
+
+LOCAL_PATHWAY = Stage("resp/local_pathway", "notes", "note")
+GLOBAL_EVIDENCE = Stage("resp/global_evidence", "notes", "note")
+JUDGE = Stage("resp/judge", "judge", rehearsal="No.")
+PLAN = Stage("resp/plan", "query", "query")
+ANSWER = Stage("resp/answer", "answer", "answer")
+
+
+async def resp(
+    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 3, answer_style: str = "short"
+) -> str:
+    """Retrieve, summarize twice over, judge, plan, until the question can be answered (ReSP, Algorithm 1).
+
+    The modules of the paper's Table 4 are roles: the summarizer is `notes`, the reasoner `judge` (judging) and
+    `query` (planning), the generator `answer`. Two calls of the algorithm that change nothing are left out:
+    the plan after the last round, and rounds after a plan that repeats a question. Counted are
+    `repeated_queries`, `unreadable_verdicts` (neither Yes nor No, which goes on as a No does) and `unfinished` (the
+    last round's judgement was not Yes).
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs.
+        top_k: passages a retrieval, K (section 5.2: 5; section 6.3: 3 to 15).
+        max_step: rounds of retrieval at the most, M (section 5.2: 3; section 6.4: 1 to 5).
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    evidence: list[str] = []
+    pathway: dict[str, str] = {}
+    asked = {_plain(question)}
+    query, memory = question, ""
+    rollout.keep_note(memory)
+    for step in range(1, max_step + 1):
+        passages = await rollout.retrieve(query, top_k)
+        if query != question:
+            reply = await rollout.generate(LOCAL_PATHWAY, question=query, passages=passages)
+            pathway[query] = _response(reply)
+        evidence.append(await rollout.generate(GLOBAL_EVIDENCE, question=question, passages=passages))
+        memory = _combined(evidence, pathway)
+        rollout.keep_note(memory)
+        verdict = await rollout.generate(JUDGE, question=question, note=memory)
+        suffices = parse_word(verdict, ("yes", "no"))
+        if suffices is None:
+            rollout.count("unreadable_verdicts")
+        if suffices == "yes":
+            break
+        if step == max_step:
+            rollout.count("unfinished")
+            break
+        query = await rollout.generate(PLAN, question=question, note=memory)
+        if _plain(query) in asked:
+            rollout.count("repeated_queries")
+            break
+        asked.add(_plain(query))
+    return await rollout.generate(ANSWER, question=question, note=memory, answer_style=answer_style)
+
+
+def _combined(evidence: list[str], pathway: dict[str, str]) -> str:
+    """The global evidence memory and the local pathway memory as the one text that reasoner and generator get."""
+    return "\n".join([*filter(None, evidence), *(f"{question} {answer}" for question, answer in pathway.items())])
+
+
+def _response(reply: str) -> str:
+    """The summarizer's response to a sub-question: what follows its Yes, or that there is none."""
+    verdict = _VERDICT.match(reply)
+    if verdict and verdict[1].lower() == "no":
+        return "Not found."
+    return (reply[verdict.end() :].strip() or "Yes.") if verdict else (reply or "Not found.")
+
+
+def _plain(query: str) -> str:
+    return " ".join(query.casefold().split()).rstrip(" ?.")
+
+
+METHOD = Method(resp, (LOCAL_PATHWAY, GLOBAL_EVIDENCE, JUDGE, PLAN, ANSWER))

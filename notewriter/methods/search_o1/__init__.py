@@ -1,0 +1,80 @@
+"""Search-o1: a reasoning model searches in the middle of its reasoning and reads through a module of its own."""
+
+from notewriter.method import Method, Stage
+from notewriter.parsing import parse_answer
+from notewriter.rollout import Rollout
+
+BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
+BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
+
+REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}")
+REASON_IN_DOCUMENTS = Stage("search_o1/reason_in_documents", "notes", "note")
+ANSWER = Stage("search_o1/answer", "answer", "answer")
+
+
+async def search_o1(
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 10,
+    max_search: int = 10,
+    max_turn: int = 15,
+    answer_style: str = "short",
+) -> str:
+    """Reason, search wherever knowledge is missing, and go on with what was found (Li et al. 2025, Algorithm 1).
+
+    A query between the search marks halts the reasoning. The passages found for it do not enter the reasoning; the
+    Reason-in-Documents module reads them with the reasoning so far in view and puts what helps in their place.
+    The first reasoning without a query ends it. Where the turns run out an answer is written from the reasoning (the
+    paper leaves it open). Counted are `repeated_queries` and `unfinished`.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs; `policy` reasons, `notes` reads documents, `answer` answers where the turns ran out.
+        top_k: passages a search (the paper: 10).
+        max_search: searches at the most; after that the reasoning is told to do without (the authors' code: 10
+            for multi-hop questions, 5 for others).
+        max_turn: pieces of reasoning at the most (the authors' code: 15).
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    rollout.keep_note("")
+    reasoning = ""
+    found: dict[str, str] = {}
+    for _ in range(max_turn):
+        thought = await rollout.generate(
+            REASON,
+            stop=(END_QUERY,),
+            question=question,
+            reasoning=reasoning,
+            answer_style=answer_style,
+        )
+        query = _query(thought)
+        if not query:
+            return parse_answer(thought) or thought
+        if query in found:
+            rollout.count("repeated_queries")
+            result = "This was searched before; its result stands above."
+        elif len(found) == max_search:
+            result = "No further search is possible. Answer from what is known."
+        else:
+            passages = await rollout.retrieve(query, top_k)
+            result = found[query] = await rollout.generate(
+                REASON_IN_DOCUMENTS,
+                question=question,
+                reasoning=f"{reasoning}{thought}".strip(),
+                query=query,
+                passages=passages,
+            )
+            rollout.keep_note("\n".join(found.values()))
+        reasoning += f"{thought}{END_QUERY}\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"
+    rollout.count("unfinished")
+    return await rollout.generate(ANSWER, question=question, reasoning=reasoning, answer_style=answer_style)
+
+
+def _query(thought: str) -> str:
+    """What the reasoning ends in after the mark of a search; empty where it does not search."""
+    _, mark, rest = thought.rpartition(BEGIN_QUERY)
+    return rest.strip().partition("\n")[0] if mark else ""
+
+
+METHOD = Method(search_o1, (REASON, REASON_IN_DOCUMENTS, ANSWER))

@@ -1,0 +1,84 @@
+"""SuRe: summarise the passages once for each candidate answer, and keep the candidate with the best summary."""
+
+import itertools
+
+from notewriter.method import Method, Stage
+from notewriter.parsing import parse_lines, parse_word
+from notewriter.rollout import Rollout
+
+CANDIDATES = Stage("sure/candidates", "answer", rehearsal="{query}\n{query} too\n")
+SUMMARIZE = Stage("sure/summarize", "notes", "note")
+VALIDATE = Stage("sure/validate", "judge", rehearsal="True.")
+RANK = Stage("sure/rank", "judge", rehearsal="1.")
+
+
+async def sure(
+    question: str, rollout: Rollout, *, top_k: int = 10, max_candidates: int = 2, answer_style: str = "short"
+) -> str:
+    """Answer with the candidate whose summary is valid and preferred (Kim et al. 2024, section 3).
+
+    The score of a candidate is its validity, 1 where the model says that the summary supports it, plus its ranking,
+    the number of other candidates whose summary is found less informative, with half a point for a draw. Each pair
+    of summaries is compared in both orders. The earlier candidate wins where scores are equal. Counted
+    are `unreadable_verdicts`.
+
+    Args:
+        question: the question to answer.
+        rollout: where it runs.
+        top_k: passages to summarise (the paper: N = 10).
+        max_candidates: candidate answers at the most (the paper: K = 2).
+        answer_style: `short`, `long` or `yes_no`.
+    """
+    rollout.keep_note("")
+    passages = await rollout.retrieve(question, top_k)
+    reply = await rollout.generate(
+        CANDIDATES,
+        question=question,
+        passages=passages,
+        max_candidates=max_candidates,
+        answer_style=answer_style,
+    )
+    candidates = parse_lines(reply)[:max_candidates]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else ""
+
+    summaries = [
+        await rollout.generate(SUMMARIZE, question=question, passages=passages, candidate=candidate)
+        for candidate in candidates
+    ]
+    scores = [
+        await _validity(question, candidate, summary, rollout)
+        for candidate, summary in zip(candidates, summaries, strict=True)
+    ]
+    for one, other in itertools.combinations(range(len(candidates)), 2):
+        preference = await _preference(question, summaries[one], summaries[other], rollout)
+        scores[one] += preference
+        scores[other] += 1 - preference
+
+    best = scores.index(max(scores))
+    rollout.keep_note(summaries[best])
+    return candidates[best]
+
+
+async def _validity(question: str, candidate: str, summary: str, rollout: Rollout) -> float:
+    """1 where the model says that the summary supports the candidate, else 0."""
+    reply = await rollout.generate(VALIDATE, question=question, candidate=candidate, summary=summary)
+    verdict = parse_word(reply, ("true", "false"))
+    if verdict is None:
+        rollout.count("unreadable_verdicts")
+    return float(verdict == "true")
+
+
+async def _preference(question: str, one: str, other: str, rollout: Rollout) -> float:
+    """1 where the first summary is found more informative, 0 where the second is, 0.5 for a draw."""
+    votes = {"1": 1, "2": -1, None: 0}
+    lead = 0
+    for sign, summaries in ((1, [one, other]), (-1, [other, one])):
+        named = parse_word(await rollout.generate(RANK, question=question, summaries=summaries), ("1", "2"))
+        if named is None:
+            rollout.count("unreadable_verdicts")
+        lead += sign * votes[named]
+    return 0.5 if lead == 0 else float(lead > 0)
+
+
+METHOD = Method(sure, (CANDIDATES, SUMMARIZE, VALIDATE, RANK))

@@ -1,0 +1,81 @@
+"""What tells an index that was damaged from the one that was built: the checksums of its files.
+
+An index whose bytes have changed finds other passages without a word, or makes its library panic. To hash a whole
+index takes about a second a gigabyte, too long for every opening. So its files are hashed when their size or time of
+change is not the one that is known, as after a copy, and by size and time alone from then on.
+"""
+
+import json
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+FILE = "checksums.json"
+CHUNK = 1 << 22
+"""Bytes that are hashed at a time."""
+
+
+def write(folder: Path) -> None:
+    """Keep the checksum, size and time of change of every file in a folder."""
+    _save(folder, {file.name: _state(file) | {"crc32": _crc32(file)} for file in _files(folder)})
+
+
+def verify(folder: Path) -> None:
+    """Find files that are not what was built; an index of an earlier version has no checksums and passes.
+
+    Raises:
+        UserError: a file is missing, or its contents have changed.
+    """
+    if not (folder / FILE).exists():
+        return
+    remedy = "remove the folder and build the index again"
+    known = jsonl.read_object(folder / FILE, dict[str, dict[str, int]], remedy)
+    changed = False
+    for name, record in known.items():
+        file = folder / name
+        try:
+            state = _state(file)
+            if state.items() <= record.items():
+                continue
+            if state["size"] != record.get("size") or _crc32(file) != record.get("crc32"):
+                raise UserError(f"{file}: is damaged, it is not what was built; {remedy}")
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror}); {remedy}") from error
+        record |= state
+        changed = True
+    if changed:
+        try:
+            _save(folder, known)
+        except OSError as error:
+            # An index that is shared read-only is hashed at every opening.
+            logger.debug("%s: the times of its files cannot be noted (%s)", folder, error.strerror)
+
+
+def _files(folder: Path) -> list[Path]:
+    # The manifest says more than bytes and changes where its encoder moves.
+    files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".lock")
+    return sorted(file for file in files if file.name not in (FILE, "manifest.json"))
+
+
+def _state(file: Path) -> dict[str, int]:
+    status = os.stat(file)
+    return {"size": status.st_size, "changed_ns": status.st_mtime_ns}
+
+
+def _crc32(file: Path) -> int:
+    checksum = 0
+    with open(file, "rb") as stream:
+        while chunk := stream.read(CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def _save(folder: Path, known: dict[str, Any]) -> None:
+    jsonl.write_text(folder / FILE, [json.dumps(known, indent=2) + "\n"])

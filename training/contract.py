@@ -1,0 +1,62 @@
+"""What of TRL the training code builds on beyond its documented interface, checked by signature before a run.
+
+TRL promises nothing about these and may change them in any release, so pyproject.toml admits the one release whose
+code was read and run.
+"""
+
+import inspect
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+from trl import DPOTrainer
+from trl.trainer import utils
+
+from notewriter.errors import UserError
+
+RUN_WITH = "trl==1.16.0"
+
+
+def _fused_forward() -> Any:
+    """The forward that TRL's fused head gives a model."""
+    model = torch.nn.Identity()
+    model.config = PreTrainedConfig()
+    utils.add_fused_lm_head(model)
+    return model.forward
+
+
+CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
+    "DPOTrainer._prepare_dataset": (
+        lambda: DPOTrainer._prepare_dataset,
+        "self, dataset, processing_class, args, dataset_name",
+    ),
+    "DPOTrainer._precompute_ref_logps": (lambda: DPOTrainer._precompute_ref_logps, "self, dataset, name, batch_size"),
+    "DPOTrainer.compute_ref_log_probs": (lambda: DPOTrainer.compute_ref_log_probs, "self, model, inputs"),
+    "the forward with a fused head": (
+        _fused_forward,
+        "args, fused_lm_head, labels, shift_labels, num_items_in_batch, kwargs",
+    ),
+    "FusedCausalLMOutput": (
+        lambda: utils.FusedCausalLMOutput,
+        "loss, log_probs, entropy, log_sum_sq_probs, mean_logits, is_top1, label_mask, aux_loss",
+    ),
+}
+"""What `training.reference` overrides and `training.prefix_sharing` calls: how it is found, and its parameters."""
+
+
+def check_trl() -> None:
+    """Refuse a TRL whose private parts are not those that this code was written for.
+
+    Raises:
+        UserError: one of them is gone or takes other parameters; names it.
+    """
+    for name, (find, expected) in CONTRACT.items():
+        try:
+            # Wrappers keep the signature of what they wrap for others; their own is what can be called.
+            found = f"({', '.join(inspect.signature(find(), follow_wrapped=False).parameters)})"
+        except AttributeError:
+            found = "missing"
+        if found != f"({expected})":
+            raise UserError(f"trl {version('trl')}: {name} is {found}, not ({expected}); install {RUN_WITH}")
