@@ -83,8 +83,7 @@ def write_text(path: str | Path, parts: Iterable[str]) -> None:
         UserError: it cannot be written, or another process is writing it.
     """
     path = Path(path)
-    if path.is_dir():
-        # Before `.` and `..`, which have no name to write under.
+    if path.name in ("", ".."):
         raise UserError(f"{path}: is a folder; name the file to write")
     partial = path.with_name(path.name + ".partial")
     with writing(path):
