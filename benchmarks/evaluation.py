@@ -13,7 +13,7 @@ from throughput import main
 from eval.evaluate import trace_of
 from notewriter.methods import prepare
 from notewriter.records import Question
-from notewriter.rollout import Resources
+from notewriter.rollouts.resources import Resources
 
 OPTIONS = {"top_k": 3, "max_step": 2, "max_failure": 2}
 

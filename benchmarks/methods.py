@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from notewriter.methods import METHODS
-from notewriter.serving import serve
+from notewriter.models.server import serve
 
 FILES = {
     "hotpotqa": "hotpotqa/train.json",

@@ -21,7 +21,8 @@ from typing import Any
 
 from eval.evaluate import prediction_of, summarise
 from notewriter import jsonl
-from notewriter.records import Completion, Generation, Question, Retrieval, Sampling, Trace
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.records import Completion, Question, Sampling
 
 WORDS, PASSAGES, PASSAGE_WORDS, TOP_K, STEPS = 30_000, 20_000, 90, 5, 3
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "en", "ar")]

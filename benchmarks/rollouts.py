@@ -15,7 +15,7 @@ from data_construction.pairs import roll_out
 from data_construction.sampling import Recipe
 from notewriter.methods import prepare
 from notewriter.records import Question
-from notewriter.rollout import Resources
+from notewriter.rollouts.resources import Resources
 
 STAGES = {"deepnote/init_note": "llm", "deepnote/refine_query": "llm", "deepnote/accumulate_knowledge": "decision"}
 OPTIONS = {"max_step": 1, "max_failure": 1}

@@ -25,12 +25,12 @@ from typing import Any
 
 from data_construction import world
 from notewriter.benchmarks import load_questions
-from notewriter.llm import Client
+from notewriter.models.client import Client
+from notewriter.models.roles import ModelArguments, served_models
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import index
-from notewriter.roles import ModelArguments, open_resources, served_models
-from notewriter.rollout import Resources
-from notewriter.runs import for_each_question
+from notewriter.rollouts.loop import for_each_question
+from notewriter.rollouts.resources import Resources, open_resources
 
 Call = tuple[list[Message], Sampling, str, Completion]
 Work = Callable[[Question, Resources], Awaitable[dict[str, Any]]]

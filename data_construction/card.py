@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from data_construction.splits import SPLITS
 from notewriter import jsonl
 from notewriter.benchmarks import BENCHMARKS
-from notewriter.cards import render_card
-from notewriter.models import is_hub_id
+from notewriter.models.checkpoints import is_hub_id
+from notewriter.pages.cards import render_card
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 

@@ -19,18 +19,7 @@ from data_construction.selection import Selection, SelectionArguments, clean_sel
 from data_construction.splits import JOURNAL, dev_questions, write_splits
 from eval.metrics.text import token_f1
 from notewriter import __version__, jsonl
-from notewriter.actions import parse_steps
-from notewriter.config import parse
-from notewriter.errors import UserError
-from notewriter.llm import RequestRefused
-from notewriter.methods import MOST
-from notewriter.methods.rearag import ACTIONS, STEP, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
-from notewriter.prompts import Prompts
-from notewriter.records import Message, Question, TraceRecord
-from notewriter.rehearsal import PricedDryRunArguments, estimate, estimated
-from notewriter.roles import ModelArguments, check_inputs
-from notewriter.rollout import Resources, Rollout
-from notewriter.runs import (
+from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
     config_hash,
@@ -38,11 +27,24 @@ from notewriter.runs import (
     finished,
     open_run,
     remaining,
-    run_questions,
     shard_of,
     tell_errors,
 )
-from notewriter.usage import Usage
+from notewriter.artifacts.traces import TraceRecord
+from notewriter.config import parse
+from notewriter.errors import UserError
+from notewriter.methods import MOST
+from notewriter.methods.rearag import ACTIONS, STEP, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
+from notewriter.models.client import RequestRefused
+from notewriter.models.roles import ModelArguments
+from notewriter.records import Message, Question
+from notewriter.rollouts.actions import parse_steps
+from notewriter.rollouts.loop import run_questions
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate, estimated
+from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.usage import Usage
 
 SCHEMA = "notewriter/chain/1"
 STATS_SCHEMA = "notewriter/chains-stats/1"

@@ -10,8 +10,8 @@ from typing import Any
 from eval.metrics.text import token_f1
 from eval.notes import note_quality
 from notewriter.method import Kind
-from notewriter.parsing import parse_note
 from notewriter.records import Passage, Question
+from notewriter.rollouts.parsing import parse_note
 
 Search = Callable[[str, int], Awaitable[list[Passage]]]
 

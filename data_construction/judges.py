@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, get_args
 
 from data_construction.gold import document_note_score, is_better, reference_score
 from eval.metrics import score
-from notewriter.llm import RequestRefused
 from notewriter.method import Kind, Stage
 from notewriter.methods.deepnote import DECIDE
-from notewriter.parsing import parse_best_and_worst, parse_status
+from notewriter.models.client import RequestRefused
 from notewriter.records import Passage, Question
+from notewriter.rollouts.parsing import parse_best_and_worst, parse_status
 
 BEST_AND_WORST = Stage("judge/best_and_worst", "judge", rehearsal='{"best_id": 1, "worst_id": 2}')
 """Names the best and the worst of several candidates."""

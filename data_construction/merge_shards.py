@@ -22,10 +22,8 @@ from data_construction import chains, pairs
 from data_construction.selection import clean_selection
 from data_construction.splits import JOURNAL, SHARDS
 from notewriter import jsonl
-from notewriter.config import parse
-from notewriter.errors import UserError
-from notewriter.fingerprints import read_fingerprints
-from notewriter.runs import (
+from notewriter.artifacts.fingerprints import read_fingerprints
+from notewriter.artifacts.run_folder import (
     check_journal,
     difference,
     finished,
@@ -36,6 +34,8 @@ from notewriter.runs import (
     read_questions_digest,
     shard_of,
 )
+from notewriter.config import parse
+from notewriter.errors import UserError
 
 
 @dataclass

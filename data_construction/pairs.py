@@ -25,16 +25,7 @@ from data_construction.selection import Selection, SelectionArguments, clean_sel
 from data_construction.splits import JOURNAL, SHARDS, dev_questions, write_splits
 from eval.metrics import FAMILIES, check_family
 from notewriter import __version__, jsonl
-from notewriter.benchmarks import BENCHMARKS
-from notewriter.config import choose, parse
-from notewriter.errors import UserError
-from notewriter.method import Method
-from notewriter.methods import MOST, STAGES, check_index, prepare, stage_named
-from notewriter.records import Question, Sampling
-from notewriter.rehearsal import PricedDryRunArguments, estimate, estimated
-from notewriter.roles import ModelArguments, check_inputs, check_sampling
-from notewriter.rollout import Resources
-from notewriter.runs import (
+from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
     config_hash,
@@ -42,10 +33,19 @@ from notewriter.runs import (
     finished,
     open_run,
     parse_shard,
-    run_questions,
     shard_of,
     tell_errors,
 )
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.config import choose, parse
+from notewriter.errors import UserError
+from notewriter.method import Method
+from notewriter.methods import MOST, STAGES, check_index, prepare, stage_named
+from notewriter.models.roles import ModelArguments, check_sampling
+from notewriter.records import Question, Sampling
+from notewriter.rollouts.loop import run_questions
+from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate, estimated
+from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.typecheck import misfit
 
 RECORD = HarvestRecord

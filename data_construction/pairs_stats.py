@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from notewriter.usage import Usage
+from notewriter.rollouts.usage import Usage
 
 STATS_SCHEMA = "notewriter/pairs-stats/1"
 

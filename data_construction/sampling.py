@@ -14,11 +14,13 @@ from data_construction.gold import GOLD
 from data_construction.hygiene import pair_fault
 from data_construction.judges import Case, Judge, Verdict, decide
 from data_construction.pairs_format import SCHEMA
-from notewriter.llm import RequestRefused
+from notewriter.artifacts.traces import Gold, TraceRecord
 from notewriter.method import Method, Stage
-from notewriter.parsing import without_thinking
-from notewriter.records import Completion, Gold, Message, Passage, Question, Sampling, TraceRecord
-from notewriter.rollout import Resources, Rollout
+from notewriter.models.client import RequestRefused
+from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.rollouts.parsing import without_thinking
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True)

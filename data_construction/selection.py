@@ -6,8 +6,8 @@ from typing import Annotated, Any, NamedTuple
 from annotated_types import Interval
 
 from data_construction.hygiene import Drop, Seen, clean_questions, load_evaluation
+from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import check
-from notewriter.questions import QuestionArguments, load_selected
 from notewriter.records import Question
 
 

@@ -10,8 +10,8 @@ from eval.metrics.metric import Metric
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
+from notewriter.models.roles import ROLES
 from notewriter.records import Question
-from notewriter.roles import ROLES
 
 COSTS = ("calls", "retrievals", "prompt_tokens", "completion_tokens")
 """What a question cost, in numbers that a repetition of the run gives again."""

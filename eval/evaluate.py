@@ -23,17 +23,7 @@ from eval.metrics import FAMILIES, check_family, score
 from eval.notes import note_quality
 from eval.statistics import bootstrap_interval
 from notewriter import __version__, jsonl
-from notewriter.benchmarks import BENCHMARKS
-from notewriter.config import choose, parse
-from notewriter.llm import RequestRefused
-from notewriter.method import Method
-from notewriter.methods import METHODS, check_index, prepare
-from notewriter.questions import QuestionArguments, load_selected
-from notewriter.records import Question, TraceRecord
-from notewriter.rehearsal import DryRunArguments, estimate, estimated
-from notewriter.roles import ModelArguments, check_inputs
-from notewriter.rollout import Resources, Rollout
-from notewriter.runs import (
+from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
     config_hash,
@@ -41,9 +31,21 @@ from notewriter.runs import (
     finished,
     open_run,
     remaining,
-    run_questions,
     tell_errors,
 )
+from notewriter.artifacts.traces import TraceRecord
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.benchmarks.questions import QuestionArguments, load_selected
+from notewriter.config import choose, parse
+from notewriter.method import Method
+from notewriter.methods import METHODS, check_index, prepare
+from notewriter.models.client import RequestRefused
+from notewriter.models.roles import ModelArguments
+from notewriter.records import Question
+from notewriter.rollouts.loop import run_questions
+from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
+from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.rollout import Rollout
 
 
 @dataclass(kw_only=True)

@@ -36,14 +36,17 @@ from eval.judgements import (
     with_judgements,
 )
 from notewriter import jsonl
+from notewriter.artifacts.run_folder import ResumeArguments, check_journal, drop_errors, open_run, remaining
+from notewriter.artifacts.traces import TRACE_SCHEMA, Generation, TraceRecord
 from notewriter.config import choose, parse
 from notewriter.errors import UserError
-from notewriter.llm import RequestRefused
 from notewriter.locks import locked
-from notewriter.records import TRACE_SCHEMA, Generation, Question, TraceRecord
-from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
-from notewriter.rollout import Resources, Rollout
-from notewriter.runs import ResumeArguments, check_journal, drop_errors, for_each_question, open_run, remaining
+from notewriter.models.client import RequestRefused
+from notewriter.models.roles import ModelArguments, served_models
+from notewriter.records import Question
+from notewriter.rollouts.loop import for_each_question
+from notewriter.rollouts.resources import Resources, check_inputs, open_resources
+from notewriter.rollouts.rollout import Rollout
 from notewriter.typecheck import misfit
 
 

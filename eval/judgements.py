@@ -15,7 +15,7 @@ from eval.metrics.metric import Metric
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.method import Stage
-from notewriter.parsing import parse_correct, parse_evidence, parse_ratings
+from notewriter.rollouts.parsing import parse_correct, parse_evidence, parse_ratings
 from notewriter.typecheck import misfit
 
 FOLDER = "judged"

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from notewriter.artifacts.traces import Generation, Trace
 from notewriter.config import parse
 from notewriter.errors import UserError
-from notewriter.llm import RequestRefused
 from notewriter.method import Method, Stage
 from notewriter.methods import METHODS, check_index, prepare
-from notewriter.parsing import without_surrogates
-from notewriter.records import Completion, Generation, Message, Passage, Question, Sampling, Trace
-from notewriter.roles import ModelArguments, check_inputs, open_resources, served_models
-from notewriter.rollout import Resources, Rollout
+from notewriter.models.client import RequestRefused
+from notewriter.models.roles import ModelArguments, served_models
+from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.rollouts.resources import Resources, check_inputs, open_resources
+from notewriter.rollouts.rollout import Rollout
 from notewriter.terminal import harmless
+from notewriter.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import yaml
 from trl.scripts.utils import TrlParser
 
 from notewriter.errors import UserError
-from notewriter.parsing import without_surrogates
+from notewriter.text import without_surrogates
 from notewriter.typecheck import hints_of, may_be_empty, misfit, shown
 
 SCALAR = str | int | float | bool

@@ -17,7 +17,7 @@ import yaml
 
 from notewriter.config import parse
 from notewriter.errors import UserError, writing
-from notewriter.serving import Server, free_ports, serve
+from notewriter.models.server import Server, free_ports, serve
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "configs"

@@ -16,9 +16,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
-from notewriter.rollout import Resources, Rollout
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 Reply = Callable[[str, dict[str, Any]], str]
 PROMPTS = Prompts()

@@ -22,8 +22,9 @@ import pytest
 from fake_endpoint import FakeEndpoint, fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter import cli, errors, jsonl, models
+from notewriter import cli, errors, jsonl
 from notewriter.locks import locked
+from notewriter.models import fetch
 
 ROOM = 64 << 20
 Run = Callable[..., tuple[int, str, str]]
@@ -242,7 +243,7 @@ def start(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Command,
         return {"note": "a copy"}
 
     def prepare(command: Command, folder: Path) -> dict[str, int]:
-        monkeypatch.setattr(models, "_from_hub", download)
+        monkeypatch.setattr(fetch, "_from_hub", download)
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets")
         for copied in command.copied:
             shutil.copytree(inputs.folder / copied, folder / copied)

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, TrainingArguments
 from trl import ModelConfig
 
-from notewriter import jsonl, models
+from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 
 
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
@@ -25,7 +26,7 @@ def check_base(training: TrainingArguments, model: ModelConfig) -> str:
         logging.disable(logging.INFO)
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    base = models.check_model(model.model_name_or_path)
+    base = checkpoints.check_model(model.model_name_or_path)
     if Path(training.output_dir).resolve() == Path(base).resolve():
         raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
     return base
@@ -37,8 +38,8 @@ def load_base(name: str, revision: str) -> tuple[PreTrainedTokenizerBase, torch.
     Raises:
         UserError: the model cannot be loaded, or has no chat template.
     """
-    dtype = models.load(AutoConfig, name, revision=revision).dtype
-    tokenizer = models.load(AutoTokenizer, name, revision=revision)
+    dtype = checkpoints.load(AutoConfig, name, revision=revision).dtype
+    tokenizer = checkpoints.load(AutoTokenizer, name, revision=revision)
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from notewriter import chat_template
+from notewriter.models import chat_template
 
 Message = Mapping[str, str]
 

@@ -12,8 +12,8 @@ import openai
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from notewriter.connection import Unreadable, connect, reason
 from notewriter.errors import UserError
+from notewriter.models.connection import Unreadable, connect, reason
 from training.chat_templates import opening_remedy, parting
 from training.conversations import IGNORED
 from training.pairs import place

@@ -27,10 +27,10 @@ from transformers import (
 from trl import ModelConfig
 
 from notewriter import jsonl
+from notewriter.artifacts.fingerprints import BASE, FINGERPRINTS, check_fingerprints
 from notewriter.errors import UserError, writing
-from notewriter.fingerprints import BASE, FINGERPRINTS, check_fingerprints
 from notewriter.locks import locked
-from notewriter.processor import number_format
+from notewriter.models.processor import number_format
 from training import base_model, chat_templates, checks, pairs
 
 logger = logging.getLogger(__name__)

@@ -58,9 +58,10 @@ from transformers import (
 )
 from trl import ModelConfig, get_peft_config
 
-from notewriter import config, models
+from notewriter import config
 from notewriter.config import choose
 from notewriter.errors import UserError, run
+from notewriter.models import checkpoints
 
 PEAK_TFLOPS = {
     "B200": 2250,
@@ -182,7 +183,7 @@ def without_weights(model: ModelConfig) -> Any:
         UserError: its configuration cannot be loaded, or it is not that of a model that writes text.
     """
     name = model.model_name_or_path
-    configuration = models.load(AutoConfig, name, revision=model.model_revision)
+    configuration = checkpoints.load(AutoConfig, name, revision=model.model_revision)
     # Some language models are known only with the images that they also read (Mistral 3's).
     families = {
         AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -191,7 +192,7 @@ def without_weights(model: ModelConfig) -> Any:
     family = next((family for family, known in families.items() if type(configuration) in known), None)
     if family is None:
         raise UserError(f"{name}: {configuration.model_type} is no model that writes text; give another")
-    with models.loading(name), torch.device("meta"):
+    with checkpoints.loading(name), torch.device("meta"):
         return family.from_config(configuration, trust_remote_code=False)
 
 

@@ -20,8 +20,8 @@ from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 from detect_secrets.plugins.ip_public import IPPublicDetector
 from detect_secrets.plugins.keyword import KeywordDetector
 
-from notewriter import models
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 
 PIECE = 4 << 20
 OVERLAP = 16 << 10
@@ -45,7 +45,7 @@ class Kind(Enum):
     """The readable runs in tensors and pickles: formats of keys alone."""
 
 
-VOCABULARIES = {*models.TOKENIZER, "merges.txt"}
+VOCABULARIES = {*checkpoints.TOKENIZER, "merges.txt"}
 BINARY = {".safetensors", ".bin", ".model"}
 
 FORMATS = {

@@ -9,9 +9,10 @@ import torch
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from notewriter import config, models
+from notewriter import config
 from notewriter.errors import UserError
 from notewriter.folders import new_folder
+from notewriter.models import checkpoints
 from training import base_model
 
 logger = logging.getLogger(__name__)
@@ -50,13 +51,13 @@ def merge(adapter: Path, output: Path) -> None:
         raise UserError(f"{output}: holds something already; remove it or give another --output_dir")
     settings = PeftConfig.from_pretrained(str(adapter))
     name, revision = settings.base_model_name_or_path, settings.revision or "main"
-    base = models.check_model(name)
+    base = checkpoints.check_model(name)
     _, dtype = base_model.load_base(base, revision)
     logger.info("%s: merging into %s", adapter, base)
-    model = models.load(AutoModelForCausalLM, base, revision=revision, dtype=torch.float32)
+    model = checkpoints.load(AutoModelForCausalLM, base, revision=revision, dtype=torch.float32)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    has_tokenizer = any((adapter / file).is_file() for file in models.TOKENIZER)
-    tokenizer = models.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
+    has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
+    tokenizer = checkpoints.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
 
     with new_folder(output) as folder:
         (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)

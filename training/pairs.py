@@ -17,8 +17,8 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
-from notewriter import chat_template
 from notewriter.errors import UserError
+from notewriter.models import chat_template
 from training import chat_templates
 
 # What training reads; every other column of the file stays on disk.

@@ -19,9 +19,10 @@ from datasets import Dataset
 from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from notewriter import config, models
-from notewriter.connection import check_address
+from notewriter import config
 from notewriter.errors import UserError, writing
+from notewriter.models import checkpoints
+from notewriter.models.connection import check_address
 from training import (
     base_model,
     chat_templates,
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> None:
         check_address(machine.base_url)
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    base = models.check_model(model.model_name_or_path)
+    base = checkpoints.check_model(model.model_name_or_path)
     tokenizer, _ = base_model.load_base(base, model.model_revision)
     chat_templates.set_variables(tokenizer, arguments.chat_template_kwargs)
     stops = base_model.stop_tokens(base, model.model_revision, tokenizer)

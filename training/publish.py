@@ -13,9 +13,10 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, EvalResul
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from notewriter import config, models
-from notewriter.cards import render_card
+from notewriter import config
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
+from notewriter.pages.cards import render_card
 from training import leaks
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ STATS_SCHEMA = "notewriter/pairs-stats/1"
 
 # What a model consists of goes, and nothing else: optimizer states, checkpoints of a run, logs and whatever a user
 # keeps beside them stay, without a list of everything that must not leave.
-FILES = (*models.WEIGHTS, *models.TOKENIZER, *models.SETTINGS, "*.index.json", "LICENSE*", "NOTICE*")
+FILES = (*checkpoints.WEIGHTS, *checkpoints.TOKENIZER, *checkpoints.SETTINGS, "*.index.json", "LICENSE*", "NOTICE*")
 
 # Of what the trainer logs last, what a reader of the card can use.
 TRAINING_METRICS = ("train_loss", "eval_loss", "rewards/accuracies", "eval_rewards/accuracies", "eval_rewards/margins")
@@ -107,7 +108,7 @@ def check_checkpoint(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder}: is not a folder; give the one that a training run saved its model in")
     if not is_adapter(folder):
-        models.check_model(folder)
+        checkpoints.check_model(folder)
     elif not any(folder.glob("adapter_model.*")):
         raise UserError(f"{folder}: has no adapter_model.safetensors; wait until its training has ended")
 
@@ -124,7 +125,7 @@ def files(folder: Path) -> list[Path]:
 
 def is_weights(name: str) -> bool:
     """Whether a file of a repository, not in a folder of it, holds weights or lists their shards."""
-    return "/" not in name and any(fnmatch(name, pattern) for pattern in (*models.WEIGHTS, "*.index.json"))
+    return "/" not in name and any(fnmatch(name, pattern) for pattern in (*checkpoints.WEIGHTS, "*.index.json"))
 
 
 def card(arguments: Arguments) -> str:
@@ -224,7 +225,7 @@ def base_model(training: Mapping[str, Any], folder: Path) -> dict[str, str | Non
     if not name:
         return base
     path = Path(name)
-    if models.is_hub_id(name):
+    if checkpoints.is_hub_id(name):
         return base | {"label": name, "hub_id": name}
     if (path / "origin.json").is_file():
         origin = _read_json(path / "origin.json")

@@ -23,8 +23,9 @@ from peft import PeftModel
 from transformers import PreTrainedModel, TrainerCallback
 from trl import DPOConfig, DPOTrainer
 
-from notewriter import jsonl, models
+from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 from training import self_check
 from training.prefix_sharing import REMEDY, share_prefixes
 
@@ -156,7 +157,7 @@ class Trainer(DPOTrainer):
         loading = self.args.model_init_kwargs or {}
         settings = self.model.config.to_dict()
         parts = [
-            models.fingerprint(self.base, loading.get("revision") or "main", models.WEIGHTS),
+            checkpoints.fingerprint(self.base, loading.get("revision") or "main", checkpoints.WEIGHTS),
             getattr(self.model.config, "_commit_hash", None),
             with_effect(settings),
             {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},

@@ -10,9 +10,9 @@ from typing import Any
 from eval.report.coding import Vocabulary, gaps
 from eval.report.runs import Run
 from notewriter import jsonl
+from notewriter.artifacts.traces import TRACE_SCHEMA, TraceRecord
 from notewriter.errors import UserError
 from notewriter.pages import packed
-from notewriter.records import TRACE_SCHEMA, TraceRecord
 from notewriter.typecheck import misfit
 
 Record = dict[str, Any]

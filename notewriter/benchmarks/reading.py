@@ -17,8 +17,8 @@ from typing import Any, TextIO, TypeVar
 
 from notewriter import jsonl
 from notewriter.errors import UserError
-from notewriter.parsing import without_surrogates
 from notewriter.records import Passage, Question
+from notewriter.text import without_surrogates
 from notewriter.typecheck import shown
 
 T = TypeVar("T")

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from notewriter.actions import Action, parse_call
 from notewriter.method import Stage
 from notewriter.records import Message
-from notewriter.rollout import Rollout
+from notewriter.rollouts.actions import Action, parse_call
+from notewriter.rollouts.rollout import Rollout
 
 Tool = Callable[[str], Awaitable[str]]
 """What an action does: its argument in, an observation out."""

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from notewriter.method import Stage
-from notewriter.parsing import parse_note
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_note
+from notewriter.rollouts.rollout import Rollout
 
 
 async def take_notes(

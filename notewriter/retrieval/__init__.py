@@ -13,9 +13,9 @@ from notewriter import jsonl
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.folders import check_replaceable, new_folder
-from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
 from notewriter.retrieval import checksums
+from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
 MANIFEST = "manifest.json"

@@ -26,9 +26,9 @@ from typing import Any
 import tantivy
 
 from notewriter.errors import UserError
-from notewriter.parsing import without_surrogates
 from notewriter.records import Passage
 from notewriter.retrieval import check_top_k, checked, read_manifest, write_index
+from notewriter.text import without_surrogates
 
 SCHEMA = "notewriter/bm25/1"
 """Changes with everything that makes an older index unreadable or its results different."""

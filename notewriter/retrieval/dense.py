@@ -24,11 +24,12 @@ from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from notewriter import jsonl, models
+from notewriter import jsonl
 from notewriter.errors import UserError
-from notewriter.parsing import without_surrogates
+from notewriter.models import checkpoints
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, check_top_k, checked, read_manifest, write_index
+from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/dense/1"
@@ -168,7 +169,7 @@ class Dense:
         self._embeddings: NDArray[np.float32] = embeddings
         self._faiss = _libraries()[0]
         self._model = _load(encoder, manifest["query_device"])
-        if models.fingerprint(encoder) != manifest["fingerprint"]:
+        if checkpoints.fingerprint(encoder) != manifest["fingerprint"]:
             raise UserError(
                 f"{directory}: {encoder} is not the encoder any more that the index was built with; "
                 "name that one's folder to `notewriter index --encoder`, or build the index again"
@@ -256,7 +257,7 @@ def _describe(options: Encoder, source: str) -> tuple[Any, dict[str, Any]]:
         "schema": SCHEMA,
         "kind": "dense",
         "source": source,
-        "fingerprint": models.fingerprint(options.encoder),
+        "fingerprint": checkpoints.fingerprint(options.encoder),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "similarity": similarity,
@@ -275,14 +276,14 @@ def _place(options: Encoder) -> dict[str, Any]:
 @functools.cache
 def _load(encoder: str, device: str | None) -> Any:
     _, sentence_transformers = _libraries()
-    if not Path(encoder).is_dir() and not models.is_hub_id(encoder):
+    if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):
         import torch
 
         if not torch.cuda.is_available():
             raise UserError(f"{device}: there is no GPU that PyTorch can use; embed on the cpu")
-    with models.loading(encoder, "encoder"):
+    with checkpoints.loading(encoder, "encoder"):
         return sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
 
 

@@ -10,7 +10,8 @@ from eval import evaluate
 from eval.report.tables import PUBLISHED
 from notewriter.config import parse
 from notewriter.methods import prepare
-from notewriter.roles import ModelArguments, check_inputs
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.resources import check_inputs
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = ["--path", "questions.json", "--index", "index", "--output_dir", "run"]

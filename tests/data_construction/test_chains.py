@@ -17,9 +17,10 @@ from data_construction import chains
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.methods.rearag import rearag
-from notewriter.prompts import Prompts
 from notewriter.records import Completion, Question
-from notewriter.rollout import Resources, Rollout
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 QUESTIONS = 6
 Chat = list[dict[str, str]]

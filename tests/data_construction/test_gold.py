@@ -15,11 +15,11 @@ from data_construction.gold import (
 )
 from notewriter.method import Kind
 from notewriter.methods import METHODS
-from notewriter.parsing import parse_status
-from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
-from notewriter.rehearsal import Rehearsal
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_status
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.rehearsal import Rehearsal
+from notewriter.rollouts.rollout import Rollout
 
 MOTHER = "Osk's mother is Mira."
 BIRTH = "Mira was born in Tolen."

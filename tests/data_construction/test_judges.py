@@ -19,8 +19,8 @@ from data_construction.judges import (
 )
 from notewriter.method import Kind
 from notewriter.methods.deepnote import DECIDE
-from notewriter.prompts import Prompts
 from notewriter.records import Passage, Question
+from notewriter.rollouts.prompts import Prompts
 
 QUESTION = Question(
     "q1",

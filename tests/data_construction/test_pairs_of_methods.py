@@ -10,7 +10,7 @@ from tiny_world import tiny_world, write_config
 
 from data_construction import pairs
 from notewriter import jsonl
-from notewriter.parsing import parse_note
+from notewriter.rollouts.parsing import parse_note
 
 
 @pytest.fixture(scope="module")

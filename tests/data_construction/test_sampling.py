@@ -8,11 +8,12 @@ import pytest
 from data_construction.judges import Verdict, decision, llm, metric, outcome, reference, retrieval
 from data_construction.pairs_format import COLUMNS
 from data_construction.sampling import Harvest, Recipe, SamplingRollout
-from notewriter.llm import RequestRefused
+from notewriter.artifacts.traces import Gold
 from notewriter.methods import METHODS
-from notewriter.prompts import Prompts
-from notewriter.records import Completion, Gold, Passage, Question, Sampling
-from notewriter.rollout import Resources
+from notewriter.models.client import RequestRefused
+from notewriter.records import Completion, Passage, Question, Sampling
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
 
 MOTHER, BIRTH = "Osk's mother is Mira.", "Mira was born in Tolen."
 QUESTION = Question("q1", "Where was the mother of Osk born?", ("Tolen",), ("p1", "p2"), (MOTHER, BIRTH))

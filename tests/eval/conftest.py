@@ -3,7 +3,8 @@ import json
 import pytest
 
 from notewriter import jsonl
-from notewriter.records import Completion, Generation, Retrieval, Sampling, Trace
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.records import Completion, Sampling
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from eval.accounting import account, fewer_searches, gold_documents, supporting_recall, totals
-from notewriter.prompts import Prompts
-from notewriter.records import Completion, Generation, Passage, Question, Retrieval, Sampling, Trace
-from notewriter.rollout import Resources, Rollout
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.records import Completion, Passage, Question, Sampling
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 QUESTION = Question("q", "Who?", ("A",))
 

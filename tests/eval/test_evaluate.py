@@ -10,9 +10,10 @@ from eval.compare import COSTS, METRICS_KEYS, PREDICTION_KEYS, compare, read_met
 from eval.evaluate import prediction_of
 from eval.report import write_report
 from notewriter import jsonl
+from notewriter.artifacts.traces import Trace
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
-from notewriter.records import Question, Trace
+from notewriter.records import Question
 from notewriter.retrieval import index
 
 QUESTIONS = 6

@@ -14,8 +14,9 @@ from eval.compare import compare, read_metrics, read_predictions
 from eval.judgements import marked, reference_of, steps_of
 from eval.report import write_report
 from notewriter import jsonl
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.errors import UserError
-from notewriter.records import Completion, Generation, Retrieval, Sampling, Trace
+from notewriter.records import Completion, Sampling
 
 QUESTIONS = 6
 RATINGS = {"efficiency": 4, "redundancy": 5, "coherence": 2}

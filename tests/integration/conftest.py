@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from notewriter.errors import UserError
-from notewriter.models import fetch_model
-from notewriter.serving import Server, serve
+from notewriter.models.fetch import fetch_model
+from notewriter.models.server import Server, serve
 
 SERVE_OPTIONS = {
     "max_model_len": 2048,

@@ -21,9 +21,9 @@ from eval import evaluate
 from eval.compare import compare, read_metrics, read_predictions
 from eval.report import write_report
 from notewriter import jsonl
-from notewriter.llm import Client, Endpoint
-from notewriter.prompts import Prompts
+from notewriter.models.client import Client, Endpoint
 from notewriter.records import Passage, Sampling
+from notewriter.rollouts.prompts import Prompts
 from training import chat_templates, preflight
 
 pytestmark = pytest.mark.integration

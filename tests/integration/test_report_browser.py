@@ -7,7 +7,8 @@ from eval.accounting import COSTS
 from eval.report import write_report
 from eval.statistics import bootstrap_interval
 from notewriter import jsonl
-from notewriter.records import Completion, Generation, Retrieval, Sampling, Trace
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.records import Completion, Sampling
 
 pytestmark = pytest.mark.integration
 

@@ -195,7 +195,7 @@ def test_a_model_path_that_is_none(evaluate, tmp_path):
 
 
 def test_a_port_in_use(evaluate, tmp_path, monkeypatch):
-    monkeypatch.setattr("notewriter.serving.importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("notewriter.models.server.importlib.util.find_spec", lambda name: name)
     model = tmp_path / "model"
     model.mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
@@ -230,7 +230,7 @@ def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
     ids=["key", "model", "faulty"],
 )
 def test_an_endpoint_that_fails(evaluate, monkeypatch, faults, problem):
-    monkeypatch.setattr("notewriter.llm._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
     with fake_endpoint(faults=faults) as endpoint:
         assert complains(evaluate("--base_url", endpoint.base_url, "--model", "fake"), endpoint.base_url, problem)
 

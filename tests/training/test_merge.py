@@ -8,7 +8,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from notewriter.errors import UserError
-from notewriter.models import check_model
+from notewriter.models.checkpoints import check_model
 from training import merge
 
 

@@ -7,8 +7,8 @@ from datasets import Dataset
 from real_templates import FAMILIES, template_of, tokenizer_of
 from transformers import PreTrainedTokenizerBase
 
-from notewriter import chat_template
 from notewriter.errors import UserError
+from notewriter.models import chat_template
 from training import chat_templates, checks, conversations, pairs
 
 CHAIN = [

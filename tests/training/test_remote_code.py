@@ -13,8 +13,8 @@ from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from notewriter import rehearsal
 from notewriter.errors import UserError
+from notewriter.rollouts import rehearsal
 from training import merge, preflight, train_dpo, train_sft
 
 ROOT = Path(__file__).parents[2]

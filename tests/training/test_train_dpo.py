@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import DPOTrainer
 
-from notewriter import models
 from notewriter.errors import UserError
 from notewriter.locks import locked
+from notewriter.models import checkpoints
 from training import common, self_check, train_dpo
 
 Options = Callable[..., list[str]]
@@ -59,7 +59,7 @@ def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_mod
     assert record["schema"] == "notewriter/training/1"
     assert (record["method"], record["parameters"]) == ("dpo", "full")
     assert record["base_model"] == str(tiny_model)
-    assert record["base_model_fingerprint"] == models.fingerprint(tiny_model)
+    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
     assert record["rows"] == {
         "train": {"init_note": 8, "refine_note": 8},
         "dev": {"init_note": 2, "refine_note": 2},

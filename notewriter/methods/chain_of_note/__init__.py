@@ -1,7 +1,7 @@
 """Chain-of-Note: a reading note on every passage, then the answer."""
 
 from notewriter.method import Method, Stage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 TAKE_NOTES = Stage("chain_of_note/take_notes", "notes", "note")
 ANSWER = Stage("chain_of_note/answer", "answer", "answer")

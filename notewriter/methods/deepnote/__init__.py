@@ -3,9 +3,9 @@
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods.vanilla import vanilla
-from notewriter.parsing import parse_status
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_status
+from notewriter.rollouts.rollout import Rollout
 
 INIT_NOTE = Stage("deepnote/init_note", "notes", "note")
 REFINE_QUERY = Stage("deepnote/refine_query", "query", "query")

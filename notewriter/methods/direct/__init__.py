@@ -1,7 +1,7 @@
 """Direct answering: the question alone, no retrieval."""
 
 from notewriter.method import Method, Stage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("direct/answer", "answer", "answer")
 

@@ -7,9 +7,9 @@ from typing import Any
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
-from notewriter.parsing import first_sentence, parse_answer
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import first_sentence, parse_answer
+from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("flare/step")
 NOTE = Stage("flare/note", "notes", "document note")

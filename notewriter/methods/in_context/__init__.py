@@ -2,7 +2,7 @@
 
 from notewriter.method import Method, Stage
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("in_context/answer", "answer", "answer")
 

@@ -2,9 +2,9 @@
 
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
-from notewriter.parsing import first_sentence, parse_answer
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import first_sentence, parse_answer
+from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("ircot/step")
 NOTE = Stage("ircot/note", "notes", "document note")

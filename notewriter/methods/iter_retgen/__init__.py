@@ -1,8 +1,8 @@
 """Iter-RetGen: what was generated is the next query, and what is found then makes the next generation better."""
 
 from notewriter.method import Method, Stage
-from notewriter.parsing import parse_answer
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_answer
+from notewriter.rollouts.rollout import Rollout
 
 REASON = Stage("iter_retgen/reason", "answer")
 

@@ -3,7 +3,7 @@
 import re
 
 from notewriter.method import Method, Stage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 DRAFT = Stage("rat/draft")
 QUERY = Stage("rat/query", "query", "query")

@@ -7,7 +7,7 @@ from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation
 from notewriter.methods.renact import renact
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("react/step", rehearsal=REHEARSAL)
 ANSWER = Stage("react/answer", "answer", "answer")

@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass, field
 
-from notewriter.actions import Action, parse_action
 from notewriter.method import Method, Stage
 from notewriter.records import Message
-from notewriter.rollout import Rollout
+from notewriter.rollouts.actions import Action, parse_action
+from notewriter.rollouts.rollout import Rollout
 
 ACTIONS = {"search": "query", "finish": "answer"}
 """The functions that a step may call, each with its parameter (section 3.1)."""

@@ -4,7 +4,7 @@ from notewriter.method import Method, Stage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation, take_notes
 from notewriter.records import Passage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("renact/step", rehearsal=REHEARSAL)
 NOTE = Stage("renact/note", "notes", "document note")

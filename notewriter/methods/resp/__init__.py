@@ -3,8 +3,8 @@
 import re
 
 from notewriter.method import Method, Stage
-from notewriter.parsing import parse_word
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_word
+from notewriter.rollouts.rollout import Rollout
 
 _VERDICT = re.compile(r"\W*(yes|no)\b[\s*.,:;]*(?:[-\u2013\u2014]\s+)?", re.IGNORECASE)
 

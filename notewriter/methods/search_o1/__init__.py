@@ -1,8 +1,8 @@
 """Search-o1: a reasoning model searches in the middle of its reasoning and reads through a module of its own."""
 
 from notewriter.method import Method, Stage
-from notewriter.parsing import parse_answer
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_answer
+from notewriter.rollouts.rollout import Rollout
 
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
 BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"

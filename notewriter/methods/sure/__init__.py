@@ -3,8 +3,8 @@
 import itertools
 
 from notewriter.method import Method, Stage
-from notewriter.parsing import parse_lines, parse_word
-from notewriter.rollout import Rollout
+from notewriter.rollouts.parsing import parse_lines, parse_word
+from notewriter.rollouts.rollout import Rollout
 
 CANDIDATES = Stage("sure/candidates", "answer", rehearsal="{query}\n{query} too\n")
 SUMMARIZE = Stage("sure/summarize", "notes", "note")

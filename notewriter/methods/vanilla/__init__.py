@@ -1,7 +1,7 @@
 """Vanilla RAG: retrieve once, answer from the passages."""
 
 from notewriter.method import Method, Stage
-from notewriter.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("vanilla/answer", "answer", "answer")
 

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_rollout import PROMPTS, TEXTS
 
+from notewriter.artifacts.traces import Retrieval
 from notewriter.methods import METHODS
-from notewriter.records import Completion, Passage, Question, Retrieval
-from notewriter.rollout import Resources, Rollout
+from notewriter.records import Completion, Passage, Question
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 
 class World:

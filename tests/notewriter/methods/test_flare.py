@@ -14,7 +14,8 @@ from notewriter.errors import UserError
 from notewriter.methods import prepare
 from notewriter.methods.flare import flare
 from notewriter.records import Completion, Question, Sampling
-from notewriter.rollout import Resources, Rollout
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 
 def run(rollout: ScriptedRollout, **options) -> str:

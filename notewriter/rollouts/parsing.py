@@ -1,0 +1,182 @@
+"""Reading what models write: any text in, a value or None out, never evaluated."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.MULTILINE)
+
+
+def without_thinking(text: str) -> str:
+    """A reply without what a reasoning model told itself first, which ends with `</think>`.
+
+    Where its `<think>` is part of the prompt, as some chat templates have it, the end stands at the start of a line.
+    """
+    return _THINKING.sub("", text, count=1)
+
+
+def after_thinking(text: str) -> str:
+    """What a reply says after any thinking: nothing where it was cut before that came to an end."""
+    text = without_thinking(text)
+    return "" if text.lstrip().startswith("<think>") else text
+
+
+def parse_json_object(text: str) -> dict[str, Any] | None:
+    """The first JSON object in a reply, also in a code fence, after prose or before it; None where there is none.
+
+    Line breaks within its texts, which JSON forbids and models write, are read. Thinking is passed over.
+    """
+    text = after_thinking(text)
+    decoder = json.JSONDecoder(strict=False)
+    for match in re.finditer(r"\{", text):
+        try:
+            value, _ = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError of its own
+            continue
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+_STATUS = re.compile(r"""["']?status["']?\s*[:=]\s*["']?(true|false)\b""", re.IGNORECASE)
+
+
+def parse_status(text: str) -> bool | None:
+    """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None where it says neither.
+
+    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. Thinking is
+    passed over.
+    """
+    text = after_thinking(text)
+    found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
+    if len(found) != 1:
+        return None
+    return {"true": True, "false": False}.get(found.pop())
+
+
+# What follows the number must end the statement, so that no id is taken from a reply that was cut within one.
+_BEST_AND_WORST = re.compile(
+    r"""\b(best|worst)_id["']?\s*[:=]\s*["']?\s*(\d{1,9})\s*["']?\s*[,;}\n]""", re.ASCII | re.IGNORECASE
+)
+
+
+def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
+    """The judge's `{"best_id": i, "worst_id": j}` as indices from 0; None unless each is one candidate.
+
+    Single quotes, fences and text around it are read too. Thinking is passed over.
+    """
+    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(after_thinking(text))}
+    ids = dict(found)
+    if len(found) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
+        return None
+    return ids["best"] - 1, ids["worst"] - 1
+
+
+# What follows the word must end the statement, so that `"yes" or "no"`, which repeats the prompt, says neither.
+_CORRECT = re.compile(
+    r"\bcorrect[\s\"'*_]*[:=][\s\"'*_]*(yes|no|true|false)(?=[\"'*_]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
+)
+
+
+def parse_correct(text: str) -> bool | None:
+    """A judge's `{"correct": "yes"}` or `{"correct": "no"}`; None where it says neither, or both.
+
+    Single quotes, true and false, fences and text around it are read too, and so is the bare word. Thinking is
+    passed over.
+    """
+    text = after_thinking(text)
+    found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
+    said = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in found}
+    return said.pop() if len(said) == 1 else None
+
+
+_RATING = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d{1,3}))?\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str, float] | None:
+    """A judge's `{"<criterion>": 3, ...}`, each from 0 to `highest`; None unless it rates every criterion so.
+
+    A rating may be a text, such as "3", "3.5" or "3/5", where what is behind the stroke must be `highest`.
+    """
+    reply = parse_json_object(text) or {}
+    values = {key.strip().lower(): value for key, value in reply.items()}
+    ratings = {}
+    for criterion in criteria:
+        match = _RATING.fullmatch(str(values.get(criterion)))
+        if match is None or int(match[2] or highest) != highest or float(match[1]) > highest:
+            return None
+        ratings[criterion] = float(match[1])
+    return ratings
+
+
+def parse_evidence(text: str) -> list[str] | None:
+    """A judge's `{"evidence": ["...", ...]}`, the pieces that are not empty; None where there is no such list."""
+    pieces = (parse_json_object(text) or {}).get("evidence")
+    pieces = [pieces] if isinstance(pieces, str) else pieces
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        return None
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def parse_word(text: str, words: Sequence[str]) -> str | None:
+    """The first of the words (in lower case) that stands in the text as a word of its own; None where none does."""
+    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", after_thinking(text), re.IGNORECASE)
+    return match.group().lower() if match else None
+
+
+_LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
+
+
+def parse_lines(text: str) -> list[str]:
+    """The lines of a list without the marks before them: none empty, and none that differs in case alone."""
+    items: dict[str, str] = {}
+    for line in after_thinking(text).splitlines():
+        item = _LIST_MARK.sub("", line.strip()).strip()
+        if item:
+            items.setdefault(item.casefold(), item)
+    return list(items.values())
+
+
+_NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
+
+
+def parse_note(text: str) -> str | None:
+    """A note-taker's `YES#<notes>` as the notes, its `NO#...` as an empty text; None where it is neither."""
+    text = after_thinking(text)
+    match = _NOTE.search(text)
+    if match is None:
+        return None
+    return text[match.end() :].strip() if match[1].upper() == "YES" else ""
+
+
+_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
+_ABBREVIATION = re.compile(
+    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
+    r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
+)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, which a line break ends too; full stops of initials and abbreviations do not."""
+    text = text.strip()
+    for match in _SENTENCE_END.finditer(text):
+        if not _ABBREVIATION.search(text, max(0, match.start() - 8), match.start() + 1):
+            return text[: match.end()].strip()
+    return text
+
+
+_ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final )?answer is\b)[\s*_:]*", re.IGNORECASE)
+
+
+def parse_answer(text: str) -> str:
+    """What follows the last "Answer:", "answer is:" or "So the answer is"; empty where none of them stands.
+
+    A single sentence loses its full stop, since it is seldom one: "Mira." is the name.
+    """
+    text = without_thinking(text)
+    matches = list(_ANSWER.finditer(text))
+    answer = text[matches[-1].end() :].strip().rstrip("*_") if matches else ""
+    if first_sentence(answer) != answer or _ABBREVIATION.search(answer):
+        return answer
+    return answer.removesuffix(".").rstrip("*_")

@@ -1,0 +1,245 @@
+"""A rehearsal of a run: a sample of questions with real prompts and no model, which tells what the run would cost."""
+
+import asyncio
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from notewriter import jsonl
+from notewriter.config import check
+from notewriter.errors import UserError
+from notewriter.method import Kind, Stage
+from notewriter.models import checkpoints
+from notewriter.models.roles import ROLES, ModelArguments, sampling_by_stage
+from notewriter.records import Completion, Message, Question, Sampling
+from notewriter.retrieval import open_index
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.usage import Usage
+
+TOKENS_A_WORD = 1.3
+"""For English text in the vocabularies of today, where no tokenizer is at hand to count."""
+
+FILE = "estimate.json"
+"""What a dry run leaves in the run folder, so that the run can put its actual figures beside it."""
+
+
+@dataclass
+class DryRunArguments:
+    """What a run would cost; no model is asked."""
+
+    dry_run: bool = field(
+        default=False,
+        metadata={
+            "help": "render the prompts of a sample of questions, tell calls, tokens, time and money of the whole run, "
+            "and stop; an upper bound in that loops go on to their limits and quotas end nothing early"
+        },
+    )
+    dry_run_questions: Annotated[int, Interval(ge=1)] = field(default=20, metadata={"help": "questions in the sample"})
+    reply_share: Annotated[float, Interval(gt=0, le=1)] = field(
+        default=0.5, metadata={"help": "the expected length of replies as a share of their max_tokens"}
+    )
+    tokenizer: str | None = field(
+        default=None,
+        metadata={
+            "help": "a model folder or hub id whose tokenizer counts; default: that of the model that is served, or "
+            f"{TOKENS_A_WORD} tokens a word where there is none"
+        },
+    )
+    tokens_per_second: Annotated[float, Interval(gt=0)] | None = field(
+        default=None, metadata={"help": "completion tokens a second of the server; tells the hours"}
+    )
+
+
+@dataclass
+class PricedDryRunArguments(DryRunArguments):
+    """For commands that have no prices of their own."""
+
+    prices: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "role -> [price of a million prompt tokens, of a million completion tokens]; tells the money; a "
+            "role that is not named costs nothing"
+        },
+    )
+
+
+REPLIES: dict[Kind, str] = {
+    "note": "{query}",
+    "updated note": "{query}",
+    "document note": "YES#{query}",
+    "query": "{query}",
+    "status": '{"status": "True"}',
+    "answer": "{query}",
+    "step": "{query}.",
+}
+"""What a rehearsal replies at a stage that does not say so itself (`Stage.rehearsal`)."""
+
+
+@dataclass(frozen=True)
+class Rehearsal(Resources):
+    """Resources without models: every call is answered at once, in the form of its stage and at its expected length.
+
+    Loops so go on to their limits: no token is sure, no verdict ends anything. What is searched for are the last words
+    of the prompt, mostly the question's, so that something is found. Replies to different draws differ, as candidates
+    do.
+
+    Args:
+        count: the tokens of a chat.
+        share: the expected length of replies as a share of their `max_tokens`.
+        tokens_a_word: the tokens of a word in these replies.
+    """
+
+    count: Callable[[list[Message]], int] = field(kw_only=True)
+    share: float = field(kw_only=True)
+    tokens_a_word: float = field(kw_only=True)
+
+    async def complete(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
+    ) -> Completion:
+        """The stage's reply to a chat."""
+        draw = hashlib.sha256(repr((messages, sampling, sample)).encode()).hexdigest()[:8]
+        query = " ".join([*re.findall(r"\w+", messages[0]["content"])[-12:], draw])
+        tokens = max(1, round(self.share * sampling.max_tokens))
+        filling = " of" * max(0, round(tokens / self.tokens_a_word) - len(query.split()))
+        form = stage.rehearsal or REPLIES[stage.kind]
+        if "{filling}" not in form:
+            form += "{filling}"
+        text = form.replace("{query}", query).replace("{filling}", filling)
+        logprobs = [(text, -1.0)] if sampling.logprobs else None
+        return Completion(text, "stop", self.count(messages), tokens, 0, 0.0, logprobs)
+
+
+def estimate(
+    dry: DryRunArguments,
+    models: ModelArguments,
+    index: Sequence[str] | str | None,
+    questions: Sequence[Question],
+    work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
+    folder: Path,
+    prices: dict[str, Any],
+) -> None:
+    """Print what a run over the questions would cost, and leave it in the folder.
+
+    `work` is what the run does with a question; its record holds `usage`, or traces to count from.
+
+    Raises:
+        UserError: a number out of its range, or a tokenizer that cannot be loaded.
+    """
+    check(dry)
+    for role, price in prices.items():
+        if role not in ROLES or not (isinstance(price, list) and len(price) == 2 and all(map(_is_number, price))):
+            raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with two numbers")
+    sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
+    count, tokens_a_word, counted_with = _counter(dry.tokenizer or checkpoints.serve, checkpoints.chat_template_kwargs)
+    sampling, stage_sampling = sampling_by_stage(models)
+    resources = Rehearsal(
+        clients={},
+        prompts=Prompts(checkpoints.prompts_dir),
+        retriever=open_index(index) if index else None,
+        sampling=sampling,
+        stage_sampling=stage_sampling,
+        count=count,
+        share=dry.reply_share,
+        tokens_a_word=tokens_a_word,
+    )
+
+    async def run() -> list[dict[str, Any]]:
+        return [await work(question, resources) for question in sample]
+
+    usage = Usage()
+    for record in asyncio.run(run()):
+        usage.add(record)
+    told = usage.to_dict(len(questions) / len(sample))
+    result: dict[str, Any] = {
+        "schema": "notewriter/estimate/1",
+        "questions": len(questions),
+        "sample": len(sample),
+        "tokens_counted_with": counted_with,
+        "reply_share": dry.reply_share,
+        **told,
+        **_costs(dry.tokens_per_second, prices, told["tokens"]),
+    }
+    jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
+    sys.stdout.write(_table(result))
+
+
+def estimated(folder: Path) -> dict[str, Any]:
+    """What a dry run told of this folder's run, to stand beside the actual figures; nothing where there was none."""
+    path = folder / FILE
+    return {"estimate": jsonl.read_object(path, dict[str, Any], "remove it")} if path.exists() else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[list[Message]], int], float, str]:
+    """What counts a chat's tokens, the tokens of a word in pretended replies, and how that is called."""
+    if model is None:
+        return (
+            lambda messages: round(TOKENS_A_WORD * sum(len(message["content"].split()) for message in messages)),
+            TOKENS_A_WORD,
+            f"{TOKENS_A_WORD} tokens a word",
+        )
+    from transformers import AutoTokenizer
+
+    with checkpoints.loading(f"tokenizer: {model}", "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+
+    def count(messages: list[Message]) -> int:
+        try:
+            encoded: Any = tokenizer.apply_chat_template(
+                messages,  # type: ignore[arg-type]
+                tokenize=True,
+                add_generation_prompt=True,
+                return_dict=True,
+                **variables,
+            )
+        except Exception as error:  # a template is a program and may fail with anything
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"tokenizer: {model}: its chat template refuses a prompt ({reason})") from error
+        return len(encoded["input_ids"])
+
+    return count, 1.0, f"the tokenizer of {model}"
+
+
+def _costs(
+    tokens_per_second: float | None, prices: dict[str, Any], tokens: dict[str, dict[str, dict[str, int]]]
+) -> dict[str, float]:
+    costs = {}
+    usages = [(role, usage) for roles in tokens.values() for role, usage in roles.items()]
+    if tokens_per_second:
+        total = sum(usage["completion_tokens"] for _, usage in usages)
+        costs["hours"] = round(total / tokens_per_second / 3600, 2)
+    if prices:
+        money = 0.0
+        for role, usage in usages:
+            prompt, completion = prices.get(role, (0, 0))
+            money += (usage["prompt_tokens"] * prompt + usage["completion_tokens"] * completion) / 1e6
+        costs["money"] = round(money, 2)
+    return costs
+
+
+def _table(result: dict[str, Any]) -> str:
+    keys = ("calls", "prompt_tokens", "completion_tokens")
+    tokens: dict[str, dict[str, dict[str, int]]] = result["tokens"]
+    rows = [(stage, role, usage) for stage, roles in tokens.items() for role, usage in roles.items()]
+    rows.append(("in all", "", result["tokens_in_all"]))
+    lines = [f"{'stage':34} {'role':8} {'calls':>12} {'prompt tokens':>15} {'completion tokens':>18}"]
+    for stage, role, usage in rows:
+        lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *map(usage.__getitem__, keys)))
+    lines += [f"{name}: {result[name]:,}" for name in ("hours", "money") if name in result]
+    lines.append(
+        f"estimated for {result['questions']} questions from {result['sample']}; tokens counted with "
+        f"{result['tokens_counted_with']}; replies taken to be {result['reply_share']:.0%} of max_tokens; "
+        "loops to their limits"
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,388 @@
+"""Runs: folders that hold one configuration, and questions that are asked once."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from notewriter import jsonl
+from notewriter.artifacts import run_folder
+from notewriter.errors import UserError
+from notewriter.records import Question
+from notewriter.rollouts import loop
+
+QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
+
+
+async def answer(question: Question) -> dict[str, str]:
+    return {"question_id": question.id}
+
+
+def ask(journal, work=answer, questions=QUESTIONS, concurrency=2):
+    asyncio.run(loop.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# Folders
+
+
+def open_and_leave(folder, config, questions=()):
+    with run_folder.open_run(folder, config, questions) as opened:
+        return opened
+
+
+def test_a_run_folder_holds_its_resolved_configuration(tmp_path):
+    config = {"method": "deepnote", "method_options": {"top_k": 3}, "seed": 0, "name": None}
+    folder = open_and_leave(tmp_path / "runs" / "a", config)
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == config
+    assert open_and_leave(folder, config) == folder
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"seed": 1}, r"a: holds a run with seed: 0, not 1; choose another output_dir, or remove this one"),
+        ({"method_options": {"top_k": 5}}, r"method_options: \{'top_k': 3\}, not \{'top_k': 5\}"),
+        ({"new": "x"}, r"holds a run with new: None, not 'x'"),
+    ],
+)
+def test_a_folder_refuses_a_run_with_other_settings(tmp_path, change, problem):
+    config = {"method_options": {"top_k": 3}, "seed": 0}
+    open_and_leave(tmp_path / "a", config)
+    with pytest.raises(UserError, match=problem):
+        open_and_leave(tmp_path / "a", config | change)
+    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text()) == config
+
+
+def test_a_setting_that_was_dropped_is_named_too(tmp_path):
+    open_and_leave(tmp_path, {"seed": 0, "limit": 5})
+    with pytest.raises(UserError, match="limit: 5, not None"):
+        open_and_leave(tmp_path, {"seed": 0})
+
+
+def test_a_run_goes_on_with_a_later_version_that_has_more_options_which_are_off(tmp_path):
+    before = {"seed": 0, "min_gap": 0.0}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, before | {"where": {}, "dry_run": False, "ids": None})
+    with pytest.raises(UserError, match=r"min_gap: 0\.0, not None"):
+        open_and_leave(tmp_path, {"seed": 0, "min_gap": None})
+
+
+def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
+    before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
+    after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == after
+    assert (
+        run_folder.config_hash(before) == run_folder.config_hash(after) != run_folder.config_hash(before | {"seed": 1})
+    )
+
+
+def test_a_model_may_be_reached_elsewhere_when_a_run_goes_on_but_must_be_the_same(tmp_path):
+    def config(model, **settings):
+        return {"base_url": settings["base_url"], "models": {"judge": {"model": model, **settings}}}
+
+    before = config("m", base_url="http://node7:8000/v1", attempts=8)
+    after = config("m", base_url="http://node8:8001/v1,http://node9:8001/v1", timeout=60.0)
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert run_folder.config_hash(before) == run_folder.config_hash(after)
+    with pytest.raises(UserError, match=r"holds a run with models: \{'judge': \{'model': 'm'\}\}, not"):
+        open_and_leave(tmp_path, config("n", base_url="http://node7:8000/v1"))
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys():
+    assert run_folder.config_hash({"a": 1, "b": {"c": 2, "d": 3}}) == run_folder.config_hash(
+        {"b": {"d": 3, "c": 2}, "a": 1}
+    )
+
+
+@pytest.mark.parametrize("text", ["{", "- a\n", ""])
+def test_a_folder_of_something_else_is_named(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"config\.yaml: is n.* choose another output_dir"):
+        open_and_leave(tmp_path, {"seed": 0})
+
+
+def served(tmp_path):
+    """A configuration, and the files behind its paths by what they are."""
+    files = {
+        "weights": tmp_path / "model" / "model.safetensors",
+        "judge": tmp_path / "judge" / "model.safetensors",
+        "index": tmp_path / "index" / "manifest.json",
+        "prompt": tmp_path / "prompts" / "deepnote" / "decide.jinja",
+    }
+    for path in files.values():
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"source": "a corpus", "query_device": "cpu"}))
+    config = {
+        "serve": str(tmp_path / "model"),
+        "models": {"judge": {"serve": str(tmp_path / "judge")}, "answer": {"base_url": "http://a/v1", "model": "m"}},
+        "index": [str(tmp_path / "index")],
+        "prompts_dir": str(tmp_path / "prompts"),
+    }
+    return config, files
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting"),
+    [("weights", "serve: .*model"), ("judge", "serve: .*judge"), ("index", "index: "), ("prompt", "prompts_dir: ")],
+)
+def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_run(tmp_path, changed, setting):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
+    files[changed].write_text(json.dumps({"source": "another one"}))
+    with pytest.raises(UserError, match=f"a: holds a run with other contents of {setting}.*; choose another output"):
+        open_and_leave(tmp_path / "a", config)
+
+
+def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["index"].write_text(json.dumps({"source": "a corpus", "query_device": "cuda"}))
+    (tmp_path / "model" / "README.md").write_text("trained for long")
+    open_and_leave(tmp_path / "a", config)
+
+
+def test_a_folder_from_before_there_were_fingerprints_goes_on_and_has_them_from_then_on(tmp_path):
+    config, files = served(tmp_path)
+    folder = open_and_leave(tmp_path / "a", config)
+    (folder / "fingerprints.json").unlink()
+    files["weights"].write_text("trained again")
+    open_and_leave(folder, config)
+    files["weights"].write_text("and again")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(folder, config)
+
+
+def test_a_model_that_was_removed_since_is_no_other_model(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].unlink()
+    files["weights"].parent.rmdir()
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].parent.mkdir()
+    files["weights"].write_text("another one")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(tmp_path / "a", config)
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        [replace(QUESTIONS[0], answers=("Osk",)), *QUESTIONS[1:]],
+        QUESTIONS[:-1],
+        QUESTIONS[::-1],
+    ],
+    ids=["another answer", "one less", "another order"],
+)
+def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, questions):
+    open_and_leave(tmp_path, {"path": "q.jsonl"}, QUESTIONS)
+    open_and_leave(tmp_path, {"path": "q.jsonl"}, [replace(question) for question in QUESTIONS])
+    with pytest.raises(UserError, match=r"holds a run over other questions, the file has changed since; choose"):
+        open_and_leave(tmp_path, {"path": "q.jsonl"}, questions)
+
+
+def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_path):
+    with (
+        run_folder.open_run(tmp_path / "a", {"seed": 0}),
+        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ works in this folder; wait until"),
+    ):
+        open_and_leave(tmp_path / "a", {"seed": 0})
+    open_and_leave(tmp_path / "a", {"seed": 0})
+
+
+def test_a_killed_run_leaves_no_lock_behind(tmp_path):
+    code = f"""
+import os, signal
+from notewriter import runs
+with run_folder.open_run({str(tmp_path)!r}, {{"seed": 0}}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    open_and_leave(tmp_path, {"seed": 0})
+
+
+# Questions
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 100])
+def test_every_question_is_asked_once_and_not_again(tmp_path, concurrency):
+    journal, asked = tmp_path / "traces.jsonl", []
+
+    async def work(question):
+        asked.append(question.id)
+        await asyncio.sleep(0)
+        return {"question_id": question.id}
+
+    assert run_folder.remaining(journal, QUESTIONS) == 6
+    ask(journal, work, QUESTIONS[:4], concurrency)
+    assert run_folder.remaining(journal, QUESTIONS) == 2
+    ask(journal, work, QUESTIONS, concurrency)
+    ask(journal, work, QUESTIONS, concurrency)
+    assert sorted(asked) == [question.id for question in QUESTIONS]
+    assert run_folder.remaining(journal, QUESTIONS) == 0
+
+
+def test_as_many_questions_as_allowed_are_in_flight(tmp_path):
+    in_flight, most = 0, 0
+
+    async def work(question):
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        in_flight -= 1
+        return {"question_id": question.id}
+
+    ask(tmp_path / "traces.jsonl", work, concurrency=3)
+    assert most == 3
+
+
+def test_what_finished_before_one_raised_is_kept_and_gone_on_from(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+
+    async def work(question):
+        if question.id == "q3":
+            raise UserError("no reply after 8 attempts")
+        return {"question_id": question.id}
+
+    with pytest.raises(UserError, match=r"^no reply after 8 attempts$"):
+        ask(journal, work, concurrency=1)
+    assert [record["question_id"] for record in lines(journal)] == ["q0", "q1", "q2"]
+    ask(journal)
+    assert run_folder.remaining(journal, QUESTIONS) == 0
+
+
+def test_calls_under_way_are_given_up_when_one_raises(tmp_path):
+    given_up = []
+
+    async def work(question):
+        if question.id == "q1":
+            raise UserError("no")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.append(question.id)
+            raise
+
+    with pytest.raises(UserError):
+        ask(tmp_path / "traces.jsonl", work)
+    assert given_up == ["q0"]
+
+
+def test_a_question_whose_line_a_kill_cut_is_asked_again(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    journal.write_text('{"question_id": "q0"}\n{"question_id": "q1", "ste')
+    assert run_folder.remaining(journal, QUESTIONS) == 5
+    ask(journal)
+    assert sorted(record["question_id"] for record in lines(journal)) == [question.id for question in QUESTIONS]
+
+
+def test_the_progress_tells_the_speed_and_what_came_of_the_questions_also_of_those_before(tmp_path, capsys):
+    journal = tmp_path / "traces.jsonl"
+    client = SimpleNamespace(received=0)
+
+    async def work(question):
+        client.received += 7
+        await asyncio.sleep(0.01)
+        return {"question_id": question.id, "rows": [1, 2]}
+
+    for questions in (QUESTIONS[:2], QUESTIONS):
+        run = loop.for_each_question(
+            questions,
+            work,
+            journal,
+            concurrency=1,
+            description="asking",
+            clients=[client],
+            count=lambda record: {"pairs": len(record["rows"])},
+        )
+        asyncio.run(run)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "6/6" in last and "pairs=12" in last
+    assert 0 < int(re.search(r"tokens/s=(\d+)", last)[1]) <= 700 * 1.05
+
+
+def test_a_journal_of_other_questions_does_not_keep_these_from_being_asked(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    ask(journal, questions=[Question(f"other{number}", "Who?", ("Mira",)) for number in range(8)])
+    ask(journal)
+    assert [record["question_id"] for record in run_folder.finished(journal, QUESTIONS)] == [q.id for q in QUESTIONS]
+
+
+def test_what_is_finished_comes_in_the_order_of_the_questions(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    order = [4, 0, 5, 2]
+    journal.write_text("".join(f'{{"question_id": "q{number}", "text": "Ł{number}"}}\n' for number in order))
+    assert list(run_folder.finished(journal, QUESTIONS)) == [
+        {"question_id": f"q{number}", "text": f"Ł{number}"} for number in sorted(order)
+    ]
+    assert [record["question_id"] for record in run_folder.finished(journal, QUESTIONS[4:])] == ["q4", "q5"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda error: {"error": error},
+        lambda error: {"trace": {"error": error}},
+        lambda error: {"traces": [{"error": ""}, {"error": error}]},
+        lambda error: {"refusal": error},
+    ],
+    ids=["evaluate", "chains", "pairs", "judge"],
+)
+def test_questions_that_ended_in_an_error_are_dropped_and_all_others_stay_as_they_were(tmp_path, record):
+    journal = tmp_path / "traces.jsonl"
+    run_folder.drop_errors(journal)
+    assert not journal.exists()
+    errors = ["", "the prompt is too long", ""]
+    records = [{"question_id": f"q{number}", "text": "Ł", **record(error)} for number, error in enumerate(errors)]
+    jsonl.write(journal, records)
+    with open(journal, "a") as file:
+        file.write('{"question_id": "q3", "err')
+    run_folder.drop_errors(journal)
+    assert lines(journal) == [records[0], records[2]]
+    assert run_folder.remaining(journal, QUESTIONS) == 4
+
+
+def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
+    errors = ["no", "too long", "", "too long"]
+    jsonl.write(tmp_path / "a.jsonl", ({"question_id": f"q{n}", "error": error} for n, error in enumerate(errors)))
+    jsonl.write(tmp_path / "b.jsonl", [{"question_id": "q0", "traces": [{"error": ""}, {"error": ""}]}])
+    for name in ("a", "b", "absent"):
+        run_folder.tell_errors(tmp_path / f"{name}.jsonl", QUESTIONS)
+    (told,) = [record.message for record in caplog.records]
+    assert told.startswith("3 of 6 questions ended in an error, 2 in this one: too long. They stay so until")
+    assert told.endswith("with --retry_errors")
+
+
+def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"),
+        run_folder.open_run(tmp_path / "file", {}),
+    ):
+        pass
+
+
+def test_reading_a_journal_leaves_it_as_it_is_since_another_process_may_be_writing(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    text = '{"question_id": "q0"}\n{"question_id": "q1", "ste'
+    journal.write_text(text)
+    assert run_folder.remaining(journal, QUESTIONS) == 5
+    assert list(run_folder.finished(journal, QUESTIONS)) == [{"question_id": "q0"}]
+    assert journal.read_text() == text

@@ -1,0 +1,60 @@
+from dataclasses import asdict
+
+import pytest
+
+from notewriter import jsonl
+from notewriter.benchmarks.questions import QuestionArguments, load_selected
+from notewriter.errors import UserError
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """Options that lead to a file of ten questions, with changes."""
+    path = tmp_path / "questions.jsonl"
+    jsonl.write(path, ({"id": f"q{number}", "question": f"Who {number}?", "answers": ["x"]} for number in range(10)))
+
+    def make(**changes):
+        return QuestionArguments(dataset="jsonl", path=str(path), output_dir="runs/a", **changes)
+
+    return make
+
+
+def ids(arguments):
+    return [question.id for question in load_selected(arguments)]
+
+
+def test_a_limit_draws_with_the_seed_and_without_one_takes_the_first_of_the_file(arguments):
+    assert ids(arguments(limit=3, seed=None)) == ["q0", "q1", "q2"]
+    drawn = ids(arguments(limit=3))
+    assert drawn == ids(arguments(limit=3)) == sorted(drawn) and len(drawn) == 3
+    assert any(ids(arguments(limit=3, seed=seed)) != drawn for seed in range(1, 5))
+
+
+@pytest.mark.parametrize("limit", [10, 15000])
+def test_a_limit_that_leaves_nothing_out_is_the_same_setting_as_none(arguments, limit):
+    limited, unlimited = arguments(limit=limit), arguments()
+    assert ids(limited) == ids(unlimited) == [f"q{number}" for number in range(10)]
+    assert asdict(limited) == asdict(unlimited)
+
+
+def test_ids_are_taken_before_the_limit_counts(arguments, tmp_path):
+    (tmp_path / "ids.txt").write_text("q7\nq2\nq5\n")
+    some = arguments(ids=str(tmp_path / "ids.txt"), limit=2, seed=None)
+    assert ids(some) == ["q2", "q5"] and some.limit == 2
+    all_of_them = arguments(ids=str(tmp_path / "ids.txt"), limit=3)
+    assert ids(all_of_them) == ["q2", "q5", "q7"] and all_of_them.limit is None
+
+
+def test_metadata_are_looked_at_before_the_limit_counts(arguments, tmp_path):
+    records = [
+        {"id": f"q{number}", "question": f"Who {number}?", "answers": ["x"], "metadata": {"type": "ab"[number % 2]}}
+        for number in range(4)
+    ]
+    jsonl.write(tmp_path / "questions.jsonl", records)
+    assert ids(arguments(where={"type": "b"}, limit=1, seed=None)) == ["q1"]
+    assert ids(arguments(where={"type": "b"})) == ["q1", "q3"]
+
+
+def test_a_limit_below_one_is_named(arguments):
+    with pytest.raises(UserError, match="limit: 0 questions"):
+        load_selected(arguments(limit=0))

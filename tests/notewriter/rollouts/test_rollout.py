@@ -1,0 +1,167 @@
+"""A rollout: who is asked, with which sampling, and what is left in the trace."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from notewriter.artifacts.traces import Generation, Retrieval
+from notewriter.method import Stage
+from notewriter.records import Completion, Passage, Question, Sampling
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
+
+QUESTION = Question("q1", "Who built it?", ("Mira",))
+PASSAGES = [Passage("p1", "Bridge", "Mira built it."), Passage("p2", "River", "It flows.")]
+
+
+class Model:
+    """Says its name, with white space around it; remembers what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[tuple[str, Sampling, int]] = []
+
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
+        self.asked.append((" / ".join(message["content"] for message in messages), sampling, sample))
+        return Completion(f"\n {self.name} \n", "stop", 5, 2, 3, 0.25)
+
+
+class Index:
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return PASSAGES[:top_k]
+
+
+STAGE = Stage("stage")
+
+
+@pytest.fixture
+def resources(tmp_path: Path) -> Resources:
+    for stage in ("stage", "other"):
+        (tmp_path / f"{stage}.jinja").write_text("Say {{ word }}")
+    return Resources(
+        {"policy": Model("policy"), "judge": Model("judge")},
+        Prompts(tmp_path),
+        Index(),
+        Sampling(0.1, 0.9, 100),
+        {"stage": Sampling(0.7, 0.8, 9)},
+    )
+
+
+async def test_a_role_is_played_by_its_model_and_by_the_policy_where_it_has_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(Stage("stage", "judge"), word="yes") == "judge"
+    assert await rollout.generate(Stage("stage", "notes"), word="yes") == "policy"
+    assert await rollout.generate(STAGE, word="no") == "policy"
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes", "Say no"]
+
+
+async def test_a_method_gets_what_a_model_said_and_the_trace_keeps_what_it_thought(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think>\n\nMira"
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(STAGE, word="yes") == "Mira"
+    assert "Let me see." in rollout.trace.steps[0].completion.text
+
+
+async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.generate(STAGE, word="yes")
+    await rollout.generate(Stage("other"), word="no")
+    assert [sampling for _, sampling, _ in resources.clients["policy"].asked] == [
+        Sampling(0.7, 0.8, 9),
+        Sampling(0.1, 0.9, 100),
+    ]
+
+
+async def test_a_chat_goes_on_with_the_turns_so_far(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
+    await rollout.generate(STAGE, word="yes", turns=turns)
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes / yes / Again."]
+    # The trace keeps what was sent, whatever becomes of the list.
+    turns.clear()
+    assert [message["role"] for message in rollout.trace.steps[0].messages] == ["user", "assistant", "user"]
+
+
+async def test_events_are_counted_in_the_trace(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    for event in ("steps", "steps", "invalid_actions"):
+        rollout.count(event)
+    assert rollout.trace.to_dict()["counts"] == {"steps": 2, "invalid_actions": 1}
+
+
+async def test_retrieval_gives_whole_passages_and_records_which(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.retrieve("bridge", 1) == PASSAGES[:1]
+    (step,) = rollout.trace.steps
+    assert isinstance(step, Retrieval)
+    assert (step.query, step.top_k, step.passages) == ("bridge", 1, [{"id": "p1", "title": "Bridge"}])
+
+
+async def test_what_is_drawn_is_recorded_only_when_it_is_kept(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    stage = Stage("stage", "judge")
+    messages = [{"role": "user", "content": "Say yes"}]
+    drawn = await rollout.draw(stage, messages, Sampling(), 4)
+    assert rollout.trace.steps == []
+    assert resources.clients["judge"].asked == [("Say yes", Sampling(), 4)]
+    rollout.record(stage, messages, Sampling(), drawn)
+    assert rollout.trace.steps == [Generation("stage", "judge", messages, Sampling(), drawn)]
+
+
+async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.retrieve("bridge", 2)
+    rollout.trace.answer = await rollout.generate(STAGE, word="yes")
+    rollout.keep_note("first")
+    rollout.keep_note("second")
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    assert trace["schema"] == "notewriter/trace/1"
+    assert (trace["question_id"], trace["method"], trace["answer"]) == ("q1", "m", "policy")
+    assert (trace["note"], trace["error"]) == ("second", "")
+    assert [step["kind"] for step in trace["steps"]] == ["retrieve", "generate"]
+    generation = trace["steps"][1]
+    assert generation["messages"] == [{"role": "user", "content": "Say yes"}]
+    assert generation["sampling"] == json.loads(json.dumps(asdict(Sampling(0.7, 0.8, 9))))
+    assert generation["completion"] == {
+        "text": "\n policy \n",
+        "finish_reason": "stop",
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "cached_tokens": 3,
+        "seconds": 0.25,
+        "tokens": None,
+    }
+
+
+async def test_a_method_that_retrieves_without_an_index_is_named(resources):
+    without = Resources(resources.clients, resources.prompts)
+    with pytest.raises(ValueError, match="method m retrieves, but no index was given"):
+        await Rollout(QUESTION, "m", without).retrieve("bridge", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "kept"),
+    [
+        # vLLM tells the end of the turn as a token, OpenAI does not.
+        ("Mira did.", ["Mira", " did", ".", "<|im_end|>"], 3),
+        ("Mira did.", ["Mira", " did", "."], 3),
+        ("Mira", ["Mira", "\n", "</s>"], 1),
+        ("Mira", [" Mira", "</s>"], 1),
+        ("", ["<|im_end|>"], 0),
+    ],
+)
+async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, tokens, kept):
+    scored = [(token, -0.5) for token in tokens]
+
+    async def complete(messages, sampling, **_):
+        assert sampling == Sampling(0.7, 0.8, 9, logprobs=True)
+        return Completion(text, "stop", 1, len(tokens), 0, 0.0, scored)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate_tokens(STAGE, max_tokens=12, word="yes") == scored[:kept]
+    # What came is recorded as it came.
+    assert rollout.trace.steps[0].completion.tokens == scored
