@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from data_construction.quotas import Quotas, within_quotas
+from data_construction.dataset.quotas import Quotas, within_quotas
 from notewriter.records import Question
 
 QUESTIONS = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(8)]

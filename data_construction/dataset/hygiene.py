@@ -1,7 +1,7 @@
-"""Hygiene: questions that must not be trained on, and pairs that teach nothing or the wrong thing.
+"""Hygiene: which questions must not be trained on, and which pairs teach nothing or the wrong thing.
 
-Questions are looked at before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`)
-and once more when all are there (`within_lengths`). Whatever goes, goes for a reason that is counted.
+Questions are checked before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`) and
+again when all of them exist (`within_lengths`). Every drop has a reason, and reasons are counted.
 """
 
 import math
@@ -9,27 +9,32 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rensa import RMinHash, RMinHashLSH
 
 from eval.metrics.text import normalise
+from notewriter import jsonl
+from notewriter.artifacts.pairs import Pair
+from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.statistics import Hygiene, Overlap
 from notewriter.benchmarks import BENCHMARKS, load_questions
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.records import Question
 
 NEAR = 0.7
-"""Smallest weighted Jaccard similarity of two questions with a gold answer in common that are nearly the same."""
+"""The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""
 
 HASHES, BANDS = 240, 40
-"""MinHash values a question, and the bands they are looked up by: two of similarity 0.7 meet with probability 0.99."""
+"""MinHash values per question, and the bands of the index: similarity 0.7 is found with probability 0.99."""
 
 NGRAM = 8
-"""Words in a row that two questions do not share by chance, if one of the words is rare."""
+"""Consecutive words that two questions do not share by chance if one of them is rare."""
 
 FEWEST = 20
-"""Lengths that it takes to tell what is usual."""
+"""The number of lengths needed to know which are usual."""
 
 SAME = "the same question is there already"
 ALIKE = "nearly the same question is there already"
@@ -46,8 +51,8 @@ LOOP = "the chosen side repeats itself"
 UNUSUAL_SIDE = "the {}'s length is far from the others' of its stage"
 
 
-class Drop(NamedTuple):
-    """A question that is left out, why, and on whose account (empty and None for its length)."""
+class DroppedQuestion(NamedTuple):
+    """A question that is left out, why, and the question that it overlaps with (empty and None for its length)."""
 
     question: Question
     reason: str
@@ -55,7 +60,7 @@ class Drop(NamedTuple):
     evaluation_file: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The drop as a JSON-ready dictionary."""
+        """A line of dropped_questions.jsonl."""
         return {
             "question_id": self.question.id,
             "question": self.question.question,
@@ -66,7 +71,7 @@ class Drop(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A question that another may not repeat: one to evaluate with, or (without a file) one to train on."""
+    """A question that others must not repeat: an evaluation question, or (without a file) a training question."""
 
     question: Question
     evaluation_file: str | None
@@ -84,7 +89,7 @@ def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
     for path, dataset in eval_files.items():
         if not isinstance(dataset, str):
             raise UserError(
-                f"eval_files: {path}: {dataset!r} is no dataset; write PATH: one of {', '.join(BENCHMARKS)}"
+                f"eval_files: {path}: {dataset!r} is not a dataset; give PATH: one of {', '.join(BENCHMARKS)}"
             )
         choose(f"dataset of {path} in eval_files", dataset, BENCHMARKS)
     return [Seen(question, path) for path, dataset in eval_files.items() for question in load_questions(dataset, path)]
@@ -92,18 +97,18 @@ def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
 
 def clean_questions(
     questions: Sequence[Question], evaluation: Sequence[Seen] = ()
-) -> tuple[list[Question], list[Drop]]:
-    """Tell the questions to train on from those to leave out; both keep the order, and of two alike the first stays.
+) -> tuple[list[Question], list[DroppedQuestion]]:
+    """Separate the questions to train on from those to leave out; both keep their order, the first of duplicates stays.
 
-    A question is left out where, in this order of reasons,
+    A question is left out for the first of these reasons:
 
-    - the same words were asked already, in these questions or in an evaluation file, whatever case and punctuation;
-    - nearly the same words were asked already and a gold answer is the same. Words weigh by their rarity, so that two
-      questions of one template about two people are not alike (see `_weighted`);
-    - it shares eight words in a row with an evaluation question and one of them is rare, in no more than one
+    - its words, ignoring case and punctuation, are those of an earlier question or of an evaluation question;
+    - its words are nearly those of such a question, and a gold answer is the same. Words are weighted by their rarity,
+      so that two questions of one template about two people are not near-duplicates (see `_weighted`);
+    - it shares eight consecutive words with an evaluation question and one of them is rare, that is, in at most one
       question in a hundred: the wording of a template that thousands of questions share is no overlap;
-    - the supporting passages of an evaluation question are all among its own, by their ids (which for the benchmarks'
-      own formats are title and digest of the text): it would train on the evidence of that very answer;
+    - its supporting passages include all those of an evaluation question, by their ids (in the benchmarks' own formats,
+      title and digest of the text): it would train on the evidence of that answer;
     - its number of words is far from the others' (`usual_lengths`).
 
     Raises:
@@ -130,17 +135,17 @@ def clean_questions(
         weighted = _weighted(question, frequency, len(texts))
         minhash = _minhash(weighted)
         if other := exact.get(_words(question.question)):
-            drop = Drop(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
+            drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
         elif other := _most_alike(
             question, weighted, [known[key] for key in alike.query(minhash)], frequency, len(texts)
         ):
-            drop = Drop(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
+            drop = DroppedQuestion(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
         elif other := next((ngrams[ngram] for ngram in _ngrams(question, frequency, rare) if ngram in ngrams), None):
-            drop = Drop(question, SHARED_WORDS, *_name(other))
+            drop = DroppedQuestion(question, SHARED_WORDS, *_name(other))
         elif other := _same_evidence(question, by_passage):
-            drop = Drop(question, SHARED_PASSAGES, *_name(other))
+            drop = DroppedQuestion(question, SHARED_PASSAGES, *_name(other))
         elif not usual[0] <= len(_words(question.question)) <= usual[1]:
-            drop = Drop(question, UNUSUAL_QUESTION)
+            drop = DroppedQuestion(question, UNUSUAL_QUESTION)
         else:
             exact[_words(question.question)] = Seen(question, None)
             alike.insert(len(known), minhash)
@@ -150,15 +155,23 @@ def clean_questions(
         drops.append(drop)
     if not kept:
         counts = Counter(drop.reason for drop in drops).items()
-        told = ", ".join(f"{count} times {reason}" for reason, count in counts)
-        raise UserError(f"no question is left to train on: {told}; give other questions, or other eval_files")
+        reasons = ", ".join(f"{count} times {reason}" for reason, count in counts)
+        raise UserError(f"no question is left to train on: {reasons}; give other questions, or other eval_files")
     return kept, drops
 
 
-def question_stats(drops: Iterable[Drop], evaluation: Sequence[Seen]) -> dict[str, Any]:
-    """What stats.json says of the questions: how many were left out for each reason, and overlap by file."""
-    drops = list(drops)
-    files: dict[str, Any] = {}
+def write_drops(folder: Path, drops: Iterable[DroppedQuestion]) -> None:
+    """Write dropped_questions.jsonl into a folder.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
+
+
+def hygiene_statistics(drops: Sequence[DroppedQuestion], evaluation: Sequence[Seen]) -> Hygiene:
+    """The number of questions left out for each reason, and the overlap with each evaluation file."""
+    files: dict[str, Overlap] = {}
     for path, count in Counter(seen.evaluation_file for seen in evaluation).items():
         ours = [drop for drop in drops if drop.evaluation_file == path]
         files[str(path)] = {
@@ -181,18 +194,18 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:
-    """The words of a question, each as often as its inverse document frequency says (rounded, at least once).
+    """The words of a question, each repeated by its inverse document frequency (rounded, at least 1).
 
-    The Jaccard similarity of two such sets is the weighted one of the words, and MinHash estimates it: names count,
-    the wording of the template hardly does.
+    The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
+    wording of a template hardly does.
     """
     words = set(_words(question.question))
     return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
 
 
-def _minhash(items: set[str]) -> Any:
+def _minhash(items: set[str]) -> RMinHash:
     minhash = RMinHash(num_perm=HASHES, seed=0)
-    # Sorted, since the order of a set differs from one process to the next.
+    # Sorted, since the order of a set differs between processes.
     minhash.update(sorted(items))
     return minhash
 
@@ -200,7 +213,7 @@ def _minhash(items: set[str]) -> Any:
 def _most_alike(
     question: Question, weighted: set[str], candidates: Iterable[Seen], frequency: Mapping[str, int], total: int
 ) -> Seen | None:
-    """The candidate that is nearly the same question, evaluation first; hash collisions are sorted out here."""
+    """The near-duplicate among the candidates, evaluation questions first; hash collisions are filtered out here."""
     answers = {normalise(answer) for answer in question.answers}
     found = []
     for candidate in candidates:
@@ -231,13 +244,17 @@ def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]])
 # Pairs
 
 
-def pair_fault(row: Mapping[str, Any], chosen_is_cut: bool = False) -> str | None:
-    """Why a pair is not worth training on, if it is not; `chosen_is_cut` says what the row does not tell.
+def pair_fault(row: Pair, chosen_is_cut: bool = False) -> str | None:
+    """Why a pair is not worth training on; None if it is.
 
-    Empty (no letter and no digit) neither side may be; cut at its token limit or in a loop only the rejected one,
-    since to teach against that is what it is there for.
+    Neither side may be empty (without a letter or digit). Only the rejected side may be cut at its token limit or
+    repeat itself: to teach against that is its purpose.
+
+    Args:
+        row: the pair.
+        chosen_is_cut: whether the chosen side was cut at its token limit.
     """
-    chosen, rejected = (row[side][-1]["content"] for side in ("chosen", "rejected"))
+    chosen, rejected = row["chosen"][-1]["content"], row["rejected"][-1]["content"]
     if not (_words(chosen) and _words(rejected)):
         return EMPTY
     if chosen.split() == rejected.split():
@@ -252,8 +269,8 @@ def pair_fault(row: Mapping[str, Any], chosen_is_cut: bool = False) -> str | Non
 def repeats_itself(text: str) -> bool:
     """Whether a completion is caught in a loop.
 
-    Either up to 50 words come at least four times without a break (and 16 words in all), or, as in a list that
-    counts on and says the same at each number, more than half of at least 32 runs of three words were there before.
+    Either a run of up to 50 words occurs at least four times in succession (16 words or more), or more than half of at
+    least 32 word trigrams are repetitions, as in a numbered list that says the same at each number.
     """
     words = _words(text)
     for period in range(1, min(50, len(words) // 4) + 1):
@@ -269,8 +286,8 @@ def repeats_itself(text: str) -> bool:
 def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
     """The shortest and the longest length that are not far from the others.
 
-    Tukey's outer fences, three quartile distances beyond the quartiles, on the logarithms of the lengths. Quartiles
-    that lie closer together than a factor of 1.5 are taken to be that far apart. Fewer than 20 lengths have no bounds.
+    Tukey's outer fences (three interquartile ranges beyond the quartiles) on the logarithms of the lengths. Quartiles
+    closer than a factor of 1.5 are treated as that far apart. Fewer than 20 lengths have no bounds.
     """
     if len(lengths) < FEWEST:
         return 0.0, math.inf
@@ -280,16 +297,17 @@ def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
     return math.exp(lower - reach), math.exp(upper + reach)
 
 
-def pair_lengths(row: Mapping[str, Any]) -> dict[str, int]:
+def pair_lengths(row: Pair) -> dict[str, int]:
     """Characters of a pair's prompt and of its chosen side.
 
-    The rejected side is free: a model that does not come to an end is what it may well show.
+    The rejected side may have any length: it may well show a model that does not stop.
     """
-    return {part: sum(len(message["content"]) for message in row[part]) for part in ("prompt", "chosen")}
+    parts = {"prompt": row["prompt"], "chosen": row["chosen"]}
+    return {part: sum(len(message["content"]) for message in messages) for part, messages in parts.items()}
 
 
-def usual_pair_lengths(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], tuple[float, float]]:
-    """The `usual_lengths` of every (stage, part) of all pairs; keeps nothing of them but their lengths."""
+def usual_pair_lengths(rows: Iterable[Pair]) -> dict[tuple[str, str], tuple[float, float]]:
+    """The `usual_lengths` per (stage, part) over all pairs, of which only the lengths are kept in memory."""
     lengths: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         for part, length in pair_lengths(row).items():
@@ -297,8 +315,8 @@ def usual_pair_lengths(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str
     return {key: usual_lengths(values) for key, values in lengths.items()}
 
 
-def length_fault(row: Mapping[str, Any], usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
-    """Why a pair's lengths keep it out, if they do."""
+def length_fault(row: Pair, usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
+    """Why a pair is dropped for its lengths; None if it is not."""
     for part, length in pair_lengths(row).items():
         shortest, longest = usual[row["stage"], part]
         if not shortest <= length <= longest:
@@ -307,17 +325,14 @@ def length_fault(row: Mapping[str, Any], usual: Mapping[tuple[str, str], tuple[f
 
 
 def within_lengths(
-    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """The records of finished questions with the pairs of unusual lengths moved to the drops."""
+    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[PairsRollout]
+) -> Iterator[PairsRollout]:
+    """The records, with the pairs of unusual lengths moved to the drops."""
     for record in records:
-        faults = [length_fault(row, usual) for row in record["rows"]]
-        yield record | {
-            "rows": [row for row, fault in zip(record["rows"], faults, strict=True) if not fault],
-            "drops": record["drops"]
-            + [
-                {"stage": row["stage"], "reason": fault}
-                for row, fault in zip(record["rows"], faults, strict=True)
-                if fault
-            ],
-        }
+        rows, drops = [], list(record["drops"])
+        for row in record["rows"]:
+            if fault := length_fault(row, usual):
+                drops.append(Drop(stage=row["stage"], reason=fault))
+            else:
+                rows.append(row)
+        yield {**record, "rows": rows, "drops": drops}

@@ -3,11 +3,11 @@ import re
 import pytest
 import yaml
 from datasets import load_dataset
-from test_pairs_format import row
+from pair_rows import row
 
-from data_construction.card import PAIRS, _plot, bars, histograms, model_names, summary, write_card
-from data_construction.pairs_format import COLUMNS
-from data_construction.splits import write_rows
+from data_construction.dataset.card import PAIRS, _plot, bars, histograms, model_names, summary, write_card
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.parquet import write_rows
 
 CONFIG = {
     "dataset": "2wikimultihopqa",

@@ -7,7 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data_construction.viewer import CHUNK, main, write_viewer
+from data_construction.dataset.viewer import CHUNK, write_viewer
+from data_construction.viewer import main
 from notewriter.errors import UserError
 
 HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'
@@ -76,7 +77,7 @@ def test_what_cannot_be_shown_is_told_in_one_line(tmp_path):
     page = tmp_path / "page.html"
     with pytest.raises(UserError, match="give --pairs FOLDER, --chains FOLDER, or both"):
         main(["--output", str(page)])
-    with pytest.raises(UserError, match=r"nowhere: holds no train\.parquet"):
+    with pytest.raises(UserError, match=r"nowhere: has no train\.parquet"):
         main(["--pairs", str(tmp_path / "nowhere"), "--output", str(page)])
     pairs = write(tmp_path / "pairs", [pair(0)])
     with pytest.raises(UserError, match=r"train\.parquet: lacks the column\(s\) messages"):

@@ -1,4 +1,11 @@
-from data_construction.pairs_stats import pairs_stats
+from data_construction.dataset.statistics import PairsTally
+
+
+def pairs_totals(records, stages):
+    tally = PairsTally(stages)
+    for each in records:
+        tally.add(each)
+    return tally.totals()
 
 
 def record(rows=(), drops=(), agreements=(), usage=()):
@@ -21,7 +28,7 @@ RECORDS = [
 
 
 def test_stages_tell_their_pairs_and_why_the_rest_was_dropped():
-    assert pairs_stats(RECORDS, ["note", "answer", "query"])["stages"] == {
+    assert pairs_totals(RECORDS, ["note", "answer", "query"])["stages"] == {
         "note": {"pairs": 1, "dropped": {"alike": 2, "beyond the quota": 1}},
         "answer": {"pairs": 0, "dropped": {"alike": 1}},
         "query": {"pairs": 0, "dropped": {}},
@@ -30,27 +37,27 @@ def test_stages_tell_their_pairs_and_why_the_rest_was_dropped():
 
 
 def test_the_yield_counts_pairs_beyond_the_quota_and_is_unknown_for_a_stage_that_was_not_reached():
-    assert pairs_stats(RECORDS, ["note", "answer", "query"])["yield"] == {"note": 0.5, "answer": 0.0, "query": None}
+    assert pairs_totals(RECORDS, ["note", "answer", "query"])["yield"] == {"note": 0.5, "answer": 0.0, "query": None}
 
 
 def test_agreement_is_the_share_of_judgements_that_two_orders_did_not_change():
-    assert pairs_stats(RECORDS, ["note"])["agreement"] == {"note": {"asked": 3, "agreed": 2, "rate": 0.6667}}
+    assert pairs_totals(RECORDS, ["note"])["agreement"] == {"note": {"asked": 3, "agreed": 2, "rate": 0.6667}}
 
 
 def test_replies_of_a_judge_that_could_not_be_read_are_counted_and_an_old_journal_has_none():
     unread = [{"unreadable": [{"stage": "note", "replies": number}]} for number in (1, 2)]
-    told = pairs_stats([*RECORDS, *(record() | each for each in unread)], ["note", "answer"])
+    told = pairs_totals([*RECORDS, *(record() | each for each in unread)], ["note", "answer"])
     assert told["unreadable_judge_replies"] == {"note": 3}
-    assert pairs_stats(RECORDS, ["note"])["unreadable_judge_replies"] == {}
+    assert pairs_totals(RECORDS, ["note"])["unreadable_judge_replies"] == {}
 
 
 def test_a_judge_that_never_agreed_with_itself_did_so_zero_times():
-    told = pairs_stats([record([], [], [("note", False)])], ["note"])["agreement"]
+    told = pairs_totals([record([], [], [("note", False)])], ["note"])["agreement"]
     assert repr(told) == "{'note': {'asked': 1, 'agreed': 0, 'rate': 0.0}}"
 
 
 def test_tokens_are_summed_up_by_stage_and_role_and_in_all():
-    told = pairs_stats(iter(RECORDS), ["note"])
+    told = pairs_totals(iter(RECORDS), ["note"])
     assert told["questions_rolled_out"] == 3
     assert told["tokens"] == {
         "judge/best": {"judge": {"calls": 1, "prompt_tokens": 30, "completion_tokens": 2}},

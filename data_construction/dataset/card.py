@@ -1,4 +1,4 @@
-"""The card of a folder of pairs or chains: README.md with the Hub's metadata, which names each split's file."""
+"""The card of a data set: README.md with the Hub's metadata, which names each split's file, and two plots."""
 
 import json
 import statistics
@@ -7,38 +7,45 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet
 from huggingface_hub import DatasetCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from data_construction.splits import SPLITS
+from data_construction.dataset.splits import SPLITS
 from notewriter import jsonl
+from notewriter.artifacts.parquet import read_rows
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.models.checkpoints import is_hub_id
 from notewriter.pages.cards import render_card
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
-NOT_TOLD = {
+OMITTED = {
     *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
     *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
 }
-"""Settings that name this machine's folders and servers, or that the card tells elsewhere."""
+"""Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
 COLOURS = ("#0b6b3a", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#009e73", "#b3261e")
-"""What is kept first, then one a reason."""
+"""What was kept, then one per reason."""
 
 BINS = 24
 
 Yields = dict[str, dict[str, int]]
-"""Stage -> how many rows were kept, by the name of the kind, and how many were dropped, by reason."""
+"""Stage -> number of rows kept (by the name of the kind) and dropped (by reason)."""
 
 
-class Kind(NamedTuple):
-    """What the card of one kind of rows tells in its own way.
+class CardKind(NamedTuple):
+    """What differs between the cards of pairs and of chains.
 
-    `name` is what rows are called, also in stats.json; `template` a template beside this file. `columns` are those
-    that `lengths` needs to tell the stage of a row and the lengths of its parts, None where one is not known.
+    Args:
+        name: what rows are called, also in stats.json.
+        title: the title of the card.
+        tags: the card's tags.
+        template: a template beside this file.
+        yields: the numbers of the first plot, from the statistics.
+        columns: the columns that `lengths` needs.
+        lengths: the stage of a row and the lengths of its parts; None for an unknown length.
+        unit: of the lengths.
     """
 
     name: str
@@ -56,7 +63,7 @@ def _pair_yields(stats: Mapping[str, Any]) -> Yields:
 
 
 def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
-    """As the teacher's server counted them; gold has none."""
+    """Tokens as counted by the teacher's server; None for what the gold evidence wrote."""
     return row["stage"], {part: row[f"{part}_tokens"] for part in ("prompt", "chosen", "rejected")}
 
 
@@ -71,7 +78,7 @@ def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     return "rearag", {"steps": row["steps"], "words to learn": words["assistant"], "words in all": words.total()}
 
 
-PAIRS = Kind(
+PAIRS = CardKind(
     name="pairs",
     title="Preference pairs",
     tags=["preference", "dpo"],
@@ -81,7 +88,7 @@ PAIRS = Kind(
     lengths=_pair_lengths,
     unit="tokens",
 )
-CHAINS = Kind(
+CHAINS = CardKind(
     name="chains",
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
@@ -93,11 +100,16 @@ CHAINS = Kind(
 )
 
 
-def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: Kind) -> None:
+def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: CardKind) -> None:
     """Write README.md and its two plots, `yield.svg` and `lengths.svg`, beside the Parquet files of a folder.
 
-    `config` is the resolved one of the command, `stats` what stats.json holds. Folders and addresses of servers stay
-    out of the card.
+    The card names no folders and no addresses of servers.
+
+    Args:
+        folder: the data set.
+        config: the resolved configuration.
+        stats: the statistics, as in stats.json.
+        kind: pairs or chains.
     """
     lengths = read_lengths(folder, kind)
     source = BENCHMARKS[config["dataset"]]
@@ -137,37 +149,34 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
     jsonl.write_text(folder / "yield.svg", [yields])
     title = f"{kind.unit} of {kind.name}"
     jsonl.write_text(folder / "lengths.svg", [_plot("lengths.svg.jinja", title=title, **histograms(lengths))])
-    # The card comes last: where it is, all is.
+    # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
 
 
-def read_lengths(folder: Path, kind: Kind) -> dict[str, dict[str, list[int]]]:
-    """Lengths by stage and part, of the rows of all splits; of a row nothing else is kept."""
+def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:
+    """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
     lengths: dict[str, dict[str, list[int]]] = {}
     for path in (folder / f"{split}.parquet" for split in SPLITS):
-        if not path.is_file():
-            continue
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(1000, columns=kind.columns):
-                for row in batch.to_pylist():
-                    stage, parts = kind.lengths(row)
-                    of_stage = lengths.setdefault(stage, {part: [] for part in parts})
-                    for part, length in parts.items():
-                        if length is not None:
-                            of_stage[part].append(length)
+        if path.is_file():
+            for row in read_rows(path, columns=kind.columns):
+                stage, parts = kind.lengths(row)
+                of_stage = lengths.setdefault(stage, {part: [] for part in parts})
+                for part, length in parts.items():
+                    if length is not None:
+                        of_stage[part].append(length)
     return lengths
 
 
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """Role -> the model's name: a hub id, an endpoint's name for it, or the last part of a folder."""
+    """Role -> name of the model: a hub id, the endpoint's name for it, or the last part of a path."""
     roles = {"policy": {"serve": config.get("serve"), "model": config.get("model")}} | dict(config.get("models") or {})
     names = {role: endpoint.get("serve") or endpoint.get("model") for role, endpoint in roles.items()}
     return {role: name if is_hub_id(name) else Path(name).name for role, name in names.items() if name}
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that make the recipe, without those that are not set."""
-    return {key: value for key, value in config.items() if key not in NOT_TOLD and value not in (None, {}, [])}
+    """The settings that define the recipe, without unset ones."""
+    return {key: value for key, value in config.items() if key not in OMITTED and value not in (None, {}, [])}
 
 
 def summary(values: list[int]) -> dict[str, int] | None:
@@ -179,7 +188,7 @@ def summary(values: list[int]) -> dict[str, int] | None:
 
 
 def bars(yields: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """A bar a stage in SVG units: what was kept, then what was dropped, reason by reason."""
+    """One bar per stage, in SVG units: what was kept, then what was dropped, by reason."""
     left, width, height = 250, 400, 22
     names = dict.fromkeys(name for parts in yields.values() for name in parts)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
@@ -208,7 +217,7 @@ def bars(yields: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
 
 
 def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """A histogram for each part (as prompt, chosen and rejected), over all stages, in SVG units."""
+    """One histogram per part (such as prompt, chosen, rejected) over all stages, in SVG units."""
     width, height, gap = 200, 110, 36
     panels = []
     for number, part in enumerate(dict.fromkeys(part for parts in lengths.values() for part in parts)):

@@ -1,11 +1,11 @@
-"""The questions that training data is made from: those that overlap left out, in shards, and the split for dev."""
+"""The questions that training data is made from, without those that overlap with evaluation questions."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Interval
 
-from data_construction.hygiene import Drop, Seen, clean_questions, load_evaluation
+from data_construction.dataset.hygiene import DroppedQuestion, Seen, clean_questions, load_evaluation
 from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import check
 from notewriter.records import Question
@@ -13,20 +13,20 @@ from notewriter.records import Question
 
 @dataclass(kw_only=True)
 class SelectionArguments(QuestionArguments):
-    """The options that every command that makes training data has."""
+    """The options shared by the commands that make training data."""
 
     eval_files: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "files that will be evaluated with, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; "
-            "training questions that overlap with theirs are left out and counted"
+            "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
+            "questions that overlap with them are left out and counted"
         },
     )
     shard: str | None = field(
         default=None,
         metadata={
-            "help": "i/n: the i-th of n parts of the questions, to be run on n machines at once with an output_dir "
-            "each; notewriter merge-shards makes one dataset of them"
+            "help": "i/n: the i-th of n parts of the questions, to run on n machines at once, each with its own "
+            "output_dir; notewriter merge-shards makes one data set of them"
         },
     )
     dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
@@ -35,18 +35,18 @@ class SelectionArguments(QuestionArguments):
 
 
 class Selection(NamedTuple):
-    """The questions of all shards, those that are left out, and the evaluation questions that they may not meet."""
+    """The questions of all shards, those left out, and the evaluation questions that they were compared with."""
 
     questions: list[Question]
-    drops: list[Drop]
+    drops: list[DroppedQuestion]
     evaluation: list[Seen]
 
 
 def clean_selection(arguments: SelectionArguments) -> Selection:
-    """Load the questions that the options select, without those that may not be trained on.
+    """Load the questions that the options select, without those that must not be trained on.
 
     Raises:
-        UserError: a share out of its range, the errors of loading, or no question is left.
+        UserError: an option is out of range, a file cannot be loaded, or no question is left.
     """
     check(arguments)
     selected = load_selected(arguments)

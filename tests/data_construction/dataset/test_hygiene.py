@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_construction import hygiene
-from data_construction.hygiene import Seen, clean_questions, load_evaluation, pair_fault, question_stats
+from data_construction.dataset import hygiene
+from data_construction.dataset.hygiene import Seen, clean_questions, hygiene_statistics, load_evaluation, pair_fault
 from notewriter import jsonl
 from notewriter.benchmarks import load_questions
 from notewriter.errors import UserError
 from notewriter.records import Question
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 PEOPLE = ["Arlen Voss", "Mirela Dahn", "Tobin Ekhart", "Sanne Orrel", "Pavo Lindqvist", "Ilse Marrant", "Joren Kade"]
 
 
@@ -96,7 +96,7 @@ def test_overlap_is_counted_by_evaluation_file(tmp_path):
     evaluation = load_evaluation({near: "jsonl", far: "jsonl"})
     kept, drops = clean_questions([*BORN, BORN[0], BORN[6]], evaluation)
     assert kept == BORN[2:]
-    assert question_stats(drops, evaluation) == {
+    assert hygiene_statistics(drops, evaluation) == {
         "questions_dropped": {hygiene.SAME_EVALUATION: 3, hygiene.SAME: 1},
         "evaluation_files": {
             near: {"questions": 2, "training_questions_dropped": 3, "evaluation_questions_met": 2},

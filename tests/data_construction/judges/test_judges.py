@@ -5,10 +5,7 @@ from typing import get_args
 import pytest
 
 from data_construction.judges import (
-    BEST_AND_WORST,
     JUDGES,
-    Case,
-    decide,
     decision,
     llm,
     metric,
@@ -17,6 +14,9 @@ from data_construction.judges import (
     retrieval,
     status,
 )
+from data_construction.judges.case import Case, Verdict
+from data_construction.judges.llm import BEST_AND_WORST
+from data_construction.judges.tie_breaking import decide
 from notewriter.method import Kind
 from notewriter.methods.deepnote import DECIDE
 from notewriter.records import Passage, Question
@@ -332,6 +332,32 @@ async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make
         assert verdict.rejected == 2 and verdict.reason == ""
         chosen.add(verdict.chosen)
     assert chosen == {0, 1}
+
+
+async def test_of_three_judges_a_worst_that_the_last_alone_names_breaks_a_tie(make_case):
+    """Outcome leaves b to e tied; the reference finds them alike; the model agrees with itself on the worst alone."""
+
+    async def alike(case):
+        return Verdict(0, alike=True, reason="candidates too much alike")
+
+    async def names_the_worst_alone(case):
+        return Verdict(None, case.candidates.index("d"), reason="judge named others in the other order")
+
+    answers = {"a": "Tolen"} | dict.fromkeys("bcde", "Fulda")
+    for judges in (
+        [("outcome", outcome), ("last", names_the_worst_alone)],
+        [("outcome", outcome), ("alike", alike), ("last", names_the_worst_alone)],
+    ):
+        for seed in range(5):
+            case, _ = make_case(list("abcde"), answers=answers, seed=seed)
+            verdict = await decide(judges, case)
+            assert [case.candidates[side] for side in (verdict.chosen, verdict.rejected)] == ["a", "d"]
+            assert verdict.reason == ""
+        # Where nobody names a better one, a worst one makes no pair.
+        case, _ = make_case(list("abcde"), answers=dict.fromkeys("abcde", "Tolen"))
+        verdict = await decide(judges, case)
+        assert verdict.chosen is not None, "the method continues with one"
+        assert (verdict.rejected, verdict.reason) == (None, "judge named others in the other order")
 
 
 async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_better_was_not_cut(make_case):

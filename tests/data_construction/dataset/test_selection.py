@@ -1,6 +1,6 @@
 import pytest
 
-from data_construction.selection import SelectionArguments, clean_selection
+from data_construction.dataset.selection import SelectionArguments, clean_selection
 from notewriter import jsonl
 from notewriter.errors import UserError
 

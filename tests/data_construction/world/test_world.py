@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from data_construction import world
-from data_construction.world import Names, generate, main
-from data_construction.world_wording import (
+from data_construction.world.generation import Names, World, generate
+from data_construction.world.wording import (
     ADJECTIVES,
     BUSINESSES,
     NOUNS,
@@ -20,6 +19,7 @@ from data_construction.world_wording import (
     TOWN_ENDINGS,
     VOWELS,
 )
+from data_construction.world.world import main
 from notewriter.errors import UserError
 from notewriter.records import Passage
 
@@ -27,15 +27,15 @@ SIZES = {"train": 40, "test": 20}
 
 
 @pytest.fixture(scope="module")
-def worlds() -> dict[str, world.World]:
+def worlds() -> dict[str, World]:
     return generate(7, SIZES)
 
 
-def by_id(split: world.World) -> dict[str, Passage]:
+def by_id(split: World) -> dict[str, Passage]:
     return {passage.id: passage for passage in split.passages}
 
 
-def stems(split: world.World) -> set[str]:
+def stems(split: World) -> set[str]:
     """The invented words in the titles, towns and regions without their endings."""
     generic = {"The", "in", "of", *ADJECTIVES}
     generic |= {word for words in (*NOUNS.values(), *BUSINESSES.values()) for word in words}
@@ -50,7 +50,7 @@ def test_the_same_seed_and_sizes_give_the_same_worlds_and_another_seed_another(w
 
 
 def test_the_worlds_do_not_hang_on_the_hash_seed_of_the_process():
-    code = "from data_construction.world import generate; print(generate(7, {'train': 3, 'test': 2}))"
+    code = "from data_construction.world.generation import generate; print(generate(7, {'train': 3, 'test': 2}))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -167,7 +167,7 @@ def test_the_command_writes_both_splits_once(tmp_path, capsys):
             assert lines == [json.dumps(asdict(record)) for record in records]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
     main(argv)
-    assert "there already" in capsys.readouterr().out
+    assert "already exists" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
 
 
@@ -183,12 +183,12 @@ def test_the_command_completes_what_a_killed_one_left(tmp_path):
 
 def test_the_command_overwrites_neither_another_world_nor_other_files(tmp_path):
     main(["--output_dir", str(tmp_path / "w"), "--train", "2", "--test", "2"])
-    with pytest.raises(UserError, match=r"world\.json: holds a world with other settings; choose another"):
+    with pytest.raises(UserError, match=r"world\.json: contains a world with other settings; choose another"):
         main(["--output_dir", str(tmp_path / "w"), "--train", "3", "--test", "2"])
     corpus = tmp_path / "mine" / "train" / "corpus.jsonl"
     corpus.parent.mkdir(parents=True)
     corpus.write_text("mine")
-    with pytest.raises(UserError, match=r"corpus\.jsonl: is there already"):
+    with pytest.raises(UserError, match=r"corpus\.jsonl: already exists"):
         main(["--output_dir", str(tmp_path / "mine")])
     assert corpus.read_text() == "mine"
 

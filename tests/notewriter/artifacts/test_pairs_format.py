@@ -1,40 +1,16 @@
 import pyarrow.parquet
 import pytest
 from datasets import load_dataset
+from pair_rows import row
 
-from data_construction.pairs_format import COLUMNS, SCHEMA
-from data_construction.splits import write_rows
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.parquet import write_rows
 
 DOCUMENTED = [
     *("schema", "prompt", "chosen", "rejected", "stage", "method", "question_id", "dataset", "top_k"),
     *("chosen_source", "rejected_source", "chosen_score", "rejected_score", "judge", "judge_replies", "judge_orders"),
     *("prompt_tokens", "chosen_tokens", "rejected_tokens"),
 ]
-
-
-def row(number):
-    """A pair of a model's note and the gold one, which has no tokens and no sampling."""
-    return {
-        "schema": SCHEMA,
-        "prompt": [{"role": "user", "content": f"Note {number}: »Öl«\n\u2028"}],
-        "chosen": [{"role": "assistant", "content": "gold"}],
-        "rejected": [{"role": "assistant", "content": "drawn"}],
-        "stage": "deepnote/init_note",
-        "method": "deepnote",
-        "question_id": f"q{number}",
-        "dataset": "jsonl",
-        "top_k": None,
-        "chosen_source": {"kind": "gold"},
-        "rejected_source": {"kind": "model", "temperature": 0.5, "top_p": 0.9, "max_tokens": 64},
-        "chosen_score": 1.0,
-        "rejected_score": None,
-        "judge": "reference",
-        "judge_replies": [],
-        "judge_orders": [],
-        "prompt_tokens": 90,
-        "chosen_tokens": None,
-        "rejected_tokens": 12,
-    }
 
 
 def load(path, tmp_path):

@@ -1,4 +1,4 @@
-"""What a fictional world is told with: the words that names are built from, the relations, and their sentences."""
+"""The wording of fictional worlds: parts of names, relations, and sentences."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# Clusters between the vowels, and hard endings, keep the invented words away from real names.
+# Consonant clusters and hard endings keep invented words distinct from real names.
 ONSETS = _words("b bl br d dr f fl g gr h j k kl kr l m n p pl pr r s sk sl sm st t th tr v w y z")
 VOWELS = _words("a e i o u")
 LINKS = _words("lv rv ld rd lm rm nv ndr sk lt rk mb rl str")
 CODAS = _words("k sk sh ll rn nd th x ff")
 TAILS = _words("l n r lk sk nd rl")
 
-# What names are built from besides the invented words; these may occur in every split.
+# The other parts of names, which may occur in every split.
 TOWN_ENDINGS = _words("moor haven mere holm stead fell")
 REGION_ENDINGS = _words("ia mark esse onia")
 ADJECTIVES = _words("Amber Silent Broken Winter Crimson Hollow Paper Distant Copper Restless Gilded Forgotten")
@@ -36,10 +36,10 @@ TRADES = _words(
 
 
 class Relation(NamedTuple):
-    """One relation of an entity: the kind of its object, and how it is told and asked about.
+    """A relation of an entity: the kind of its object, the sentences that state it and the questions that ask for it.
 
-    `phrases` name the object inside a longer chain; they are empty where the object is a plain value,
-    which can only end a chain.
+    `phrases` refer to the object within a longer chain; they are empty if the object is a plain value, which can only
+    end a chain.
     """
 
     object: str
@@ -310,7 +310,7 @@ RELATIONS: dict[str, dict[str, Relation]] = {
         ),
     },
 }
-"""The relations of each kind of entity; the first one opens its passage."""
+"""The relations per kind of entity; the first one opens its passage."""
 
 FILLERS: dict[str, tuple[str, ...]] = {
     "film": (
@@ -358,7 +358,7 @@ FILLERS: dict[str, tuple[str, ...]] = {
         "Wind and sheep are what travellers remember of {s} most of all.",
     ),
 }
-"""Sentences that fill a passage up; they name other entities in ways that answer no question."""
+"""Sentences that fill up a passage; they mention other entities without answering any question."""
 
 STARTS = {"film": "the film {}", "novel": "the novel {}", "opera": "the opera {}", "company": "{}", "person": "{}"}
-"""The kinds that a question can start from, and how it names them."""
+"""The kinds of entities that a question can start from, and how it refers to them."""

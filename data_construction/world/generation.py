@@ -1,24 +1,18 @@
-"""A fictional world: passages and multi-hop questions about people, places and works that exist nowhere else.
+"""A fictional world: passages and multi-hop questions about people, places and works that do not exist.
 
-No model can know the answers, so a right answer was read, not remembered, and a pipeline can be tried out
-without downloading a benchmark. A world is a graph of entities. Each relation is a function (a film has one
-director, a town lies in one region), so a chain of relations from a named entity has one answer. Every entity
-gets one passage, and every relation in it one sentence that stands alone. The entities that no question asks
-about are the distractors: they bear similar names and stand in the same relations to other things.
+No model can know the answers, so a right answer was read and not remembered, and the pipeline can be tried without
+downloading a benchmark. A world is a graph of entities. Each relation is a function (a film has one director, a town
+lies in one region), so a chain of relations that starts at a named entity has one answer. Every entity has one passage
+with one self-contained sentence per relation. Entities that no question asks about are the distractors: they have
+similar names and the same relations to other entities.
 """
 
-import json
 import random
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import ceil
-from pathlib import Path
-from typing import Annotated, Any
 
-from annotated_types import Interval, MinLen
-
-from data_construction.world_wording import (
+from data_construction.world.wording import (
     ADJECTIVES,
     BUSINESSES,
     CODAS,
@@ -34,19 +28,11 @@ from data_construction.world_wording import (
     TRADES,
     VOWELS,
 )
-from notewriter import config, jsonl
 from notewriter.errors import UserError
-from notewriter.locks import locked
 from notewriter.records import Passage, Question
 
-WORLD_SCHEMA = "notewriter/world/1"
-
 HOPS = (2, 2, 2, 3, 3)
-"""Three questions of two hops to two questions of three hops."""
-
-
-MOST = 100_000
-"""Questions of a world, which is made in memory."""
+"""The ratio of two-hop to three-hop questions: three to two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,7 @@ class World:
 
 @dataclass(slots=True)
 class Entity:
-    """A node of the world: its facts (relation -> object), its passage's text, and the sentence in it for each fact."""
+    """A node of the world: its facts (relation -> object), the text of its passage, and each fact's sentence in it."""
 
     kind: str
     name: str
@@ -69,7 +55,7 @@ class Entity:
 
 
 class Names:
-    """Invented words and full names that are never handed out twice, whichever split asks."""
+    """Invented words, none of which is returned twice, in any split."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -84,14 +70,14 @@ class Names:
             if stem not in self._used:
                 self._used.add(stem)
                 return stem
-            # Taken: a longer word, so that names never run out.
+            # Taken: try a longer word, so that names never run out.
             links += 1
 
 
 def generate(seed: int, sizes: dict[str, int], hops: Sequence[int] = (2, 3)) -> dict[str, World]:
-    """One world for each split, with `sizes[split]` questions in it and about six passages a question.
+    """One world per split, with `sizes[split]` questions and about six passages per question.
 
-    The splits share no entity and no invented word. The same arguments give the same worlds.
+    The splits share no entity and no invented word. The same arguments return the same worlds.
 
     Raises:
         UserError: a size below 1, or hops that are neither 2 nor 3.
@@ -121,10 +107,10 @@ def _generate(rng: random.Random, names: Names, split: str, size: int, hops: Seq
 
 
 def _populate(rng: random.Random, names: Names, size: int) -> list[Entity]:
-    """The entities of a world with all their facts, in numbers that suit `size` questions.
+    """The entities of a world with all their facts, enough of them for `size` questions.
 
-    Two generations keep the years in order: the elder one founds the companies, the younger one, its
-    children, makes the works. Names are drawn apart from kinship, so that they give no answer away.
+    Two generations keep the years consistent: the parents found the companies, their children make the works. Names
+    are drawn independently of kinship, so that they reveal no answer.
     """
     families = max(4, ceil(0.7 * size))
     people = [Entity("person", name) for name in _people_names(rng, names, 4 * families)]
@@ -138,7 +124,7 @@ def _populate(rng: random.Random, names: Names, size: int) -> list[Entity]:
         for ending in rng.sample(TOWN_ENDINGS, 2)
     ]
     company_words = [rng.choice(words) for _ in range(max(3, size // 5)) for words in BUSINESSES.values()]
-    # Two neighbours in the list share a stem; their lines of business differ, so their names do.
+    # Two neighbours in the list share a stem, but never their line of business.
     company_stems = [names.stem() for _ in range(ceil(len(company_words) / 2))]
     companies = [Entity("company", f"{company_stems[i // 2]} {word}") for i, word in enumerate(company_words)]
     work_stems = [names.stem() for _ in range(max(3, size // 2))]
@@ -192,7 +178,7 @@ def _populate(rng: random.Random, names: Names, size: int) -> list[Entity]:
 
 
 def _people_names(rng: random.Random, names: Names, count: int) -> list[str]:
-    """Full names of which each half occurs about four times, always with another half."""
+    """Full names, each half of which occurs in about four of them, always with another half."""
     words = max(4, ceil(count / 4))
     given_names = [names.stem() for _ in range(words)]
     surnames = [names.stem() for _ in range(words)]
@@ -212,7 +198,7 @@ def _by_kind(entities: Iterable[Entity]) -> dict[str, list[str]]:
 
 
 def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> None:
-    """Write the passage of an entity: a sentence a fact, and fillers; people have more facts than fit, some go."""
+    """Write the passage of an entity: a sentence per fact, and fillers; drop facts if there are more than fit."""
     opening, *others = [relation for relation in RELATIONS[entity.kind] if relation in entity.facts]
     told = [opening, *rng.sample(others, min(3, len(others)))]
     entity.facts = {relation: entity.facts[relation] for relation in told}
@@ -222,7 +208,7 @@ def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> 
     first, *sentences = entity.evidence.values()
     fillers = rng.sample(FILLERS[entity.kind], 3)
     while len(sentences) < 3 or (len(sentences) < 4 and len(" ".join([first, *sentences]).split()) < 52):
-        # Never the entity itself: "Tarvosk Press tried to take over its rival Tarvosk Press".
+        # Never the entity itself, as in "Tarvosk Press tried to take over its rival Tarvosk Press".
         others_by_kind = {kind: rng.choice(by_kind[kind]) for kind in by_kind}
         while others_by_kind[entity.kind] == entity.name:
             others_by_kind[entity.kind] = rng.choice(by_kind[entity.kind])
@@ -265,19 +251,19 @@ def _ask(
 
 
 def _walk(rng: random.Random, start: Entity, by_name: dict[str, Entity], hops: int) -> list[tuple[Entity, str]]:
-    """A random chain of (entity, relation) from `start`; each relation leads to the next entity."""
+    """A random chain of (entity, relation) from `start`; the object of each relation is the next entity."""
     chain = []
     entity = start
     for hop in range(1, hops + 1):
-        goes_on = [r for r in entity.facts if hop == hops or RELATIONS[entity.kind][r].phrases]
-        relation = rng.choice(goes_on)
+        options = [r for r in entity.facts if hop == hops or RELATIONS[entity.kind][r].phrases]
+        relation = rng.choice(options)
         chain.append((entity, relation))
         entity = by_name.get(entity.facts[relation], entity)
     return chain
 
 
 def _needs_every_hop(chain: list[tuple[Entity, str]]) -> bool:
-    """Whether what each hop finds is in no earlier passage of the chain; so no entity comes twice either."""
+    """Whether no hop's object occurs in an earlier passage of the chain; this also rules out repeated entities."""
     found = [entity.facts[relation] for entity, relation in chain]
     return not any(value in entity.text for position, value in enumerate(found) for entity, _ in chain[:position])
 
@@ -289,57 +275,3 @@ def _wording(rng: random.Random, chain: list[tuple[Entity, str]]) -> str:
     for entity, inner in inside:
         subject = rng.choice(RELATIONS[entity.kind][inner].phrases).format(s=subject)
     return rng.choice(RELATIONS[last.kind][relation].questions).format(s=subject)
-
-
-@dataclass
-class Arguments:
-    """What `notewriter world` can be told."""
-
-    output_dir: str = field(
-        default="data/world",
-        metadata={"help": "the folder to write train/ and test/ into, each with corpus.jsonl and questions.jsonl"},
-    )
-    seed: int = field(default=7, metadata={"help": "another seed gives another world with other names"})
-    train: Annotated[int, Interval(ge=1, le=MOST)] = field(
-        default=300, metadata={"help": "number of training questions; about six passages come with each"}
-    )
-    test: Annotated[int, Interval(ge=1, le=MOST)] = field(
-        default=150, metadata={"help": "number of test questions, about a world of their own"}
-    )
-    hops: Annotated[list[Annotated[int, Interval(ge=2, le=3)]], MinLen(1)] = field(
-        default_factory=lambda: [2, 3], metadata={"help": "passages that a question needs: 2, 3, or both"}
-    )
-
-
-def main(argv: list[str]) -> None:
-    """Write the worlds of `notewriter world`, unless they are there already.
-
-    Raises:
-        UserError: a size below 1, or a folder that holds a world with other settings, or files of other origin.
-    """
-    (arguments,) = config.parse(
-        Arguments, argv, prog="notewriter world", description="Make a fictional world to try the pipeline on."
-    )
-    directory = Path(arguments.output_dir)
-    sizes = {"train": arguments.train, "test": arguments.test}
-    settings = {"schema": WORLD_SCHEMA, "seed": arguments.seed, **sizes, "hops": arguments.hops}
-    files = [directory / split / name for split in sizes for name in ("corpus.jsonl", "questions.jsonl")]
-    settings_path = directory / "world.json"
-    # The settings are written first and the rest is made from them alone, so a killed run is simply run again.
-    if settings_path.exists():
-        remedy = "remove it or choose another --output_dir"
-        if jsonl.read_object(settings_path, dict[str, Any], remedy) != settings:
-            raise UserError(f"{settings_path}: holds a world with other settings; choose another --output_dir")
-        if all(path.exists() for path in files):
-            sys.stdout.write(f"{directory}: this world is there already\n")
-            return
-    elif present := [path for path in files if path.exists()]:
-        raise UserError(f"{present[0]}: is there already and is no part of a world; choose another --output_dir")
-    worlds = generate(arguments.seed, sizes, arguments.hops)
-    with locked(directory):
-        jsonl.write_text(settings_path, [json.dumps(settings, indent=2) + "\n"])
-        for split, world in worlds.items():
-            jsonl.write(directory / split / "corpus.jsonl", map(asdict, world.passages))
-            jsonl.write(directory / split / "questions.jsonl", map(asdict, world.questions))
-    counts = "; ".join(f"{s}: {len(w.questions)} questions, {len(w.passages)} passages" for s, w in worlds.items())
-    sys.stdout.write(f"{directory}: wrote a world ({counts})\n")
