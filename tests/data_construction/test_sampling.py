@@ -553,16 +553,15 @@ async def test_a_tie_that_an_unreadable_judge_leaves_is_broken_at_random(roll_ou
 
 
 async def test_a_rollout_ends_with_the_last_prompt_of_a_trained_stage_and_yields_the_same_pairs(roll_out):
-    judges = {"deepnote/refine_query": retrieval, "deepnote/accumulate_knowledge": decision}
+    judges = {"deepnote/accumulate_knowledge": decision}
     replies = {
         "notes": by_sampler(MOTHER, BIRTH, otherwise="No idea."),
-        "query": by_sampler("Who is Osk?", "Who is Mira?", otherwise="Where is Tolen?"),
         "judge": lambda prompt, sampling, sample: json.dumps({"status": str(BIRTH in prompt.rpartition(MOTHER)[2])}),
         "options": {"max_step": 2, "max_failure": 2},
     }
     answer, whole, trace, _ = await roll_out(judges, **replies)
     _, ended, ended_trace, models = await roll_out(judges, to_the_end=False, **replies)
-    assert answer == "Tolen" and ended.rows == whole.rows and len(ended.rows) == 3
+    assert answer == "Tolen" and ended.rows == whole.rows and len(ended.rows) == 2
     assert (ended.drops, ended_trace.error) == (whole.drops, "")
     stages = [step.stage for step in trace.steps if step.kind == "generate"]
     # The second decision and the answer yield no pair.
