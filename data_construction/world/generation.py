@@ -200,8 +200,8 @@ def _by_kind(entities: Iterable[Entity]) -> dict[str, list[str]]:
 def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> None:
     """Write the passage of an entity: a sentence per fact, and fillers; drop facts if there are more than fit."""
     opening, *others = [relation for relation in RELATIONS[entity.kind] if relation in entity.facts]
-    told = [opening, *rng.sample(others, min(3, len(others)))]
-    entity.facts = {relation: entity.facts[relation] for relation in told}
+    kept = [opening, *rng.sample(others, min(3, len(others)))]
+    entity.facts = {relation: entity.facts[relation] for relation in kept}
     for relation, value in entity.facts.items():
         template = rng.choice(RELATIONS[entity.kind][relation].sentences)
         entity.evidence[relation] = template.format(s=entity.name, o=value)

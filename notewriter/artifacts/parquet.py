@@ -26,12 +26,12 @@ class RowWriter:
         self._path, self._columns, self._batch = path, columns, batch
         self._partial = path.with_name(path.name + ".partial")
         self._waiting: list[Mapping[str, Any]] = []
-        try:
-            with writing(path):
+        with writing(path):
+            try:
                 self._writer = pq.ParquetWriter(self._partial, columns)
-        except BaseException:
-            self._partial.unlink(missing_ok=True)
-            raise
+            except BaseException:
+                self._partial.unlink(missing_ok=True)
+                raise
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append a row; columns that it lacks are null.
@@ -55,15 +55,15 @@ class RowWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            with writing(self._path):
+        with writing(self._path):
+            try:
                 with self._writer:
                     if error is None:
                         self._flush()
                 if error is None:
                     os.replace(self._partial, self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+            finally:
+                self._partial.unlink(missing_ok=True)
 
 
 def write_rows(path: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]], batch: int = BATCH) -> int:
