@@ -32,12 +32,14 @@ class Stage:
         rehearsal: what a dry run replies, where the reply of the kind would not keep the method's loop going.
             `{query}` stands for words to search for, `{filling}` for the words that bring the reply to its expected
             length (appended where it is missing).
+        calls: the maximum number of its calls per question, or the name of the option that sets it; None: unknown.
     """
 
     name: str
     role: Role = "policy"
     kind: Kind = "step"
     rehearsal: str = ""
+    calls: int | str | None = None
 
 
 @dataclass(frozen=True)
