@@ -33,17 +33,17 @@ from notewriter.artifacts.run_folder import (
 from notewriter.artifacts.traces import TraceRecord
 from notewriter.config import parse
 from notewriter.errors import UserError
-from notewriter.methods import MOST
+from notewriter.methods import MAX_PASSAGES, MAX_STEPS
 from notewriter.methods.rearag import ACTIONS, STEP, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
 from notewriter.records import Message, Question
 from notewriter.rollouts.actions import parse_steps
-from notewriter.rollouts.loop import run_questions
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.runner import run_questions
 from notewriter.rollouts.usage import Usage
 
 SCHEMA = "notewriter/chain/1"
@@ -93,11 +93,11 @@ class Arguments(SelectionArguments):
             "without any search (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
         },
     )
-    top_k: Annotated[int, Interval(ge=1, le=MOST)] = field(default=5, metadata={"help": "passages a search"})
-    max_step: Annotated[int, Interval(ge=1, le=MOST)] = field(
+    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(default=5, metadata={"help": "passages a search"})
+    max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = field(
         default=25, metadata={"help": "steps a chain at the most (the authors' code: 25)"}
     )
-    retries: Annotated[int, Interval(ge=0, le=MOST)] = field(
+    retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
         default=20,
         metadata={
             "help": "how often a step without an action that can be read is drawn again before its chain is given up "

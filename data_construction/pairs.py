@@ -40,12 +40,12 @@ from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import choose, parse
 from notewriter.errors import UserError
 from notewriter.method import Method
-from notewriter.methods import MOST, STAGES, check_index, prepare, stage_named
+from notewriter.methods import MAX_PASSAGES, STAGES, check_index, prepare, stage_named
 from notewriter.models.roles import ModelArguments, check_sampling
 from notewriter.records import Question, Sampling
-from notewriter.rollouts.loop import run_questions
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.runner import run_questions
 from notewriter.typecheck import misfit
 
 RECORD = HarvestRecord
@@ -66,7 +66,7 @@ class Arguments(SelectionArguments):
     method_options: dict[str, dict[str, Any]] = field(
         default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
     )
-    top_k_range: list[Annotated[int, Interval(ge=1, le=MOST)]] = field(
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
         default_factory=lambda: [3, 9],
         metadata={"help": "passages a retrieval, drawn for each question between the two, so that prompts vary"},
     )

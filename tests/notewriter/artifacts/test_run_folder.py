@@ -17,7 +17,7 @@ from notewriter import jsonl
 from notewriter.artifacts import run_folder
 from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.rollouts import loop
+from notewriter.rollouts import runner
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
 
@@ -27,7 +27,7 @@ async def answer(question: Question) -> dict[str, str]:
 
 
 def ask(journal, work=answer, questions=QUESTIONS, concurrency=2):
-    asyncio.run(loop.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
+    asyncio.run(runner.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
 
 
 def lines(path):
@@ -303,7 +303,7 @@ def test_the_progress_tells_the_speed_and_what_came_of_the_questions_also_of_tho
         return {"question_id": question.id, "rows": [1, 2]}
 
     for questions in (QUESTIONS[:2], QUESTIONS):
-        run = loop.for_each_question(
+        run = runner.for_each_question(
             questions,
             work,
             journal,

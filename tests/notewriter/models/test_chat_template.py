@@ -109,10 +109,10 @@ def test_what_a_server_would_ignore_or_change_from_day_to_day_is_found_before_it
     save(tokenizer, tmp_path)
 
     if message is None:
-        chat_template.check_served(str(tmp_path), settings)
+        chat_template.check_template(str(tmp_path), settings)
         return
     with pytest.raises(UserError, match=message):
-        chat_template.check_served(str(tmp_path), settings)
+        chat_template.check_template(str(tmp_path), settings)
 
 
 def test_a_template_that_is_served_in_place_of_the_models_own_is_the_one_that_is_checked(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_template_that_is_served_in_place_of_the_models_own_is_the_one_that_is
     fixed = tmp_path / "fixed.jinja"
     fixed.write_text(template_of("Llama-3.1"))
 
-    chat_template.check_served(str(tmp_path), {}, str(fixed))
+    chat_template.check_template(str(tmp_path), {}, str(fixed))
 
 
 def test_a_model_whose_tokenizer_cannot_be_loaded_is_left_to_the_server(
@@ -131,16 +131,16 @@ def test_a_model_whose_tokenizer_cannot_be_loaded_is_left_to_the_server(
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
 
-    chat_template.check_served(str(tmp_path), {"enable_thinking": False})
+    chat_template.check_template(str(tmp_path), {"enable_thinking": False})
 
     assert "its chat template cannot be read" in caplog.text
 
 
 def test_what_is_no_model_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a model folder"):
-        chat_template.check_served(str(tmp_path), {})
+        chat_template.check_template(str(tmp_path), {})
     with pytest.raises(UserError, match="models/absent: is neither a model folder nor a hub id"):
-        chat_template.check_served("models/absent", {})
+        chat_template.check_template("models/absent", {})
 
 
 def test_a_template_that_fails_is_named_before_a_server_starts(tmp_path: Path) -> None:
@@ -148,4 +148,4 @@ def test_a_template_that_fails_is_named_before_a_server_starts(tmp_path: Path) -
     tokenizer.chat_template = "{% for number in range(10**9) %}{% endfor %}"
     save(tokenizer, tmp_path)
     with pytest.raises(UserError, match=r"its chat template refuses a question .*Range too big"):
-        chat_template.check_served(str(tmp_path), {})
+        chat_template.check_template(str(tmp_path), {})

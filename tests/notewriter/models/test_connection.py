@@ -25,7 +25,7 @@ from notewriter import ask, errors
 from notewriter.errors import UserError
 from notewriter.models import connection
 from notewriter.models.client import Client, Endpoint, RequestRefused
-from notewriter.models.connection import MOST_BYTES, check_address
+from notewriter.models.connection import MAX_REPLY_BYTES, check_address
 from notewriter.records import Sampling
 
 KEY = "sk-proj-4fQz/Lr+9x&7aB2c-Dd_81eE"
@@ -335,12 +335,12 @@ async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
         await asked(endpoint.base_url)
     assert len(endpoint.requests) == 1
     # What the two ends' sockets hold is sent and not read.
-    assert pieces.taken < MOST_BYTES + 2**24
+    assert pieces.taken < MAX_REPLY_BYTES + 2**24
 
 
 async def test_the_largest_reply_still_passes(monkeypatch):
     body = completion({"messages": []}, "Mira", "fake")
-    monkeypatch.setattr(connection, "MOST_BYTES", len(body))
+    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", len(body))
     with fake_endpoint(faults=[Fault(body=body)]) as endpoint:
         assert (await asked(endpoint.base_url)).text == "Mira"
 

@@ -59,7 +59,7 @@ def served(monkeypatch):
         calls.append("stopped")
 
     monkeypatch.setattr(roles, "serve", serve)
-    monkeypatch.setattr(roles, "check_served", lambda path, variables, file: None)
+    monkeypatch.setattr(roles, "check_template", lambda path, variables, file: None)
     monkeypatch.setattr(roles, "fingerprint", lambda path: f"weights of {path}")
     return calls
 
@@ -116,7 +116,7 @@ def test_replies_are_kept_apart_by_the_variables_and_those_of_before_are_found_w
 
 def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, served, monkeypatch):
     checked = []
-    monkeypatch.setattr(roles, "check_served", lambda *arguments: checked.append(arguments))
+    monkeypatch.setattr(roles, "check_template", lambda *arguments: checked.append(arguments))
     given_roles(
         tmp_path,
         serve="models/tiny",
