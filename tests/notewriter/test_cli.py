@@ -132,7 +132,7 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
     monkeypatch.setattr("data_construction.world.main", interrupted)
     code, out, err = run("world")
     assert (code, out) == (130, "")
-    assert err.startswith("interrupted: what was finished is kept")
+    assert err.startswith("interrupted: finished work is kept")
     assert err.count("\n") == 1
 
 
@@ -206,7 +206,7 @@ def test_a_port_in_use(evaluate, tmp_path, monkeypatch):
 
 
 def test_no_model_at_all(evaluate):
-    assert complains(evaluate(), "no model: give --serve PATH, or --base_url URL --model NAME")
+    assert complains(evaluate(), "no model; give --serve PATH, or --base_url URL --model NAME")
 
 
 def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
@@ -223,8 +223,8 @@ def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
 @pytest.mark.parametrize(
     ("faults", "problem"),
     [
-        (itertools.repeat("401"), "refuses the key"),
-        (itertools.repeat("404"), "knows no model"),
+        (itertools.repeat("401"), "rejects the key"),
+        (itertools.repeat("404"), "has no model"),
         (itertools.repeat("cut"), "no reply after 8 attempts"),
     ],
     ids=["key", "model", "faulty"],

@@ -107,7 +107,7 @@ def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, s
     ("code", "message"),
     [
         ("import sys; print('error: no space', file=sys.stderr); sys.exit(2)", "pairs: no space"),
-        ("import sys; sys.exit(3)", "pairs: ended with code 3"),
+        ("import sys; sys.exit(3)", "pairs: exited with code 3"),
     ],
 )
 def test_a_stage_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(

@@ -33,9 +33,9 @@ import logging
 from notewriter.errors import UserError, run
 def main():
     logging.getLogger("notewriter").warning("loud \\x1b[2J")
-    raise UserError("file \\x9b31m\\u202e: is broken; mend it")
+    raise UserError("file \\x9b31m\\u202e: is broken; fix it")
 run(main)
 """
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "loud \\x1b[2J\nerror: file \\x9b31m\\u202e: is broken; mend it\n"
+    assert done.stderr == "loud \\x1b[2J\nerror: file \\x9b31m\\u202e: is broken; fix it\n"

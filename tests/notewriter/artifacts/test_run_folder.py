@@ -199,7 +199,7 @@ def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, question
 def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_path):
     with (
         run_folder.open_run(tmp_path / "a", {"seed": 0}),
-        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ works in this folder; wait until"),
+        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ is using this folder; wait until"),
     ):
         open_and_leave(tmp_path / "a", {"seed": 0})
     open_and_leave(tmp_path / "a", {"seed": 0})
@@ -373,7 +373,7 @@ def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
 def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"),
+        pytest.raises(UserError, match=r"file: cannot be created as a folder \(File exists\); .* choose another path"),
         run_folder.open_run(tmp_path / "file", {}),
     ):
         pass

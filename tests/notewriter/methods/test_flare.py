@@ -122,7 +122,7 @@ def test_without_an_answer_among_the_sentences_one_is_written_from_all_of_them(r
 
 @pytest.mark.parametrize("options", [{"theta": 1.5}, {"theta": -0.1}, {"beta": 2}, {"theta": float("nan")}])
 def test_a_threshold_that_is_no_probability_is_refused(options):
-    with pytest.raises(UserError, match="is no probability; give a number from 0 to 1"):
+    with pytest.raises(UserError, match="is not a probability; give a number from 0 to 1"):
         prepare("flare", options)
 
 

@@ -430,7 +430,7 @@ def test_options_of_the_right_type_are_taken():
         ("deepnote", {"max_failure": 4}, r"max_failure \(4\) is above max_step \(3\)"),
         ("deepnote", {"max_failure": 0}, "max_failure must be at least 1"),
         ("rearag", {"max_step": 0}, "option max_step must be at least 1, not 0"),
-        ("deepnote", {"initial_note": False}, "needs adaptive_retrieval: false"),
+        ("deepnote", {"initial_note": False}, "requires adaptive_retrieval: false"),
     ],
 )
 def test_what_a_method_cannot_do_is_named(name, options, problem):

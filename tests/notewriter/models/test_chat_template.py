@@ -20,8 +20,8 @@ from notewriter.models import chat_template
         ({"chat_template": "{{ messages }}"}, "chat_template_kwargs: chat_template cannot be set"),
         ({"enable-thinking": False}, "chat_template_kwargs: enable-thinking cannot be set"),
         ({1: False}, "chat_template_kwargs: 1 cannot be set"),
-        ({"date_string": date(2024, 7, 26)}, r"date_string: .* is not text, a number, .* put a date into quotes"),
-        ({"budget": float("nan")}, "budget: nan is not text, a number"),
+        ({"date_string": date(2024, 7, 26)}, r"date_string: .* is not a string, a number, .* put dates in quotes"),
+        ({"budget": float("nan")}, "budget: nan is not a string, a number"),
         ("enable_thinking", "chat_template_kwargs: 'enable_thinking' is not a mapping"),
     ],
 )
@@ -147,5 +147,5 @@ def test_a_template_that_fails_is_named_before_a_server_starts(tmp_path: Path) -
     tokenizer, _ = tokenizer_of("SmolLM2")
     tokenizer.chat_template = "{% for number in range(10**9) %}{% endfor %}"
     save(tokenizer, tmp_path)
-    with pytest.raises(UserError, match=r"its chat template refuses a question .*Range too big"):
+    with pytest.raises(UserError, match=r"its chat template fails on a user message .*Range too big"):
         chat_template.check_template(str(tmp_path), {})

@@ -144,11 +144,11 @@ def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platf
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_the_server_and_the_log_are_told_the_number_format(stand_in, model, tmp_path, monkeypatch, caplog, on_cpu):
-    monkeypatch.setattr(serving, "_computes_on_the_processor", lambda: on_cpu)
+    monkeypatch.setattr(serving, "_runs_on_cpu", lambda: on_cpu)
     monkeypatch.setattr(serving, "number_format", lambda: "float32")
     with caplog.at_level("INFO"), serve(model, log=tmp_path / "vllm.log"):
         assert ("--dtype" in stand_in()[0]["argv"]) == on_cpu
-    chosen = "float32" if on_cpu else "the number format that vLLM chooses"
+    chosen = "float32" if on_cpu else "vLLM's default number format"
     assert f"serving {model} in {chosen} (log: {tmp_path / 'vllm.log'})" in caplog.text
 
 
@@ -216,7 +216,7 @@ def test_a_port_that_is_none_is_named(stand_in, model, tmp_path, port):
 
 def test_a_log_that_cannot_be_written_is_named(stand_in, model, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file: cannot be made a folder \(.*\); .* choose another path"):
+    with pytest.raises(UserError, match=r"file: cannot be created as a folder \(.*\); .* choose another path"):
         serve(model, log=tmp_path / "file" / "log").__enter__()
     assert stand_in() == []
 

@@ -148,7 +148,7 @@ def test_a_build_that_fails_leaves_the_older_index_as_it_was(tmp_path):
     twice = [WORLD.passages[0], WORLD.passages[1], WORLD.passages[0]]
     with pytest.raises(UserError, match=f"passages 1 and 3 have the same id '{twice[0].id}'"):
         build(twice, tmp_path / "i")
-    with pytest.raises(UserError, match="no passage to index"):
+    with pytest.raises(UserError, match="no passages to index"):
         build([], tmp_path / "i")
     assert len(BM25(tmp_path / "i")) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
@@ -163,14 +163,14 @@ def test_what_a_killed_build_left_is_cleared_away(tmp_path):
 
 def test_a_folder_of_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="is there already and is no index"):
+    with pytest.raises(UserError, match="exists and is not an index"):
         build(WORLD.passages[:3], tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 def test_a_place_where_no_folder_can_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"):
+    with pytest.raises(UserError, match=r"file: cannot be created as a folder \(File exists\); .* choose another path"):
         build(WORLD.passages[:3], tmp_path / "file" / "i")
 
 
@@ -180,7 +180,7 @@ def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, cap
     main(argv)
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
     main(argv)
-    assert "indexed there already" in capsys.readouterr().out
+    assert "already an index of this corpus" in capsys.readouterr().out
     write_corpus(corpus, WORLD.passages[:5])
     main(argv)
     assert "indexed 5 passages" in capsys.readouterr().out

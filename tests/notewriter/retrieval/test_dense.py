@@ -161,7 +161,7 @@ def test_an_index_is_not_built_again_because_its_encoder_has_moved(tmp_path, cor
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
     path.rename(tmp_path / "after")
     main([*argv, "--encoder", str(tmp_path / "after")])
-    assert "indexed there already" in capsys.readouterr().out
+    assert "already an index of this corpus" in capsys.readouterr().out
     assert len(open_index(tmp_path / "i").search("Who?", 3)) == 3
     main([*argv, "--encoder", str(tmp_path / "after"), "--similarity", "dot"])
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
@@ -185,7 +185,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, en
     with pytest.raises(Killed):
         build(WORLD.passages, tmp_path / "killed", options=encoder)
     for name in ("killed", "killed.partial"):
-        with pytest.raises(UserError, match="holds no index"):
+        with pytest.raises(UserError, match="contains no index"):
             open_index(tmp_path / name)
     with open(tmp_path / "killed.partial" / dense.EMBEDDINGS, "ab") as file:
         file.write(b"torn")
@@ -214,7 +214,7 @@ def test_a_build_with_other_settings_does_not_go_on_with_what_a_killed_one_left(
 
 def test_bad_corpora_options_and_folders_are_named_and_lose_no_index(tmp_path, encoder, corpus):
     build(WORLD.passages[:3], tmp_path / "i", options=encoder)
-    with pytest.raises(UserError, match="no passage to index"):
+    with pytest.raises(UserError, match="no passages to index"):
         build([], tmp_path / "i", "nothing", options=encoder)
     with pytest.raises(UserError, match="passages 1 and 2 have the same id"):
         build([WORLD.passages[0]] * 2, tmp_path / "i", "twice", options=encoder)

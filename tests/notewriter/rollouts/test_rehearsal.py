@@ -92,7 +92,7 @@ def test_calls_are_counted_by_stage_up_to_the_limits_of_the_loops_and_nobody_is_
     assert {stage: found[stage] for stage in expected} == {stage: n * QUESTIONS for stage, n in expected.items()}
     assert told["tokens_in_all"]["completion_tokens"] == 20 * told["tokens_in_all"]["calls"]
     assert told["tokens_in_all"]["prompt_tokens"] > 20 * told["tokens_in_all"]["calls"]
-    assert "counted with 1.3 tokens a word" in capsys.readouterr().out
+    assert "counted with 1.3 tokens per word" in capsys.readouterr().out
     assert not (folder / "config.yaml").exists()
 
 
