@@ -87,10 +87,11 @@ test-system: ## install what integration tests run beside Python (a browser, Slu
 	fi; \
 	echo "warning: not installed:$$missing; the tests that need them will be skipped" >&2
 
-lint: setup ## check format, lint and types
+lint: setup ## check format, lint, types and the direction of imports
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
 
 quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the CPU, in minutes
 	.venv/bin/notewriter quickstart

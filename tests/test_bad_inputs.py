@@ -168,7 +168,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         [":1: steps[0] must be"],
     ),
     ("trace: broken line", "evaluate", text("run/traces.jsonl", '{"a\n' + "{}\n"), ["traces.jsonl:1: is not JSON"]),
-    ("trace: a list", "evaluate", text("run/traces.jsonl", "[]\n"), ["traces.jsonl:1: holds a list"]),
+    ("trace: a list", "evaluate", text("run/traces.jsonl", "[]\n"), ["traces.jsonl:1: is a list, not an object"]),
     ("trace: binary", "evaluate", text("run/traces.jsonl", b"\xff\xfe\n"), ["traces.jsonl: is not UTF-8"]),
     ("trace: deep", "evaluate", text("run/traces.jsonl", "[" * 99_999 + "\n"), ["traces.jsonl:1: cannot be read"]),
     (
@@ -221,7 +221,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("costs: deep", "report", text("run/costs.json", "[" * 99_999), ["costs.json"]),
     ("parquet that is text", "inspect", text("pairs/train.parquet", "PAR1" * 10), ["train.parquet: is not a readable"]),
     # Questions and corpora.
-    ("questions: binary", "evaluate", text("questions.jsonl", b"\x80\x81"), ["questions.jsonl: is not UTF-8 text"]),
+    ("questions: binary", "evaluate", text("questions.jsonl", b"\x80\x81"), ["questions.jsonl: is not UTF-8"]),
     ("questions: a number", "evaluate", text("questions.jsonl", "3\n"), ["questions.jsonl:1: holds a int"]),
     ("questions: deep", "evaluate", text("questions.jsonl", '{"a":' * 99_999), ["questions.jsonl:1: cannot be read"]),
     (
@@ -237,7 +237,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         ["questions.jsonl:1: cannot"],
     ),
     ("corpus: cut", "index", text("corpus.jsonl", '{"id": "p1", "tit'), ["corpus.jsonl:1: is not JSON"]),
-    ("corpus: empty", "index", text("corpus.jsonl", ""), ["corpus.jsonl: holds no passage"]),
+    ("corpus: empty", "index", text("corpus.jsonl", ""), ["corpus.jsonl: contains no passages"]),
     # Prompts.
     (
         "prompt that includes itself",
@@ -315,12 +315,12 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["--config", "ask.yaml"], ["--config is given twice"]),
     ("evaluate", ["--config=ask.yaml"], ["--config is given twice"]),
     ("index", ["--index", "."], [".: is the current folder"]),
-    ("index", ["--index", ".."], ["..: is the current folder or one around it"]),
-    ("index", ["--index", "/"], ["/: is the current folder or one around it"]),
+    ("index", ["--index", ".."], ["..: is the current folder or a parent of it"]),
+    ("index", ["--index", "/"], ["/: is the current folder or a parent of it"]),
     ("index", ["--index", ""], ["index is empty"]),
-    ("evaluate", ["--index", "."], [".: holds no index"]),
+    ("evaluate", ["--index", "."], [".: contains no index"]),
     ("evaluate", ["--index", ""], ["index is empty"]),
-    ("evaluate", ["--index", "prompts"], ["prompts: holds no index; build one"]),
+    ("evaluate", ["--index", "prompts"], ["prompts: contains no index; build one"]),
     ("evaluate", ["--path", ""], ["path is empty"]),
     ("evaluate", ["--output_dir", ""], ["output_dir is empty"]),
     ("evaluate", ["--concurrency", NUMBER], ["concurrency: 1000", "too large; give at least 1 and at most 65536"]),
@@ -383,8 +383,8 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("index", ["--encoder", "m/n", "--batch_size", NUMBER], ["batch_size: 1000", "too large"]),
     ("report", ["--max_megabytes", "-1"], ["max_megabytes: -1 is too small"]),
     ("judge", ["--judgements", ""], ["judgements is empty"]),
-    ("inspect", ["--output", "."], [".: is a folder; name the file to write"]),
-    ("inspect", ["--output", ".."], ["..: is a folder; name the file to write"]),
+    ("inspect", ["--output", "."], [".: is a folder; give the name of a file"]),
+    ("inspect", ["--output", ".."], ["..: is a folder; give the name of a file"]),
 ]
 
 

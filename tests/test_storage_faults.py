@@ -362,7 +362,7 @@ def test_a_read_only_file_system_is_told_in_one_line(name, inputs, run, start, t
         start(command, tmp_path / "disk")
         limit(0)
         told = complaint(run(*command.argv(inputs, tmp_path / "disk")))
-    place = rf"error: {tmp_path}/disk/[^ ]+: cannot be written \(Read-only file system\); choose a place that can be"
+    place = rf"error: {tmp_path}/disk/[^ ]+: cannot be written \(Read-only file system\); choose a writable location"
     assert re.match(place, told), told
 
 

@@ -215,7 +215,9 @@ def strings(record: dict[str, Any], key: str, place: str, optional: bool = False
     values = get(record, key, list, place)
     for value in values:
         if not isinstance(value, str):
-            raise UserError(f"{place}: {key!r} must be a list of strings, but contains a {type(value).__name__}")
+            raise UserError(
+                f"{place}: {key!r} must be a list of strings, but contains a value of type {type(value).__name__}"
+            )
     return tuple(values)
 
 
@@ -224,7 +226,9 @@ def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]
     values = get(record, key, list, place)
     for value in values:
         if not isinstance(value, dict):
-            raise UserError(f"{place}: {key!r} must be a list of objects, but contains a {type(value).__name__}")
+            raise UserError(
+                f"{place}: {key!r} must be a list of objects, but contains a value of type {type(value).__name__}"
+            )
     return values
 
 

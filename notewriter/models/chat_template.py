@@ -21,7 +21,7 @@ RENDERERS = {
 }
 """Template variables that the renderer sets, which users cannot."""
 
-DATES = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 19, 20, 31, 42))
+DAYS = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 19, 20, 31, 42))
 """Two dates that differ in every part of date and time, including the weekday."""
 
 
@@ -111,8 +111,8 @@ def undated(render: Callable[[Clock], Rendered], template: str, model: str) -> R
 
         return strftime_now
 
-    rendered = render(clock(DATES[0]))
-    if asked and render(clock(DATES[1])) != rendered:
+    rendered = render(clock(DAYS[0]))
+    if asked and render(clock(DAYS[1])) != rendered:
         raise UserError(f"{model}: its chat template writes today's date into prompts; {_remedy(template)}")
     return rendered
 

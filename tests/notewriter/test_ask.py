@@ -126,7 +126,7 @@ def test_a_terminal_that_cannot_show_a_letter_shows_its_number(run, monkeypatch)
     [
         (["--method", "deepnotes"], "unknown method 'deepnotes'"),
         (["--method_options", '{"top": 1}'], "has no option 'top'"),
-        (["--index", "absent"], "absent: holds no index"),
+        (["--index", "absent"], "absent: contains no index"),
     ],
 )
 def test_what_is_wrong_is_named(run, options, problem):

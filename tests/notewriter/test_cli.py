@@ -146,7 +146,7 @@ def test_an_unknown_command(run):
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"'], "corpus.jsonl:2: is not JSON"),
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"}'], "corpus.jsonl:2: "),
         ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the id 'p1' of "),
-        ([], "corpus.jsonl: holds no passage"),
+        ([], "corpus.jsonl: contains no passages"),
     ],
     ids=["malformed line", "missing key", "duplicate id", "empty corpus"],
 )
@@ -259,13 +259,13 @@ def test_a_folder_of_another_run(evaluate):
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--index", "absent", "absent: holds no index"),
+        ("--index", "absent", "absent: contains no index"),
         ("--prompts_dir", "absent", "absent: prompts_dir is not a folder"),
         ("--path", "absent", "absent: cannot be read"),
         ("--family", "squad", "unknown metric family 'squad'"),
         ("--limit", "0", "limit: 0"),
         ("--concurrency", "0", "concurrency: 0"),
-        ("--cache", "questions.jsonl", "questions.jsonl: is no response cache"),
+        ("--cache", "questions.jsonl", "questions.jsonl: is not a response cache"),
         ("--models", '{"judge": {}}', "judge: needs base_url and model"),
     ],
 )

@@ -45,8 +45,8 @@ def test_empty_lines_are_passed_over_and_counted(tmp_path):
     [
         ("{'a': 1}", "is not JSON"),
         ('{"a": 1', "is not JSON"),
-        ("[1]", "holds a list, not an object"),
-        ("null", "holds a NoneType, not an object"),
+        ("[1]", "is a list, not an object"),
+        ("null", "is a NoneType, not an object"),
         ('{"a": ' + "9" * 5000 + "}", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
     ],
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_file_that_is_not_utf8_is_named(tmp_path):
     (tmp_path / "a.jsonl").write_bytes('{"name": "Bogusław"}\n'.encode("utf-16"))
-    with pytest.raises(UserError, match=r"a\.jsonl: is not UTF-8 text"):
+    with pytest.raises(UserError, match=r"a\.jsonl: is not UTF-8"):
         list(jsonl.read(tmp_path / "a.jsonl"))
 
 

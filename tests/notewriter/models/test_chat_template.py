@@ -97,7 +97,7 @@ def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         ("Qwen3", {"thinking": False}, "has no variable thinking; it has enable_thinking"),
         ("Llama-3.2", {}, "writes today's date into prompts; set chat_template_kwargs: {date_string"),
         ("Llama-3.2", {"date_string": "26 Jul 2024"}, None),
-        ("SmolLM3", {}, "writes today's date into prompts; it has no variable for it"),
+        ("SmolLM3", {}, "writes today's date into prompts; it has no variable for the date"),
         ("SmolLM3 on a day", {}, None),
     ],
 )

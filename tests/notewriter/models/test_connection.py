@@ -170,7 +170,7 @@ async def test_a_word_that_stands_for_no_key_stays_in_replies(monkeypatch, key):
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\x1b[2J", f"{KEY}ä"], ids=ascii)
 async def test_a_key_that_cannot_be_sent_is_named_by_its_variable(monkeypatch, key):
     monkeypatch.setenv("MY_KEY", key)
-    with pytest.raises(UserError, match=r"^MY_KEY: the key in this environment variable has white space") as told:
+    with pytest.raises(UserError, match=r"^MY_KEY: the key in this environment variable contains white space") as told:
         await asked("http://127.0.0.1:9/v1", api_key_env="MY_KEY")
     assert KEY not in str(told.value)
 
@@ -443,10 +443,10 @@ PAGE = b"<!doctype html><title>Sign in\x1b[2J</title>"
 async def test_a_page_where_json_belongs_is_told():
     html = Fault(body=PAGE, headers={"Content-Type": f"text/html; charset=utf-8; key={KEY}"})
     with fake_endpoint(faults=[html] * 3, models_faults=[html] * 3) as endpoint:
-        with pytest.raises(UserError, match=r"no reply after 3 attempts \(no JSON but text/html.*Sign in") as told:
+        with pytest.raises(UserError, match=r"no reply after 3 attempts \(text/html.*not JSON.*Sign in") as told:
             await asked(endpoint.base_url)
         assert not any(secret in str(told.value) for secret in ("\x1b", KEY))
-        with pytest.raises(UserError, match=r"cannot be reached \(no JSON but text/html.*correct base_url"):
+        with pytest.raises(UserError, match=r"cannot be reached \(text/html.*not JSON.*correct base_url"):
             await checked(endpoint.base_url)
 
 

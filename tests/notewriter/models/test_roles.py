@@ -179,7 +179,7 @@ def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monk
 
 def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(UserError, match=r"replicas: 3 devices are needed and CUDA_VISIBLE_DEVICES has 2"):
+    with pytest.raises(UserError, match=r"replicas: 3 devices are needed but CUDA_VISIBLE_DEVICES lists 2"):
         given_roles(tmp_path, serve="models/tiny", replicas=3)
     assert served == []
 

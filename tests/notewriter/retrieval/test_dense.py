@@ -146,7 +146,7 @@ def test_an_encoder_that_is_another_or_gone_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i", options=Encoder(str(path)))
     config = path / "1_Pooling" / "config.json"
     config.write_text(config.read_text().replace("mean", "max"))
-    with pytest.raises(UserError, match=r"encoder is not the encoder any more .* or build the index again"):
+    with pytest.raises(UserError, match=r"encoder is no longer the encoder .* or build the index again"):
         open_index(tmp_path / "i")
     shutil.rmtree(path)
     dense._load.cache_clear()
@@ -220,7 +220,7 @@ def test_bad_corpora_options_and_folders_are_named_and_lose_no_index(tmp_path, e
         build([WORLD.passages[0]] * 2, tmp_path / "i", "twice", options=encoder)
     with pytest.raises(UserError, match="batch_size: 0 passages"):
         build(WORLD.passages, tmp_path / "i", options=replace(encoder, batch_size=0))
-    with pytest.raises(UserError, match=r"i: holds a dense index; choose another --index"):
+    with pytest.raises(UserError, match=r"i: contains a dense index; choose another --index"):
         main([*corpus, "--index", str(tmp_path / "i")])
     with pytest.raises(UserError, match="add --encoder"):
         main([*corpus, "--index", str(tmp_path / "j"), "--similarity", "dot"])

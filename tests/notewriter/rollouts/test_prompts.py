@@ -126,7 +126,7 @@ def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
 def test_every_variable_is_needed(stage):
     for key in STAGES[stage]:
         rest = {name: value for name, value in STAGES[stage].items() if name != key}
-        with pytest.raises(UserError, match=rf"prompt {stage}\.jinja: '{key}' is undefined; the stage gives: "):
+        with pytest.raises(UserError, match=rf"prompt {stage}\.jinja: '{key}' is undefined; the stage provides: "):
             Prompts().render(stage, **rest)
 
 
@@ -187,7 +187,7 @@ def test_half_a_surrogate_pair_does_not_reach_an_endpoint(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage gives: x"),
+        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage provides: x"),
         ("{{ x.y }}", r"prompt a\.jinja: .* has no attribute 'y'"),
         ("{% include 'b.jinja' %}", r"no prompt 'b\.jinja'"),
         ("line\n{% for %}", r"a\.jinja:2: "),

@@ -163,7 +163,7 @@ def test_tokens_are_counted_with_the_models_own_tokenizer(run, tiny_model, capsy
 def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     (folder / "chat_template.jinja").write_text("{% for number in range(10**9) %}{% endfor %}")
-    with pytest.raises(UserError, match=r"^tokenizer: .*model: its chat template refuses a prompt \(Range too big"):
+    with pytest.raises(UserError, match=r"^tokenizer: .*model: its chat template fails on a prompt \(Range too big"):
         run("evaluate", dry_run=True, tokenizer=str(folder))
 
 
