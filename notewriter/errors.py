@@ -68,7 +68,7 @@ def storage_error(error: BaseException, path: str | Path | None = None) -> UserE
         number = errno.ENOSPC
     reason = os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT) and place is not None:
-        reason += f": only {_free(Path(place)):,} bytes are free"
+        reason += f": {_free(Path(place)):,} bytes are free"
     use = "created as a folder" if REMEDIES[number] == _FOLDER else "used" if path is None else "written"
     return UserError(f"{place or 'standard output'}: cannot be {use} ({reason}); {REMEDIES[number]}")
 

@@ -81,7 +81,7 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
         parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
     elif Path(program).name == "notewriter":
         parse_only(["notewriter", *arguments])
-    elif program.endswith("python") and arguments[0].startswith("benchmarks/"):
+    elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
         parse_only(arguments, script=arguments[0])
     elif program.endswith("python") and arguments[:2] == ["-m", "training.estimate"]:
         parse_only(["estimate", *arguments[2:]], module="training.estimate")

@@ -145,7 +145,7 @@ def test_an_unknown_command(run):
     [
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"'], "corpus.jsonl:2: is not JSON"),
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"}'], "corpus.jsonl:2: "),
-        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the id 'p1' of "),
+        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the same id 'p1' as "),
         ([], "corpus.jsonl: contains no passages"),
     ],
     ids=["malformed line", "missing key", "duplicate id", "empty corpus"],

@@ -24,11 +24,11 @@ def system(number: int, *names: str | None) -> OSError:
     [
         (
             system(errno.ENOSPC),
-            "a.jsonl: cannot be written (No space left on device: only 7 bytes are",
+            "a.jsonl: cannot be written (No space left on device: 7 bytes are free",
         ),
         (
             system(errno.EDQUOT),
-            "a.jsonl: cannot be written (Disk quota exceeded: only 7 bytes are",
+            "a.jsonl: cannot be written (Disk quota exceeded: 7 bytes are free",
         ),
         (system(errno.EFBIG), "a.jsonl: cannot be written (File too large); raise the limit on file sizes (ulimit -f)"),
         (system(errno.EROFS), "a.jsonl: cannot be written (Read-only file system); choose a writable location"),

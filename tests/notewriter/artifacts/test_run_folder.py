@@ -208,7 +208,7 @@ def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_p
 def test_a_killed_run_leaves_no_lock_behind(tmp_path):
     code = f"""
 import os, signal
-from notewriter import runs
+from notewriter.artifacts import run_folder
 with run_folder.open_run({str(tmp_path)!r}, {{"seed": 0}}):
     os.kill(os.getpid(), signal.SIGKILL)
 """
