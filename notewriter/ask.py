@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
         argv = ["--question", *argv]
     # A command line that is not in the terminal's encoding contains lone surrogates.
     argv = list(map(without_surrogates, argv))
-    arguments, models = parse([AskArguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
+    arguments, models = parse((AskArguments, ModelArguments), argv, prog="notewriter ask", description=__doc__)
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)

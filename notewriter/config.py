@@ -5,9 +5,9 @@ import dataclasses
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
 import yaml
 from trl.scripts.utils import TrlParser
@@ -20,12 +20,37 @@ SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
 
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+@overload
+def parse(
+    arguments: type[A], argv: Sequence[str], *, prog: str | None = None, description: str | None = None
+) -> tuple[A]: ...
+@overload
+def parse(
+    arguments: tuple[type[A], type[B]], argv: Sequence[str], *, prog: str | None = None, description: str | None = None
+) -> tuple[A, B]: ...
+@overload
+def parse(
+    arguments: tuple[type[A], type[B], type[C]],
+    argv: Sequence[str],
+    *,
+    prog: str | None = None,
+    description: str | None = None,
+) -> tuple[A, B, C]: ...
+@overload
+def parse(
+    arguments: Sequence[type], argv: Sequence[str], *, prog: str | None = None, description: str | None = None
+) -> tuple[Any, ...]: ...
 def parse(
     arguments: type | Sequence[type], argv: Sequence[str], *, prog: str | None = None, description: str | None = None
 ) -> tuple[Any, ...]:
     """Fill dataclasses from `--config FILE` and the command line, which takes precedence.
 
-    Returns one instance per dataclass.
+    Returns one instance per dataclass. Up to three in a tuple keep their types; a list does not.
 
     Raises:
         UserError: the file is missing or not YAML, a key or option is unknown, or a value has the
@@ -75,7 +100,7 @@ def _is_of_trl(kind: type) -> bool:
     return any(each.__module__.startswith(("trl.", "transformers.")) for each in kind.mro())
 
 
-def check(arguments: Any) -> None:
+def check(arguments: object) -> None:
     """Check the values of a dataclass against its annotations.
 
     Raises:
@@ -192,7 +217,7 @@ def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
             raise UserError(f"{path}:{line}: {key} {problem}")
 
 
-def _unusable(value: Any) -> str:
+def _unusable(value: object) -> str:
     """Why a string in a value cannot be a path or name; the system would only report it much later."""
     if isinstance(value, dict):
         return next(filter(None, map(_unusable, (*value, *value.values()))), "")
@@ -213,7 +238,7 @@ def to_yaml(*arguments: Any) -> str:
     return yaml.safe_dump(merged, sort_keys=False, allow_unicode=True)
 
 
-def choose(kind: str, name: str, table: dict[str, Any]) -> Any:
+def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
     """Look up an entry of a table.
 
     Raises:

@@ -51,8 +51,7 @@ def load_questions(dataset: str, path: str | Path) -> list[Question]:
         UserError: the dataset is unknown, the file cannot be read or contains no questions, a record is malformed,
             a field is missing or has the wrong type, or an id occurs twice.
     """
-    questions: list[Question] = choose("dataset", dataset, BENCHMARKS).load_questions(Path(path))
-    return questions
+    return choose("dataset", dataset, BENCHMARKS).load_questions(Path(path))
 
 
 def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
@@ -61,8 +60,7 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
     Raises:
         UserError: the dataset is unknown; during iteration, as `load_questions`.
     """
-    passages: Iterator[Passage] = choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
-    return passages
+    return choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
 
 
 def with_ids(questions: list[Question], path: Path) -> list[Question]:

@@ -94,7 +94,7 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
         UserError: an unknown method or option, a value of the wrong type or out of bounds, or options that
             contradict each other.
     """
-    method: Method = choose("method", name, METHODS)
+    method = choose("method", name, METHODS)
     defaults = method.options
     for key, value in options.items():
         if key not in defaults:

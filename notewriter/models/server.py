@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import http.client
 import importlib.metadata
 import importlib.util
 import logging
@@ -270,9 +271,12 @@ def _claim_port(port: int | None) -> int:
         return int(probe.getsockname()[1])
 
 
-def _open_directly(url: str) -> Any:
+def _open_directly(url: str) -> http.client.HTTPResponse:
     """Open a local address, bypassing any proxy in the environment."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5)
+    response: http.client.HTTPResponse = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        url, timeout=5
+    )
+    return response
 
 
 def _die_with_parent() -> None:

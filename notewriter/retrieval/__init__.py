@@ -49,11 +49,10 @@ def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
     manifest = read_manifest(path)
     if manifest is None:
         raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
-    kinds = {"bm25": bm25.BM25, "dense": dense.Dense}
+    kinds: dict[str, Callable[[str | Path], Retriever]] = {"bm25": bm25.BM25, "dense": dense.Dense}
     kind = choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)
     checksums.verify(Path(path))
-    retriever: Retriever = kind(path)
-    return retriever
+    return kind(path)
 
 
 def read_manifest(path: str | Path) -> dict[str, Any] | None:

@@ -13,11 +13,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -47,6 +47,21 @@ PROMPTS = {
     r"bge-(small|base|large)-en(-v1\.5)?": ("Represent this sentence for searching relevant passages: ", ""),
 }
 """Query and passage prompts, by name, of encoders that were trained with prompts missing from their configuration."""
+
+
+class EncoderModel(Protocol):
+    """What is used of `sentence_transformers.SentenceTransformer`."""
+
+    prompts: Mapping[str, str]
+    similarity_fn_name: str | None
+
+    def encode_document(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
+        """Embed passages, one row each."""
+        ...
+
+    def encode_query(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
+        """Embed queries, one row each."""
+        ...
 
 
 @dataclass(slots=True)
@@ -197,7 +212,7 @@ class Dense:
             raise UserError(f"{self._directory}: is damaged ({error}); remove it and build it again") from error
 
 
-def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
+def _embed(model: EncoderModel, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
     """Append the missing embeddings; returns their dimension."""
     dimension = _encode(model.encode_document, [""], settings, "passage_prompt").shape[1]
     texts = (f"{record['title']}\n{record['text']}" for _, record in jsonl.read(folder / PASSAGES))
@@ -221,7 +236,11 @@ def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, 
 
 
 def _encode(
-    encode: Any, texts: list[str], settings: dict[str, Any], prompt: str, batch_size: int = 1
+    encode: Callable[..., NDArray[np.float32]],
+    texts: list[str],
+    settings: Mapping[str, Any],
+    prompt: str,
+    batch_size: int = 1,
 ) -> NDArray[np.float32]:
     vectors = encode(
         texts,
@@ -233,7 +252,7 @@ def _encode(
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _describe(options: Encoder, source: str) -> tuple[Any, dict[str, Any]]:
+def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, Any]]:
     """The encoder, and all settings that determine the embeddings."""
     if options.encoder is None:
         raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")
@@ -262,7 +281,7 @@ def _describe(options: Encoder, source: str) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _place(options: Encoder) -> dict[str, Any]:
+def _place(options: Encoder) -> dict[str, str]:
     """Where searches find the encoder; folders as absolute paths."""
     encoder = str(options.encoder)
     return {
@@ -272,7 +291,7 @@ def _place(options: Encoder) -> dict[str, Any]:
 
 
 @functools.cache
-def _load(encoder: str, device: str | None) -> Any:
+def _load(encoder: str, device: str | None) -> EncoderModel:
     _, sentence_transformers = _libraries()
     if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
@@ -282,7 +301,8 @@ def _load(encoder: str, device: str | None) -> Any:
         if not torch.cuda.is_available():
             raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     with checkpoints.loading(encoder, "encoder"):
-        return sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
+        model: EncoderModel = sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
+        return model
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
             exists and is not an index of this kind.
     """
     arguments, encoder = config.parse(
-        [IndexArguments, dense.Encoder],
+        (IndexArguments, dense.Encoder),
         argv,
         prog="notewriter index",
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",

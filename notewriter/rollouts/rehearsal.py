@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Interval
 
@@ -22,7 +22,7 @@ from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.usage import Usage
+from notewriter.rollouts.usage import Tokens, Totals, Usage
 
 TOKENS_A_WORD = 1.3
 """Typical for English text in current vocabularies; used if no tokenizer is available."""
@@ -81,6 +81,23 @@ REPLIES: dict[Kind, str] = {
     "step": "{query}.",
 }
 """The reply for each kind of stage, unless a stage has its own (`Stage.rehearsal`)."""
+
+
+class Costs(TypedDict, total=False):
+    """Estimated time and money, as far as speed and prices are given."""
+
+    hours: float
+    money: float
+
+
+class Estimate(Totals, Costs):
+    """The contents of `estimate.json`."""
+
+    schema: str
+    questions: int
+    sample: int
+    tokens_counted_with: str
+    reply_share: float
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,7 @@ def estimate(
     for record in asyncio.run(run()):
         usage.add(record)
     total = usage.to_dict(len(questions) / len(sample))
-    result: dict[str, Any] = {
+    result: Estimate = {
         "schema": "notewriter/estimate/1",
         "questions": len(questions),
         "sample": len(sample),
@@ -177,7 +194,10 @@ def estimated(folder: Path) -> dict[str, Any]:
     return {"estimate": jsonl.read_object(path, dict[str, Any], "remove it")} if path.exists() else {}
 
 
-def _is_number(value: Any) -> bool:
+_COSTS: tuple[Literal["hours"], Literal["money"]] = ("hours", "money")
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
@@ -211,10 +231,8 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
     return count, 1.0, f"the tokenizer of {model}"
 
 
-def _costs(
-    tokens_per_second: float | None, prices: dict[str, Any], tokens: dict[str, dict[str, dict[str, int]]]
-) -> dict[str, float]:
-    costs = {}
+def _costs(tokens_per_second: float | None, prices: dict[str, Any], tokens: Tokens) -> Costs:
+    costs: Costs = {}
     usages = [(role, usage) for roles in tokens.values() for role, usage in roles.items()]
     if tokens_per_second:
         total = sum(usage["completion_tokens"] for _, usage in usages)
@@ -228,15 +246,14 @@ def _costs(
     return costs
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: Estimate) -> str:
     keys = ("calls", "prompt_tokens", "completion_tokens")
-    tokens: dict[str, dict[str, dict[str, int]]] = result["tokens"]
-    rows = [(stage, role, usage) for stage, roles in tokens.items() for role, usage in roles.items()]
+    rows = [(stage, role, usage) for stage, roles in result["tokens"].items() for role, usage in roles.items()]
     rows.append(("total", "", result["tokens_in_all"]))
     lines = [f"{'stage':34} {'role':8} {'calls':>12} {'prompt tokens':>15} {'completion tokens':>18}"]
     for stage, role, usage in rows:
         lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *map(usage.__getitem__, keys)))
-    lines += [f"{name}: {result[name]:,}" for name in ("hours", "money") if name in result]
+    lines += [f"{name}: {result[name]:,}" for name in _COSTS if name in result]
     lines.append(
         f"estimated for {result['questions']} questions from {result['sample']}; tokens counted with "
         f"{result['tokens_counted_with']}; replies assumed to be {result['reply_share']:.0%} of max_tokens; "

@@ -2,7 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
+
+Tokens = dict[str, dict[str, dict[str, int]]]
+"""Stage -> role -> calls, prompt_tokens and completion_tokens."""
+
+
+class Totals(TypedDict):
+    """Calls and tokens by stage and role, and their sum."""
+
+    tokens: Tokens
+    tokens_in_all: dict[str, int]
 
 
 class Usage:
@@ -16,8 +26,8 @@ class Usage:
         for stage, role, tokens in usage_of(record):
             self._tokens.setdefault(stage, {}).setdefault(role, Counter()).update(tokens)
 
-    def to_dict(self, scale: float = 1) -> dict[str, Any]:
-        """`tokens` (stage -> role -> calls, prompt and completion tokens) and their sum `tokens_in_all`, scaled."""
+    def to_dict(self, scale: float = 1) -> Totals:
+        """The totals, multiplied by `scale`."""
         tokens = {
             stage: {role: {key: round(value * scale) for key, value in usage.items()} for role, usage in roles.items()}
             for stage, roles in self._tokens.items()

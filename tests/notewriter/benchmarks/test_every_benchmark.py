@@ -93,7 +93,9 @@ def test_questions_are_chosen_by_what_their_metadata_say():
     assert with_metadata(questions, {"type": "Numerical"}) == questions[1:3]
     assert with_metadata(questions, {"type": "Numerical", "hops": 2}) == [questions[2]]
     assert with_metadata(questions, {"type": 3}) == [questions[3]]
-    with pytest.raises(UserError, match=r"where: no question has type: 'table' in its metadata; its values are: Tabular"):
+    with pytest.raises(
+        UserError, match=r"where: no question has type: 'table' in its metadata; its values are: Tabular"
+    ):
         with_metadata(questions, {"type": "table"})
 
 
