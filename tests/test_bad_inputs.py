@@ -126,7 +126,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         "manifest of a dense index",
         "ask",
         swap("index/manifest.json", "bm25", "dense"),
-        ["contains no notewriter/dense/1 index"],
+        ["contains no notewriter/bm25/1 index"],
     ),
     ("manifest nested too deeply", "ask", text("index/manifest.json", '{"a":' * 99_999), ["manifest.json: cannot be"]),
     ("checksums that are a list", "ask", text("index/checksums.json", "[]"), ["checksums.json must be dict", "build"]),
@@ -222,7 +222,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("parquet that is text", "inspect", text("pairs/train.parquet", "PAR1" * 10), ["train.parquet: is not a readable"]),
     # Questions and corpora.
     ("questions: binary", "evaluate", text("questions.jsonl", b"\x80\x81"), ["questions.jsonl: is not UTF-8"]),
-    ("questions: a number", "evaluate", text("questions.jsonl", "3\n"), ["questions.jsonl:1: holds a int"]),
+    ("questions: a number", "evaluate", text("questions.jsonl", "3\n"), ["questions.jsonl:1: is a int"]),
     ("questions: deep", "evaluate", text("questions.jsonl", '{"a":' * 99_999), ["questions.jsonl:1: cannot be read"]),
     (
         "questions: deep metadata",
