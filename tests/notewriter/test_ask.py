@@ -1,4 +1,4 @@
-"""`notewriter ask`: what a terminal shows, when it shows it, and what it never lets through."""
+"""`notewriter ask`: what is printed, when, and what is escaped."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture
 def run(index, tmp_path):
-    """Ask with an endpoint; further options win."""
+    """Run `ask` against an endpoint; further options take precedence."""
 
     def ask_it(*options, reply=lambda request: "Mira", question="Who built the bridge?", faults=None):
         with fake_endpoint(reply, faults) as endpoint:

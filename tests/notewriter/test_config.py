@@ -1,4 +1,4 @@
-"""Configuration: what a file and a command line may say, and how what they may not say is named."""
+"""Configuration files and command lines: what is accepted, and the errors for what is not."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

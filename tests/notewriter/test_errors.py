@@ -1,4 +1,4 @@
-"""Faults of disks and paths, from whichever library, become one line that names the place and the remedy."""
+"""Storage and path errors of any library become one line that names the place and the remedy."""
 
 import errno
 import os
@@ -34,13 +34,13 @@ def system(number: int, *names: str | None) -> OSError:
         (system(errno.EROFS), "a.jsonl: cannot be written (Read-only file system); choose a writable location"),
         (system(errno.EACCES), "a.jsonl: cannot be written (Permission denied); change its permissions or choose"),
         (system(errno.ENAMETOOLONG), "a.jsonl: cannot be written (File name too long); choose a shorter path"),
-        # Of what it is called until it is complete the user knows nothing.
+        # Users do not know the name of the partial file.
         (
             system(errno.EISDIR, "a.jsonl.partial", "a.jsonl"),
             "a.jsonl: cannot be written (Is a directory); it is a folder",
         ),
         (system(errno.EROFS, "a.jsonl.partial"), "a.jsonl: cannot be written (Read-only file system)"),
-        # Another file than the one that is written: its folder, or what it is made from.
+        # Another file than the one being written: its folder or an input.
         (
             system(errno.EEXIST, "runs"),
             "runs: cannot be created as a folder (File exists); part of the path is a file, not a folder",

@@ -1,4 +1,4 @@
-"""JSON Lines: what is read, what is named as wrong, and what a kill may leave."""
+"""JSON Lines: reading, errors, and what an interrupted write leaves."""
 
 import contextlib
 import errno
@@ -132,7 +132,7 @@ def test_of_a_line_that_does_not_fit_nothing_stays_and_the_next_ones_are_whole(t
         with files_of_at_most(path.stat().st_size + room), pytest.raises(UserError) as caught:
             journal.append({"text": "x" * (length + room)})
         assert str(caught.value).startswith(f"{path}: cannot be written (File too large); ")
-        # Another question may come to its end before the run has.
+        # Another question may finish before the run ends.
         journal.append({"a": 3})
     assert [record for _, record in jsonl.read(path)] == [{"a": number} for number in range(4)]
 

@@ -1,4 +1,4 @@
-"""The quickstart's order of work: commands one after the other, and one server for the two that ask the base model."""
+"""The quickstart: commands in sequence, and one server for the two that use the base model."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def python(code, *arguments):
 
 
 class StandIn:
-    """What happened, in order, to a server that is none."""
+    """A fake server that records events in order."""
 
     def __init__(self):
         self.events = []
@@ -56,7 +56,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch):
-    """Four small stages for the ten big ones; the second and the third ask the server."""
+    """Four small stages in place of the ten; the second and the third use the server."""
     files = [tmp_path / name for name in ("model", "pairs", "before", "checkpoint")]
     small = [
         Stage(file.name, python(WRITE, file), served_until=file if file.name in {"pairs", "before"} else None)

@@ -1,4 +1,4 @@
-"""What reaches a terminal can be read there and does nothing to it."""
+"""Text on a terminal is readable and cannot control it."""
 
 import logging
 import re

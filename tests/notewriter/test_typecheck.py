@@ -1,4 +1,4 @@
-"""Plain data against annotations: what does not fit is named with its place."""
+"""Checking plain data against annotations: mismatches are named with their place."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict

@@ -1,4 +1,4 @@
-"""A chat template's variables and its date, before anything is trained or served."""
+"""Chat templates: their variables and dates are checked before anything is trained or served."""
 
 from collections.abc import Callable
 from datetime import date
@@ -84,7 +84,7 @@ def test_every_part_of_a_date_is_noticed(form: str) -> None:
 
 
 def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """A folder that is a model's by its names."""
+    """A folder with the file names of a model."""
     tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"")

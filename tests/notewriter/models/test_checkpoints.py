@@ -1,4 +1,4 @@
-"""Model folders: what is accepted, what is named as missing, and what changes a fingerprint."""
+"""Model folders: completeness, and what changes a fingerprint."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from notewriter.models import checkpoints
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A whole model folder, as far as its files tell."""
+    """A complete model folder, judging by its files."""
     path = tmp_path / "model"
     path.mkdir()
     (path / "config.json").write_text('{"model_type": "llama"}')
@@ -156,7 +156,7 @@ def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
 
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are hashed, each as often as it is."""
+    """The names of the files being hashed, once per hash."""
     names = []
     digest = checkpoints.digest
 
@@ -171,7 +171,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_files_are_hashed_once_until_one_of_them_changes(folder: Path, hashed: list[str]) -> None:
     for file in folder.iterdir():
         os.utime(file, ns=(1, 1))
-    # A file that was changed a moment ago may change again within the resolution of its times.
+    # Pretend that time has passed: files changed a moment ago are always hashed.
     checkpoints.time = SimpleNamespace(time_ns=lambda: time.time_ns() + 10 * checkpoints.RACY_NS)
     try:
         first = checkpoints.fingerprint(folder)

@@ -1,4 +1,4 @@
-"""The client: what is asked once, what is asked again, what is given up and with which words."""
+"""The client: caching, retries, replicas, and the errors it gives up with."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ def chat(text: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were to be slept; nobody sleeps them."""
+    """The seconds of each sleep, none of which is slept."""
     recorded = []
     sleep = asyncio.sleep
 
@@ -291,7 +291,7 @@ async def test_a_wrong_key_or_address_is_named_at_once(connect, waits, fault, re
 
 @pytest.fixture
 def nobody(unused_tcp_port: int) -> str:
-    """An address where nobody listens."""
+    """An address without a server."""
     return f"http://127.0.0.1:{unused_tcp_port}/v1"
 
 
@@ -324,7 +324,7 @@ async def test_what_revive_cannot_mend_ends_the_call(connect, waits):
         await connect(endpoint.base_url, revive=revive).complete(chat("hi"), SAMPLING)
 
 
-# The check before any work
+# The check before a run
 
 
 async def test_an_endpoint_that_serves_the_model_passes_the_check(connect):
@@ -396,7 +396,7 @@ async def test_another_replica_does_the_work_of_one_that_is_down(connect, waits,
         for number in range(20):
             await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
     assert len(endpoint.requests) == 20
-    # Only the first call that met the dead one had to be tried again.
+    # Only the first call to the dead one had to be retried.
     assert len([wait for wait in waits if wait]) <= 3
 
 

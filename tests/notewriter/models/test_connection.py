@@ -1,4 +1,4 @@
-"""What comes over the connection to an endpoint: no key, no more than fits, and from nowhere else."""
+"""The connection to an endpoint: no key in replies, bounded replies, no redirects."""
 
 import asyncio
 import base64
@@ -35,13 +35,13 @@ SAID = b'{"choices": ["words"]}'
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two attempts."""
+    """Retries without waiting."""
     monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
 async def asked(base_url: str, **settings: Any) -> Any:
-    """The reply to one request, whose logprobs are asked for with `logprobs`."""
+    """The reply to one request, optionally with log-probabilities."""
     sampling = Sampling(max_tokens=40, logprobs=settings.pop("logprobs", False))
     client = Client(Endpoint(base_url, "fake", **{"attempts": 3, "patience": 0.0} | settings))
     try:
@@ -85,7 +85,7 @@ async def test_a_key_in_an_error_is_removed_however_it_is_written(echo):
     ):
         await asked(endpoint.base_url)
     left = str(refused.value)
-    assert len(left) <= len("bad: [key removed]. You sent it") + 44  # of what stands beside it
+    assert len(left) <= len("bad: [key removed]. You sent it") + 44  # depends on its neighbours
     assert KEY[4:12].lower() not in left.lower()
 
 
@@ -181,7 +181,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def echoing(number: int) -> Iterator[Fault | None]:
-    """Half the requests get a reply, the others an error with the key."""
+    """Half of the requests get a reply, the others an error that quotes the key."""
     return itertools.cycle([error(number, f"you sent Bearer {KEY} \x1b[2J\x9b1m"), None])
 
 
@@ -311,11 +311,11 @@ async def test_a_redirect_of_the_list_of_models_ends_at_once(location):
     assert "\x1b" not in str(told.value)
 
 
-# How much, and for how long
+# Size and time
 
 
 class Counted:
-    """Pieces of a reply without an end, counted as they are taken."""
+    """Chunks of an endless reply, counted as they are read."""
 
     def __init__(self, piece: bytes, wait: float = 0.0) -> None:
         self.piece, self.wait, self.taken = piece, wait, 0
@@ -336,7 +336,7 @@ async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
     ):
         await asked(endpoint.base_url)
     assert len(endpoint.requests) == 1
-    # What the two ends' sockets hold is sent and not read.
+    # Socket buffers hold what is sent and not read.
     assert pieces.taken < MAX_REPLY_BYTES + 2**24
 
 
@@ -392,7 +392,7 @@ async def test_a_reply_that_drips_ends_with_the_time_for_a_whole_one():
 
 @pytest.fixture
 def raw() -> Iterator[Callable[[bytes], str]]:
-    """A server that answers whatever it gets with these bytes, and drips what it is told to drip."""
+    """A server that answers every request with these bytes, and sends some of them slowly."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         answer: list[Any] = []
 
@@ -434,7 +434,7 @@ async def test_a_reply_that_never_begins_ends_too(raw, line):
     assert time.monotonic() - start < 10
 
 
-# What is no reply
+# Malformed replies
 
 
 PAGE = b"<!doctype html><title>Sign in\x1b[2J</title>"
@@ -451,7 +451,7 @@ async def test_a_page_where_json_belongs_is_told():
 
 
 def changed(**changes: Any) -> Fault:
-    """A completion of which a part is something else."""
+    """A completion with a part replaced."""
     reply = json.loads(completion({"messages": []}, "Mira", "fake"))
     for path, value in changes.items():
         *parts, last = path.split("__")

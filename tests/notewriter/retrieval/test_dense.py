@@ -190,7 +190,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, en
     with open(tmp_path / "killed.partial" / dense.EMBEDDINGS, "ab") as file:
         file.write(b"torn")
 
-    # The first text is the one that tells the dimension.
+    # The first text determines the dimension.
     assert chunks == [1, 16, 16, 16]
     build([], tmp_path / "killed", options=encoder)
     assert sum(chunks[4:]) == 1 + len(WORLD.passages) - 32

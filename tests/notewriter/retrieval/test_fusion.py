@@ -1,4 +1,4 @@
-"""Several sources at once: ranks merged, ids unique, one passage once."""
+"""Several indexes as one: ranks are merged, ids are unique, duplicates are dropped."""
 
 import itertools
 

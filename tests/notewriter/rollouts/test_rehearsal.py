@@ -1,4 +1,4 @@
-"""The cost of a run before it is spent: real prompts, no model, and the actual figures beside it afterwards."""
+"""Dry runs: real prompts, no model, and the estimate next to the actual figures afterwards."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def calls(tokens):
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        # Two candidates a stage, judged once, or each against the note before it; then the method's own decision.
+        # Two candidates per stage, judged once, or each against the previous note; then the method's own decision.
         (
             "pairs",
             {
@@ -105,7 +105,7 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
         ("react", LIMITED, {"step": 2, "answer": 1}),
         ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
-        # The second sentence is written twice, once to see that it is not sure.
+        # The second sentence is written twice: an unconfident draft, then the sentence.
         ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
         ("rearag", LIMITED, {"step": 2, "observe": 2, "conclude": 1}),
         ("resp", LIMITED, {"global_evidence": 2, "local_pathway": 1, "judge": 2, "plan": 1, "answer": 1}),
