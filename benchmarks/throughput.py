@@ -29,8 +29,8 @@ from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, served_models
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import index
-from notewriter.rollouts.loop import for_each_question
 from notewriter.rollouts.resources import Resources, open_resources
+from notewriter.rollouts.runner import for_each_question
 
 Call = tuple[list[Message], Sampling, str, Completion]
 Work = Callable[[Question, Resources], Awaitable[dict[str, Any]]]

@@ -15,9 +15,9 @@ from notewriter.artifacts.rollouts import JOURNAL, PairsRollout
 from notewriter.artifacts.run_folder import ResumeArguments, check_journal, drop_errors, open_run, tell_errors
 from notewriter.config import parse
 from notewriter.models.roles import ModelArguments
-from notewriter.rollouts.loop import run_questions
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
 from notewriter.rollouts.resources import check_inputs
+from notewriter.rollouts.runner import run_questions
 
 
 def main(argv: list[str]) -> None:

@@ -42,10 +42,10 @@ from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
 from notewriter.records import Question
-from notewriter.rollouts.loop import run_questions
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.runner import run_questions
 
 
 @dataclass(kw_only=True)

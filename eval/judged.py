@@ -44,9 +44,9 @@ from notewriter.locks import locked
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments, served_models
 from notewriter.records import Question
-from notewriter.rollouts.loop import for_each_question
 from notewriter.rollouts.resources import Resources, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.runner import for_each_question
 from notewriter.typecheck import misfit
 
 

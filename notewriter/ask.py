@@ -1,4 +1,4 @@
-"""`notewriter ask "question"`: one question on a terminal, the steps of the method appearing as they happen."""
+"""`notewriter ask "question"`: answer one question in the terminal, printing each step of the method."""
 
 import asyncio
 import logging
@@ -17,43 +17,43 @@ from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.client import RequestRefused
-from notewriter.models.roles import ModelArguments, served_models
+from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.records import Completion, Message, Passage, Question, Sampling
 from notewriter.rollouts.resources import Resources, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
-from notewriter.terminal import harmless
+from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 
-Tell = Callable[[str, str, str], None]
-"""Takes a step's headline, what it cost, and its text."""
+PrintStep = Callable[[str, str, str], None]
+"""Prints a step, given its headline, its cost and its text."""
 
 BOLD, DIM = "1", "2"
 
 
 @dataclass
-class Arguments:
-    """What is asked, and how the answer is found."""
+class AskArguments:
+    """The question and how to answer it."""
 
-    question: str = field(metadata={"help": "the question; without `--question` where it comes first"})
+    question: str = field(metadata={"help": "the question; `--question` may be omitted if it comes first"})
     index: list[str] | None = field(
-        default=None, metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
+        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
     )
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
     )
-    output_dir: str = field(default="runs/ask", metadata={"help": "where the log of a server that is started goes"})
+    output_dir: str = field(default="runs/ask", metadata={"help": "folder for the server's log (with --serve)"})
 
 
 def main(argv: list[str]) -> None:
-    """Answer one question, and show how."""
+    """Answer one question, printing each step."""
     if argv and not argv[0].startswith("-"):
         argv = ["--question", *argv]
-    # A command line in another encoding than the terminal's comes with halves of surrogate pairs.
+    # A command line that is not in the terminal's encoding contains lone surrogates.
     argv = list(map(without_surrogates, argv))
-    arguments, models = parse([Arguments, ModelArguments], argv, prog="notewriter ask", description=__doc__)
+    arguments, models = parse((AskArguments, ModelArguments), argv, prog="notewriter ask", description=__doc__)
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)
@@ -64,59 +64,59 @@ def main(argv: list[str]) -> None:
     start = time.perf_counter()
     with served_models(models, Path(arguments.output_dir)) as roles:
         trace = asyncio.run(_answer(arguments, models, roles, method))
-    tell("answer", _cost(trace, time.perf_counter() - start), trace.answer)
+    print_step("answer", _cost(trace, time.perf_counter() - start), trace.answer)
 
 
-async def _answer(arguments: Arguments, models: ModelArguments, roles: Any, method: Method) -> Trace:
+async def _answer(arguments: AskArguments, models: ModelArguments, roles: Roles, method: Method) -> Trace:
     async with open_resources(models, roles, arguments.index) as resources:
-        rollout = ToldRollout(Question("ask", arguments.question, ()), arguments.method, resources, tell)
+        rollout = PrintingRollout(Question("ask", arguments.question, ()), arguments.method, resources, print_step)
         try:
             rollout.trace.answer = await method.run(arguments.question, rollout, **arguments.method_options)
         except RequestRefused as refusal:
             raise UserError(
-                f"the model's endpoint refused a request: {str(refusal).rstrip('.')}; change what it names: "
-                """a prompt gets shorter with fewer passages (--method_options '{"top_k": 2}'), """
-                "and leaves room for itself with a smaller --max_tokens"
+                f"the model's endpoint rejected a request: {str(refusal).rstrip('.')}; if the prompt is too long, "
+                """retrieve fewer passages (--method_options '{"top_k": 2}') or set a smaller --max_tokens"""
             ) from refusal
         return rollout.trace
 
 
-class ToldRollout(Rollout):
-    """A rollout that tells every step when it is done."""
+class PrintingRollout(Rollout):
+    """A rollout that prints every step when it is finished."""
 
-    def __init__(self, question: Question, method: str, resources: Resources, tell: Tell) -> None:
+    def __init__(self, question: Question, method: str, resources: Resources, print_step: PrintStep) -> None:
         super().__init__(question, method, resources)
-        self._tell = tell
+        self._print_step = print_step
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """The passages, told by their titles and first words."""
+        """Retrieve passages, and print their titles and first words."""
         passages = await super().retrieve(query, top_k)
         found = (
             f"[{number}] {passage.title}: {textwrap.shorten(passage.text, 90, placeholder=' ...')}"
             for number, passage in enumerate(passages, start=1)
         )
-        self._tell(f"search: {query}", f"{len(passages)} found", "\n".join(found))
+        self._print_step(f"search: {query}", f"{len(passages)} found", "\n".join(found))
         return passages
 
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
-        """Put a completion into the trace and tell it."""
+        """Add a completion to the trace and print it."""
         super().record(stage, messages, sampling, completion)
         tokens = f"{completion.prompt_tokens} + {completion.completion_tokens} tokens"
         cut = ", cut at max_tokens" if completion.finish_reason == "length" else ""
-        self._tell(stage.name, f"{stage.role}, {tokens}, {completion.seconds:.1f} s{cut}", completion.text.strip())
+        cost = f"{stage.role}, {tokens}, {completion.seconds:.1f} s{cut}"
+        self._print_step(stage.name, cost, completion.text.strip())
 
 
-def tell(headline: str, cost: str, text: str) -> None:
-    """Write a step to standard output, in colours where that is a terminal that has them."""
+def print_step(headline: str, cost: str, text: str) -> None:
+    """Print a step, in colour if standard output is a terminal that supports it."""
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
     def paint(code: str, words: str) -> str:
         return f"\x1b[{code}m{words}\x1b[0m" if coloured else words
 
-    headline = " ".join(harmless(headline).split())
-    told = f"{paint(BOLD, headline)} {paint(DIM, f'({cost})')}\n{textwrap.indent(harmless(text), '  ')}\n\n"
+    headline = " ".join(escape_controls(headline).split())
+    step = f"{paint(BOLD, headline)} {paint(DIM, f'({cost})')}\n{textwrap.indent(escape_controls(text), '  ')}\n\n"
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(told.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.write(step.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 

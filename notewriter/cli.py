@@ -1,4 +1,4 @@
-"""The `notewriter` command: one sub-command a stage, in the order in which they are used."""
+"""The `notewriter` command: one subcommand per stage, in the order in which they are used."""
 
 import importlib
 import os
@@ -13,23 +13,23 @@ COMMANDS = {
     "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
-    "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
-    "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs or chains that were built in shards"),
-    "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
-    "preflight": ("training.preflight", "check what a training run would train on, and what it will need"),
-    "merge": ("training.merge", "merge a trained LoRA adapter into its base model, to serve it"),
-    "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
+    "chains": ("data_construction.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
+    "merge-shards": ("data_construction.merge_shards", "merge shards of pairs or chains into one dataset"),
+    "inspect": ("data_construction.viewer", "write an HTML page to browse pairs and chains"),
+    "preflight": ("training.preflight", "check what a training run would train on and what it needs"),
+    "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),
+    "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
-    "judge": ("eval.judged", "have a judge model rate a run's answers, chains of steps and notes"),
-    "compare": ("eval.compare", "compare two runs on the same questions"),
-    "report": ("eval.report", "one HTML page about one or more runs"),
+    "judge": ("eval.judged", "rate a run's answers, reasoning chains and notes with a judge model"),
+    "compare": ("eval.compare", "compare two runs over the same questions"),
+    "report": ("eval.report", "write an HTML report on one or more runs"),
     "publish": ("training.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 
 
 def main() -> None:
-    """Run the sub-command that the command line names."""
-    # Tokenizers warn at every fork otherwise; serving forks once.
+    """Run the subcommand named on the command line."""
+    # Otherwise tokenizers warns at every fork; serving forks once.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     run(_dispatch)
 
@@ -41,7 +41,7 @@ def _dispatch() -> None:
     elif name == "--version":
         sys.stdout.write(f"notewriter {__version__}\n")
     elif name in COMMANDS:
-        # Imported here, so that one stage does not wait for another's libraries.
+        # Imported here so that one stage does not wait for another's libraries.
         importlib.import_module(COMMANDS[name][0]).main(rest)
     else:
         raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}")
@@ -53,9 +53,9 @@ def _help() -> str:
     return (
         "usage: notewriter COMMAND [--config FILE] [options]\n\n"
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
-        "Commands, in the order in which they are used (COMMAND --help tells more):\n"
+        "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nTraining, between pairs and evaluate, runs by itself, on as many processes as you have:\n"
+        + "\n\nTraining comes between pairs and evaluate and is launched with accelerate, on any number of processes:\n"
         "  accelerate launch --quiet [--config_file configs/accelerate/FILE] training/train_dpo.py \\\n"
         "    --config configs/dpo/FILE\n"
         "  (or training/train_sft.py --config configs/sft/FILE)\n"

@@ -1,4 +1,4 @@
-"""Folders that appear under their name only when they are complete, as an index and a model do."""
+"""Folders that appear under their final name only when complete, such as indexes and models."""
 
 import contextlib
 import os
@@ -11,29 +11,29 @@ from notewriter.locks import locked
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse the current folder and those around it, which no other folder can take the place of.
+    """Refuse the current folder and its parents, which cannot be replaced.
 
     Raises:
         UserError: `path` is one of them.
     """
     if path.resolve() in (here := Path.cwd().resolve(), *here.parents):
-        raise UserError(f"{path}: is the current folder or one around it, not one to replace; name another folder")
+        raise UserError(f"{path}: is the current folder or a parent of it and cannot be replaced; choose another")
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, resume: bool = False) -> Iterator[Path]:
-    """A folder to write into, which becomes `path` when the block ends, in place of one that was there before.
+    """A folder to write into, which replaces `path` when the block ends.
 
-    With `resume`, the block finds what one that was killed or failed has written, and what it writes itself stays
-    where it fails. One process at a time makes a folder; its lock is the hidden file `.NAME.lock` beside it.
+    With `resume`, the block finds what an interrupted or failed run has written, and its own output is kept if it
+    fails. Only one process at a time builds a folder; the lock is the hidden file `.NAME.lock` beside it.
 
     Raises:
-        UserError: another process makes it, or it cannot be written.
+        UserError: another process is building it, or it cannot be written.
     """
     check_replaceable(path)
     partial, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
     with locked(path, path.with_name(f".{path.name}.lock")), writing(path):
-        # What a killed run left.
+        # Left behind by a killed run.
         for folder in (old,) if resume else (partial, old):
             shutil.rmtree(folder, ignore_errors=True)
         partial.mkdir(exist_ok=True)

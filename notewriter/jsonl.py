@@ -1,4 +1,4 @@
-"""JSON Lines: the one place where they are read and written."""
+"""Reading and writing JSON Lines."""
 
 import json
 import os
@@ -11,19 +11,19 @@ from notewriter.locks import acquire
 from notewriter.typecheck import misfit
 
 UNENCODABLE = "backslashreplace"
-"""Half of a surrogate pair, as cut data has it, is no UTF-8; what this writes instead is its JSON escape."""
+"""Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(line_number, record)` for every line of a JSON Lines file; empty lines are passed over.
+    """Yield `(line_number, record)` for every non-empty line of a JSON Lines file.
 
-    Of a journal, a last line without its end is passed over too: a kill or a full disk has cut it.
+    In a journal a last line without a newline is ignored too: an interrupted write left it.
 
     Raises:
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
     try:
-        file = open(path, encoding="utf-8")  # noqa: SIM115 - closed below; here only opening may fail
+        file = open(path, encoding="utf-8")  # noqa: SIM115 - closed below; only opening is guarded here
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     with file:
@@ -32,14 +32,14 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
                 if line.strip() and not (journal and not line.endswith("\n")):
                     yield number, _parse(line, f"{path}:{number}")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+            raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
 
 
 def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
-    """A file that is one JSON object of an annotated type, as `dict[str, str]` (`typecheck.misfit`).
+    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typecheck.misfit`).
 
     Raises:
-        UserError: it cannot be read, is not JSON, or is something else; names the file, the key and the remedy.
+        UserError: it cannot be read, is not JSON or has another type; names the file, the key and the remedy.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -57,46 +57,46 @@ def _parse(line: str, place: str) -> dict[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise UserError(
-            f"{place}: is not JSON ({error.msg} at column {error.colno}); mend or remove the line"
+            f"{place}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: cannot be read ({error}); mend or remove the line") from error
+        raise UserError(f"{place}: cannot be read ({error}); fix or remove the line") from error
     if not isinstance(record, dict):
-        raise UserError(f"{place}: holds a {type(record).__name__}, not an object; write one JSON object a line")
+        raise UserError(f"{place}: is a {type(record).__name__}, not an object; write one JSON object per line")
     return record
 
 
 def dumps(record: dict[str, Any]) -> str:
-    """One record as one line, without the newline."""
+    """A record as one line, without the newline."""
     return json.dumps(record, ensure_ascii=False)
 
 
 def write(path: str | Path, records: Iterable[dict[str, Any]]) -> None:
-    """Write a whole file; it appears under its name only when it is complete."""
+    """Write a whole file atomically: it appears under its name only when complete."""
     write_text(path, (dumps(record) + "\n" for record in records))
 
 
 def write_text(path: str | Path, parts: Iterable[str]) -> None:
-    """Write a text file; it appears under its name only when it is complete.
+    """Write a text file atomically: it appears under its name only when complete.
 
     Raises:
         UserError: it cannot be written, or another process is writing it.
     """
     path = Path(path)
     if path.name in ("", ".."):
-        raise UserError(f"{path}: is a folder; name the file to write")
+        raise UserError(f"{path}: is a folder; give the name of a file")
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not emptied yet: it may be another process's.
+        # Not truncated yet: it may belong to another process.
         with open(partial, "a", encoding="utf-8", errors=UNENCODABLE) as file:
             if not acquire(file.fileno(), partial):
-                raise UserError(f"{path}: another process is writing this file; wait until it has ended")
+                raise UserError(f"{path}: another process is writing this file; wait until it has finished")
             try:
                 file.truncate(0)
                 file.writelines(parts)
                 file.flush()
-                # Network file systems tell of a full disk only now.
+                # Network file systems report a full disk only here.
                 os.fsync(file.fileno())
                 os.replace(partial, path)
             except BaseException:
@@ -105,24 +105,24 @@ def write_text(path: str | Path, parts: Iterable[str]) -> None:
 
 
 class Journal:
-    """An append-only JSON Lines file that survives a kill: what was appended is there afterwards.
+    """An append-only JSON Lines file that survives a kill: every appended record is kept.
 
-    On opening, a last line that was cut by a kill or a full disk is removed, so that the next one starts clean.
+    Opening it removes a partial last line, left by a kill or a full disk.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Unbuffered, so that what a full disk refuses is not tried once more on closing.
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open as long as the journal is
-            _drop_torn_line(self.path)
+            # Unbuffered, so that closing does not retry a write that a full disk has refused.
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - stays open with the journal
+            _drop_partial_line(self.path)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one line and hand it to the operating system.
+        """Write one line, unbuffered.
 
         Raises:
-            UserError: it cannot be written; the lines before it stay.
+            UserError: it cannot be written; earlier lines are unaffected.
         """
         rest = memoryview(dumps(record).encode("utf-8", UNENCODABLE) + b"\n")
         with writing(self.path):
@@ -131,7 +131,7 @@ class Journal:
                 while rest:
                     rest = rest[self._file.write(rest) :]
             except OSError:
-                # What fitted of the line; another one may be appended behind it.
+                # Remove the part of the line that fitted.
                 self._file.truncate(start)
                 raise
 
@@ -143,7 +143,7 @@ class Journal:
             self._file.close()
 
 
-def _drop_torn_line(path: Path) -> None:
+def _drop_partial_line(path: Path) -> None:
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         position = end

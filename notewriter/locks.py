@@ -1,4 +1,4 @@
-"""One writer at a time: what a command writes into is locked while it runs."""
+"""File locks: only one command at a time writes into a folder."""
 
 import contextlib
 import logging
@@ -16,24 +16,24 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def locked(folder: Path, file: Path | None = None) -> Iterator[None]:
-    """Make a folder and hold its lock, which ends with this process however it ends.
+    """Create a folder and hold its lock, which is released even if this process is killed.
 
-    The lock is the file `.lock` in the folder, which stays; or another `file` where the folder is yet to be made,
+    The lock is the file `.lock` in the folder, which is left in place, or `file` if the folder does not exist yet,
     which is removed afterwards.
 
     Raises:
-        UserError: another process holds it; names that one. Or the folder cannot be made or written.
+        UserError: another process holds the lock (names it), or the folder cannot be created or written.
     """
     path = file or folder / ".lock"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(path, "ab+", buffering=0)  # noqa: SIM115 - open as long as it is held
+        lock = open(path, "ab+", buffering=0)  # noqa: SIM115 - stays open while the lock is held
     with lock:
         if not acquire(lock.fileno(), path):
             lock.seek(0)
             holder = lock.read().decode("utf-8", "replace").strip() or "another process"
             raise UserError(
-                f"{folder}: {holder} works in this folder; wait until it has ended, or choose another output_dir"
+                f"{folder}: {holder} is using this folder; wait until it has finished or choose another output_dir"
             )
         with writing(path):
             lock.truncate(0)
@@ -46,16 +46,16 @@ def locked(folder: Path, file: Path | None = None) -> Iterator[None]:
 
 
 def acquire(descriptor: int, path: Path) -> bool:
-    """Lock the open file of a path until it is closed.
+    """Lock an open file until it is closed.
 
-    False where another process holds it, or did until now and has renamed or removed the file.
+    Returns False if another process holds the lock, or has just renamed or removed the file at `path`.
     """
     try:
         if not lock_descriptor(descriptor, blocking=False):
             return False
     except OSError as error:
-        # Some network file systems have no locks; a run there is no worse off than it was without.
-        logger.warning("%s: cannot be locked (%s); see that no other run writes into it", path, error.strerror)
+        # Some network file systems do not support locks.
+        logger.warning("%s: cannot be locked (%s); make sure that no other run writes into it", path, error.strerror)
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

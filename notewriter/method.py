@@ -1,4 +1,4 @@
-"""What a method is made of: its function and its stages, declared in its own folder and nowhere else."""
+"""Methods and their stages, as each method declares them in its own folder."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Role = Literal["policy", "notes", "query", "answer", "judge"]
-"""Which model plays a stage; the policy plays every role that has no model of its own."""
+"""Which model plays a stage; the policy plays every role without its own model."""
 
 Kind = Literal["note", "updated note", "document note", "query", "status", "answer", "step"]
-"""What a completion is, for code that judges, writes or rehearses it without knowing the method.
+"""What kind of text a completion is, for code that judges, writes or rehearses it without knowing the method.
 
 - `note`: what the passages say about the question;
 - `updated note`: replaces the `note` in its prompt;
-- `document note`: a note-taker's reply to one document (`YES#...`, `NO#...`);
+- `document note`: a note-taker's reply about one document (`YES#...`, `NO#...`);
 - `query`: what to search for next, given the `note` in its prompt;
 - `status`: whether `new_note` is better than `best_note`;
-- `answer`: scored as it stands;
-- `step`: anything else, which only judges of any kind can compare.
+- `answer`: scored unchanged;
+- `step`: anything else; only judges that accept any kind can compare it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One kind of call that a method makes.
+    """One kind of model call made by a method.
 
     Args:
-        name: `<method>/<stage>`, which is also the path of its prompt without `.jinja`.
+        name: `<method>/<stage>`, also the path of its prompt without `.jinja`.
         role: the model that plays it.
-        kind: what its completion is.
-        rehearsal: what a dry run replies, where the reply of the kind would not keep the method's loop going.
-            `{query}` stands for words to search for, `{filling}` for the words that bring the reply to its expected
-            length (appended where it is missing).
+        kind: the kind of its completion.
+        rehearsal: the reply in a dry run, if the kind's default reply would end the method's loop early. `{query}`
+            stands for search words, `{filling}` for words that pad the reply to its expected length (appended by
+            default).
         calls: the maximum number of its calls per question, or the name of the option that sets it; None: unknown.
     """
 
@@ -48,9 +48,9 @@ class Method:
 
     Args:
         run: `run(question, rollout, **options)`, an async function that returns the answer; its keyword-only
-            parameters are the options.
-        stages: the calls that it makes.
-        check: a function of some of the options that raises `UserError` where they contradict each other.
+            parameters are the method's options.
+        stages: the calls it makes.
+        check: validates some of the options together; raises `UserError` if they contradict each other.
     """
 
     run: Callable[..., Awaitable[str]]
@@ -59,16 +59,16 @@ class Method:
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Its name on the command line."""
         return self.run.__name__
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options with their defaults."""
+        """Options and their defaults."""
         parameters = inspect.signature(self.run).parameters.values()
         return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
 
     @property
     def retrieves(self) -> bool:
-        """Whether it retrieves, and so needs an index: it can be told how many passages."""
+        """Whether it retrieves and therefore needs an index, that is, has an option `top_k`."""
         return "top_k" in self.options

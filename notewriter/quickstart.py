@@ -1,7 +1,7 @@
-"""`notewriter quickstart`: the whole pipeline on a generated world, on the CPU: rollouts, pairs, DPO, before and after.
+"""`notewriter quickstart`: the whole pipeline on a generated world, on the CPU, evaluated before and after DPO.
 
-Every stage is a command that can be given by hand; the log of each begins with it. The two stages that ask the base
-model ask one server, whose log begins with its command too. A stage that is finished already does nothing when the
+Every stage is a command that can also be run by hand; it is the first line of the stage's log. The two stages that
+use the base model share one server, whose log also starts with its command. Finished stages do nothing when the
 quickstart is run again.
 """
 
@@ -21,31 +21,31 @@ from notewriter.models.server import Server, free_ports, serve
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "configs"
-PATIENCE = 5.0
-"""Seconds between two looks at the server while a stage asks it."""
+POLL = 5.0
+"""Seconds between checks of the server while a stage uses it."""
 
 
 @dataclass
-class Arguments:
-    """Where the quickstart works."""
+class QuickstartArguments:
+    """The folders of the quickstart."""
 
-    output_dir: str = field(default="runs/quickstart", metadata={"help": "everything the quickstart makes goes here"})
+    output_dir: str = field(default="runs/quickstart", metadata={"help": "the folder for all output"})
     model_dir: str = field(
-        default="models/SmolLM2-135M-Instruct", metadata={"help": "the model to start from; fetched if it is not there"}
+        default="models/SmolLM2-135M-Instruct", metadata={"help": "the model to start from; fetched if missing"}
     )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A title and a command; where it asks the base model's server, also the file that it has written when finished."""
+    """A title and a command; `served_until` is the result of a stage that needs the base model's server until then."""
 
     title: str
     command: list[str]
-    asks_until: Path | None = None
+    served_until: Path | None = None
 
 
 def stages(output: str, model: str, base_url: str) -> list[Stage]:
-    """What is done, in order; `base_url` is where the base model is served to the stages that ask it."""
+    """The stages in order; `base_url` is the address of the base model's server."""
     notewriter = [str(Path(sys.executable).with_name("notewriter"))]
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--quiet"]
     evaluate = [*notewriter, "evaluate", "--config", f"{CONFIGS}/eval/quickstart.yaml"]
@@ -59,7 +59,7 @@ def stages(output: str, model: str, base_url: str) -> list[Stage]:
         Stage("fetch SmolLM2-135M-Instruct", [*notewriter, "fetch-model", "--output_dir", model]),
         Stage(
             "generate a world",
-            # Two hops, since the quickstart refines the note once.
+            # Two hops, because the quickstart refines the note once.
             [*(*notewriter, "world", "--output_dir", f"{output}/world", "--seed", "11"), *("--hops", "2")],
         ),
         Stage(
@@ -74,12 +74,12 @@ def stages(output: str, model: str, base_url: str) -> list[Stage]:
                 *(*notewriter, "pairs", "--config", f"{CONFIGS}/data/quickstart.yaml", *base),
                 *(*train, *cache, "--output_dir", f"{output}/pairs"),
             ],
-            asks_until=Path(output, "pairs", "stats.json"),
+            served_until=Path(output, "pairs", "stats.json"),
         ),
         Stage(
             "evaluate before",
             [*evaluate, *base, *test, *cache, "--output_dir", before],
-            asks_until=Path(before, "metrics.json"),
+            served_until=Path(before, "metrics.json"),
         ),
         Stage(
             "train with DPO",
@@ -98,13 +98,13 @@ def stages(output: str, model: str, base_url: str) -> list[Stage]:
 
 
 def index(notewriter: list[str], corpus: str, folder: str) -> list[str]:
-    """The command that indexes a corpus of our own format."""
+    """The command that indexes a corpus in our own format."""
     return [*notewriter, "index", "--dataset", "jsonl", "--path", corpus, "--index", folder]
 
 
 def main(argv: list[str]) -> None:
-    """Run the stages in order; the last one's output, the table, is shown whole."""
-    (arguments,) = parse(Arguments, argv, prog="notewriter quickstart", description=__doc__)
+    """Run the stages in order and print the output of the last one, the table."""
+    (arguments,) = parse(QuickstartArguments, argv, prog="notewriter quickstart", description=__doc__)
     output, model = Path(arguments.output_dir), arguments.model_dir
     logs = output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -118,11 +118,11 @@ def main(argv: list[str]) -> None:
             sys.stdout.flush()
             start = time.monotonic()
             try:
-                if not stage.asks_until:
-                    # The stages that ask stand together; training needs the memory and both cores.
+                if not stage.served_until:
+                    # The stages that need the server are consecutive; training needs the memory and both cores.
                     serving.close()
                     server = None
-                elif not server and not stage.asks_until.exists():
+                elif not server and not stage.served_until.exists():
                     server = serving.enter_context(_serve(model, port, logs / "base-model-server.log"))
                 log = logs / f"{number:02}-{stage.title.replace(' ', '-').lower()}.log"
                 last = _run(stage, log, server)
@@ -130,22 +130,22 @@ def main(argv: list[str]) -> None:
                 sys.stdout.write("\n")
                 raise
             sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {_headline(last)}\n")
-    sys.stdout.write(f"\n{last}\nreport: {output / 'report.html'}    ({time.monotonic() - began:.0f} s in all)\n")
+    sys.stdout.write(f"\n{last}\nreport: {output / 'report.html'}    ({time.monotonic() - began:.0f} s in total)\n")
 
 
 def _serve(model: str, port: int, log: Path) -> contextlib.AbstractContextManager[Server]:
-    """The base model's server, with the options with which the trained model will be served."""
+    """The base model's server, with the same options as for the trained model."""
     recipe = yaml.safe_load((CONFIGS / "eval" / "quickstart.yaml").read_text(encoding="utf-8"))
     return serve(model, recipe["serve_options"] | {"served_model_name": Path(model).name}, log=log, port=port)
 
 
 def _headline(output: str) -> str:
-    """The first line of a stage's result that is neither a library's log nor a table."""
+    """The first line of a stage's output that is neither a library's log nor a table."""
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
 def _run(stage: Stage, log: Path, server: Server | None) -> str:
-    """Run one stage into its log, and keep the server that it asks alive; returns what it printed as its result."""
+    """Run a stage with its output in `log`, keeping its server alive; returns its standard output."""
     with writing(log), open(log, "w", encoding="utf-8") as file:
         file.write(shlex.join(stage.command) + "\n")
         file.flush()
@@ -160,15 +160,15 @@ def _run(stage: Stage, log: Path, server: Server | None) -> str:
         file.write(printed)
     if process.returncode:
         reasons = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("error: ")]
-        reason = reasons[-1].removeprefix("error: ") if reasons else f"ended with code {process.returncode}"
+        reason = reasons[-1].removeprefix("error: ") if reasons else f"exited with code {process.returncode}"
         raise UserError(f"{stage.title}: {reason} (log: {log}); run the same command again to resume")
     return printed.strip()
 
 
 def _wait(process: subprocess.Popen[str], server: Server | None) -> str:
-    """What a process printed until it ended; meanwhile a server that dies is started again."""
+    """The standard output of a process; restarts the server if it dies meanwhile."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=PATIENCE)[0]
+            return process.communicate(timeout=POLL)[0]
         if server:
             server.ensure_alive()

@@ -1,4 +1,4 @@
-"""What every part knows: messages, passages, questions, how completions are sampled, completions."""
+"""The records that every package uses: messages, passages, questions, sampling parameters, completions."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
@@ -13,13 +13,13 @@ class Message(TypedDict):
     content: str
 
 
-MOST_TOKENS = 10_000_000
-"""More than any model's context; a number beyond it is a slip."""
+MAX_TOKENS = 10_000_000
+"""Larger than any model's context; catches typing errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One retrievable piece of text; `id` is unique in its corpus."""
+    """A retrievable piece of text; `id` is unique within its corpus."""
 
     id: str
     title: str
@@ -28,10 +28,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its gold answers (the first is the main one, the others are aliases).
+    """A question with its gold answers; the first is the main one, the others are aliases.
 
-    `supporting_ids` name the passages that are needed to answer it, `supporting_facts` hold the
-    sentences in them that carry the evidence; both are empty where a dataset does not tell.
+    `supporting_ids` are the passages needed to answer it, `supporting_facts` the sentences in them that
+    contain the evidence; both are empty if the dataset has no such annotation.
     """
 
     id: str
@@ -44,16 +44,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn.
+    """Sampling parameters of a completion.
 
-    `max_tokens` bounds its length in tokens. It ends before any of the texts in `stop`. `json_schema` binds
-    it to JSON of that schema where the server can, and is a hint elsewhere: what comes back is parsed
-    tolerantly all the same. `logprobs` asks for the log-probability of each token.
+    `max_tokens` bounds its length in tokens; it ends before any of the strings in `stop`. `json_schema` constrains
+    it to JSON of that schema if the server supports that; replies are parsed leniently either way. `logprobs`
+    requests the log-probability of each token.
     """
 
     temperature: Annotated[float, Interval(ge=0)] = 0.1
     top_p: Annotated[float, Interval(gt=0, le=1)] = 0.9
-    max_tokens: Annotated[int, Interval(ge=1, le=MOST_TOKENS)] = 1280
+    max_tokens: Annotated[int, Interval(ge=1, le=MAX_TOKENS)] = 1280
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     logprobs: bool = False
@@ -61,10 +61,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's reply with its cost: tokens in and out, prompt tokens the server had cached, seconds.
+    """A model's reply and its cost: prompt and completion tokens, prompt tokens cached by the server, seconds.
 
-    `finish_reason` is the server's word: `"length"` means the reply was cut at `max_tokens`. `tokens` are
-    the reply's tokens with their natural log-probabilities where the sampling asked for them.
+    `finish_reason` comes from the server: `"length"` means that the reply was cut at `max_tokens`. `tokens` are
+    the reply's tokens with their natural log-probabilities if the sampling requested them.
     """
 
     text: str

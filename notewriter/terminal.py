@@ -1,14 +1,14 @@
-"""Text from models, endpoints and files on a terminal, which shows it and obeys none of it."""
+"""Printing text from models, endpoints and files without letting it control the terminal."""
 
 import logging
 import unicodedata
 
 DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-"""Bidirectional classes of the characters that change the order in which a terminal shows text."""
+"""Bidirectional classes of the characters that reorder text on a terminal."""
 
 
-def harmless(text: str) -> str:
-    r"""Text that can do nothing to a terminal: control characters and those that turn text around stand as `\x1b`."""
+def escape_controls(text: str) -> str:
+    r"""Write control characters and bidirectional overrides as escapes such as `\x1b`; newlines and tabs stay."""
     text = text.replace("\r\n", "\n")
     return "".join(
         each.encode("unicode_escape").decode()
@@ -19,8 +19,8 @@ def harmless(text: str) -> str:
 
 
 class Formatter(logging.Formatter):
-    """Writes log messages so that they can do nothing to a terminal."""
+    """A log formatter that escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The message of a record, made harmless."""
-        return harmless(super().format(record))
+        """The formatted record, with control characters escaped."""
+        return escape_controls(super().format(record))

@@ -1,6 +1,6 @@
-"""Text that files and endpoints can hold."""
+"""Text that UTF-8 can encode."""
 
 
 def without_surrogates(text: str) -> str:
-    """The text without halves of surrogate pairs: JSON can hold them, but no endpoint takes and no file keeps them."""
+    """Replace lone surrogates, which JSON can represent but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Whether plain data, as JSON and YAML hold it, is of an annotated type; where it is not, which part and why."""
+"""Checking plain data from JSON and YAML against type annotations, with errors that name the part at fault."""
 
 import functools
 import math
@@ -9,16 +9,16 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, 
 
 from annotated_types import Interval, MinLen
 
-LONGEST = 60
-"""Characters of a value that an error shows."""
+MAX_SHOWN = 60
+"""Characters of a value shown in an error."""
 
 
 def misfit(value: Any, hint: Any, place: str = "") -> str:
-    """What keeps a value from being of an annotated type, as `steps[0]: text must be str, not 3`, or an empty text.
+    """Why a value does not match an annotation, such as `steps[0]: text must be str, not 3`; empty if it does.
 
-    An annotation may be made of the types of JSON, lists, tuples (which JSON has as lists), dictionaries, unions,
-    dataclasses and typed dictionaries (keys they do not have are passed over), and of `Annotated` with an
-    `Interval` or a `MinLen`. `Any` is any plain data; numbers are finite.
+    Annotations may consist of JSON's types, lists, tuples (lists in JSON), dictionaries, unions, dataclasses and
+    typed dictionaries (extra keys are ignored), and `Annotated` with an `Interval` or a `MinLen`. `Any` stands for
+    any plain data. Numbers must be finite.
     """
     try:
         return _misfit(value, hint, place)
@@ -27,9 +27,9 @@ def misfit(value: Any, hint: Any, place: str = "") -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it, cut where it is long."""
+    """The repr of a value for an error message, truncated."""
     text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _misfit(value: Any, hint: Any, place: str) -> str:
@@ -42,7 +42,7 @@ def _misfit(value: Any, hint: Any, place: str) -> str:
         )
     if kind in (Union, UnionType):
         problems = [_misfit(value, part, place) for part in parts]
-        # Of several kinds the one that is meant tells what is wrong with it.
+        # If only one member of the union can be meant, report its problem.
         meant = [problem for problem, part in zip(problems, parts, strict=True) if _is_meant(value, part)]
         return "" if "" in problems else meant[0] if len(meant) == 1 else _not_a(value, hint, place)
     inside: list[tuple[Any, Any, str]] = []
@@ -72,7 +72,7 @@ def _misfit_of_fields(value: Mapping[str, Any], kind: Any, place: str) -> str:
     hints = hints_of(kind)
     for field in fields(kind):
         if field.name == "kind" and isinstance(field.default, str):
-            # What tells the records of a union apart.
+            # The discriminator of a union of records.
             if value.get("kind") != field.default:
                 return f"{_inside(place, 'kind')} must be {field.default!r}, not {shown(value.get('kind'))}"
         elif field.name in value:
@@ -88,7 +88,7 @@ def _inside(place: str, key: object) -> str:
 
 
 def hints_of(kind: Any) -> dict[str, Any]:
-    """The annotations of a dataclass, with what `Annotated` adds to them."""
+    """The annotations of a dataclass, including `Annotated` metadata."""
     return _hints_of(kind)
 
 
@@ -109,7 +109,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _is_meant(value: Any, part: Any) -> bool:
-    """Whether a value is of a part of a union but for what is inside it."""
+    """Whether a value matches a member of a union, regardless of its contents."""
     base = get_args(part)[0] if get_origin(part) is Annotated else part
     kind = get_origin(base) or base
     if is_dataclass(kind) and isinstance(value, dict):
@@ -126,11 +126,11 @@ def _not_plain(value: Any, place: str) -> str:
         return f"{place} must be a finite number, not {value!r}"
     if value is None or isinstance(value, (str, int, float, tuple)):
         return ""
-    return f"{place} must be a text, a number, true, false, a list or a mapping, not {shown(value)}"
+    return f"{place} must be a string, a number, true, false, a list or a mapping, not {shown(value)}"
 
 
 def _outside(value: Any, bound: Any, place: str) -> str:
-    """What is wrong with a value of the right type by an `Interval` or a `MinLen`."""
+    """Why a value of the right type violates an `Interval` or a `MinLen`; empty if it does not."""
     if isinstance(bound, MinLen) and len(value) < bound.min_length:
         return f"{place} must have at least {bound.min_length}, not {shown(value)}"
     if not isinstance(bound, Interval):
@@ -151,12 +151,12 @@ def _not_a(value: Any, hint: Any, place: str) -> str:
 
 
 def may_be_empty(hint: Any) -> bool:
-    """Whether an annotation says that a text may be empty: `MinLen(0)`."""
+    """Whether an annotation allows empty strings: `MinLen(0)`."""
     return any(part == MinLen(0) or may_be_empty(part) for part in get_args(hint))
 
 
 def name_of(hint: Any) -> str:
-    """An annotation as an error names it."""
+    """An annotation as shown in errors."""
     parts: Sequence[Any] = get_args(hint)
     if get_origin(hint) is Annotated:
         return name_of(parts[0])

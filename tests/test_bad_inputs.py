@@ -115,14 +115,19 @@ QUESTION = '{"id": "q1", "question": "Who?", "answers": ["Mira"]}'
 
 DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     # The response cache.
-    ("cache of another schema", "ask", other_schema, ["cache.sqlite: is another program's", "name another file"]),
+    ("cache of another schema", "ask", other_schema, ["cache.sqlite: is another program's", "choose another file"]),
     ("cache with flipped pages", "ask", flipped_pages, ["cache.sqlite: ", "cache"]),
-    ("cache that is text", "ask", text("cache.sqlite", "text" * 1000), ["cache.sqlite: is no response cache"]),
+    ("cache that is text", "ask", text("cache.sqlite", "text" * 1000), ["cache.sqlite: is not a response cache"]),
     # The index.
     ("manifest that is cut", "ask", text("index/manifest.json", '{"schema": '), ["manifest.json: cannot be read"]),
     ("manifest that is a list", "ask", text("index/manifest.json", "[]"), ["manifest.json must be dict", "build"]),
     ("manifest without a kind", "ask", text("index/manifest.json", "{}"), ["unknown kind of index in index 'None'"]),
-    ("manifest of a dense index", "ask", swap("index/manifest.json", "bm25", "dense"), ["holds no index of schema"]),
+    (
+        "manifest of a dense index",
+        "ask",
+        swap("index/manifest.json", "bm25", "dense"),
+        ["contains no notewriter/bm25/1 index"],
+    ),
     ("manifest nested too deeply", "ask", text("index/manifest.json", '{"a":' * 99_999), ["manifest.json: cannot be"]),
     ("checksums that are a list", "ask", text("index/checksums.json", "[]"), ["checksums.json must be dict", "build"]),
     ("checksums that are cut", "ask", text("index/checksums.json", "{"), ["checksums.json: is not JSON", "build"]),
@@ -163,7 +168,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         [":1: steps[0] must be"],
     ),
     ("trace: broken line", "evaluate", text("run/traces.jsonl", '{"a\n' + "{}\n"), ["traces.jsonl:1: is not JSON"]),
-    ("trace: a list", "evaluate", text("run/traces.jsonl", "[]\n"), ["traces.jsonl:1: holds a list"]),
+    ("trace: a list", "evaluate", text("run/traces.jsonl", "[]\n"), ["traces.jsonl:1: is a list, not an object"]),
     ("trace: binary", "evaluate", text("run/traces.jsonl", b"\xff\xfe\n"), ["traces.jsonl: is not UTF-8"]),
     ("trace: deep", "evaluate", text("run/traces.jsonl", "[" * 99_999 + "\n"), ["traces.jsonl:1: cannot be read"]),
     (
@@ -216,8 +221,8 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("costs: deep", "report", text("run/costs.json", "[" * 99_999), ["costs.json"]),
     ("parquet that is text", "inspect", text("pairs/train.parquet", "PAR1" * 10), ["train.parquet: is not a readable"]),
     # Questions and corpora.
-    ("questions: binary", "evaluate", text("questions.jsonl", b"\x80\x81"), ["questions.jsonl: is not UTF-8 text"]),
-    ("questions: a number", "evaluate", text("questions.jsonl", "3\n"), ["questions.jsonl:1: holds a int"]),
+    ("questions: binary", "evaluate", text("questions.jsonl", b"\x80\x81"), ["questions.jsonl: is not UTF-8"]),
+    ("questions: a number", "evaluate", text("questions.jsonl", "3\n"), ["questions.jsonl:1: is a int"]),
     ("questions: deep", "evaluate", text("questions.jsonl", '{"a":' * 99_999), ["questions.jsonl:1: cannot be read"]),
     (
         "questions: deep metadata",
@@ -232,13 +237,13 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         ["questions.jsonl:1: cannot"],
     ),
     ("corpus: cut", "index", text("corpus.jsonl", '{"id": "p1", "tit'), ["corpus.jsonl:1: is not JSON"]),
-    ("corpus: empty", "index", text("corpus.jsonl", ""), ["corpus.jsonl: holds no passage"]),
+    ("corpus: empty", "index", text("corpus.jsonl", ""), ["corpus.jsonl: contains no passages"]),
     # Prompts.
     (
         "prompt that includes itself",
         "evaluate",
         recursion,
-        ["includes itself without an end"],
+        ["includes itself or is nested too deeply"],
     ),
     ("prompt that is a folder", "evaluate", folder_at("prompts/deepnote/answer.jinja"), ["answer.jinja: is a folder"]),
     # Configuration files.
@@ -246,7 +251,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         "config: two of a key",
         "evaluate",
         setting("evaluate.yaml", "seed: 1\nseed: 2"),
-        ["seed is there already, in line 1"],
+        ["duplicate key 'seed' (see line 1)"],
     ),
     (
         "config: itself",
@@ -284,13 +289,13 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         "config: NUL",
         "evaluate",
         setting("evaluate.yaml", 'name: "a\\0b"'),
-        ["name holds a NUL character"],
+        ["name contains a NUL character"],
     ),
     (
         "config: half a pair",
         "evaluate",
         setting("evaluate.yaml", 'name: "\\ud83d"'),
-        ["not UTF-8 text"],
+        ["is not UTF-8; rename"],
     ),
 ]
 
@@ -310,12 +315,12 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["--config", "ask.yaml"], ["--config is given twice"]),
     ("evaluate", ["--config=ask.yaml"], ["--config is given twice"]),
     ("index", ["--index", "."], [".: is the current folder"]),
-    ("index", ["--index", ".."], ["..: is the current folder or one around it"]),
-    ("index", ["--index", "/"], ["/: is the current folder or one around it"]),
+    ("index", ["--index", ".."], ["..: is the current folder or a parent of it"]),
+    ("index", ["--index", "/"], ["/: is the current folder or a parent of it"]),
     ("index", ["--index", ""], ["index is empty"]),
-    ("evaluate", ["--index", "."], [".: holds no index"]),
+    ("evaluate", ["--index", "."], [".: contains no index"]),
     ("evaluate", ["--index", ""], ["index is empty"]),
-    ("evaluate", ["--index", "prompts"], ["prompts: holds no index; build one"]),
+    ("evaluate", ["--index", "prompts"], ["prompts: contains no index; build one"]),
     ("evaluate", ["--path", ""], ["path is empty"]),
     ("evaluate", ["--output_dir", ""], ["output_dir is empty"]),
     ("evaluate", ["--concurrency", NUMBER], ["concurrency: 1000", "too large; give at least 1 and at most 65536"]),
@@ -338,8 +343,8 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["--dry_run", "--dry_run_questions", "0"], ["dry_run_questions: 0 is too small"]),
     ("evaluate", ["--dry_run", "--reply_share", "nan"], ["reply_share must be float, not nan"]),
     ("evaluate", ["--dry_run", "--tokens_per_second", "0"], ["tokens_per_second: 0.0 is too small"]),
-    ("evaluate", ["--stage_sampling", '{"vanilla/answer": {"stop": 5}}'], ["has other keys than temperature"]),
-    ("evaluate", ["--stage_sampling", '{"vanilla/answer": null}'], ["has other keys than temperature"]),
+    ("evaluate", ["--stage_sampling", '{"vanilla/answer": {"stop": 5}}'], ["must be a mapping of temperature"]),
+    ("evaluate", ["--stage_sampling", '{"vanilla/answer": null}'], ["must be a mapping of temperature"]),
     ("evaluate", ["--models", '{"judge": {"base_url": 3, "model": "m"}}'], ["models: judge: base_url must be str"]),
     ("evaluate", ["--models", '{"judge": {"serve": ["m"]}}'], ["models: judge: serve must be str"]),
     ("evaluate", ["--models", '{"judge": {"serve": ""}}'], ["models: judge: serve must have at least 1"]),
@@ -378,8 +383,8 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("index", ["--encoder", "m/n", "--batch_size", NUMBER], ["batch_size: 1000", "too large"]),
     ("report", ["--max_megabytes", "-1"], ["max_megabytes: -1 is too small"]),
     ("judge", ["--judgements", ""], ["judgements is empty"]),
-    ("inspect", ["--output", "."], [".: is a folder; name the file to write"]),
-    ("inspect", ["--output", ".."], ["..: is a folder; name the file to write"]),
+    ("inspect", ["--output", "."], [".: is a folder; give the name of a file"]),
+    ("inspect", ["--output", ".."], ["..: is a folder; give the name of a file"]),
 ]
 
 
@@ -550,7 +555,7 @@ def test_no_key_of_a_benchmarks_file_ends_in_a_traceback(tmp_path, dataset):
 def test_junk_after_a_list_is_named(tmp_path, junk):
     path = write_list(tmp_path / "h.json", HOTPOT)
     path.write_text(path.read_text() + " \n " + junk)
-    with pytest.raises(UserError, match="goes on after the end of its list"):
+    with pytest.raises(UserError, match="has text after the end of its list"):
         load_questions("hotpotqa", path)
     path.write_text(path.read_text().removesuffix(junk) + " " * 3_000_000)
     assert load_questions("hotpotqa", path)

@@ -298,7 +298,7 @@ def sizes(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("small", "reason"),
     [
-        pytest.param(file_system, "No space left on device: it needs more than the", marks=pytest.mark.integration),
+        pytest.param(file_system, "No space left on device: ", marks=pytest.mark.integration),
         (file_sizes, "File too large|Input/output error"),
     ],
     ids=["full disk", "limit on file sizes"],
@@ -339,7 +339,7 @@ def test_standard_output_on_a_full_disk(inputs, tmp_path):
         with open("/dev/full", "w") as full:
             done = subprocess.run([sys.executable, "-c", script, *argv], stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 2
-        assert done.stderr.startswith("error: standard output: cannot be used (No space left on device); make room")
+        assert done.stderr.startswith("error: standard output: cannot be used (No space left on device); free some")
         assert done.stderr.count("\n") == 1
 
 
@@ -362,7 +362,7 @@ def test_a_read_only_file_system_is_told_in_one_line(name, inputs, run, start, t
         start(command, tmp_path / "disk")
         limit(0)
         told = complaint(run(*command.argv(inputs, tmp_path / "disk")))
-    place = rf"error: {tmp_path}/disk/[^ ]+: cannot be written \(Read-only file system\); choose a place that can be"
+    place = rf"error: {tmp_path}/disk/[^ ]+: cannot be written \(Read-only file system\); choose a writable location"
     assert re.match(place, told), told
 
 
@@ -373,8 +373,8 @@ def test_a_folder_below_a_file_is_told_in_one_line(name, inputs, run, start, tmp
     start(COMMANDS[name], stand_in)
     told = complaint(run(*argv(inputs, stand_in)))
     assert told.startswith(f"error: {tmp_path}/file"), told
-    assert "cannot be made a folder" in told
-    assert told.endswith("a file stands where a folder belongs; choose another path")
+    assert "cannot be created as a folder" in told
+    assert told.endswith("part of the path is a file, not a folder; choose another path")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -426,7 +426,7 @@ def test_a_folder_in_the_place_of_a_prompt_is_named(inputs, run, tmp_path):
     prompt.mkdir(parents=True)
     argv = COMMANDS["evaluate"].argv(inputs, tmp_path)
     told = complaint(run(*argv, "--prompts_dir", tmp_path / "prompts"))
-    assert told == f"error: {prompt}: is a folder where a prompt belongs; remove it, or write the prompt as a file"
+    assert told == f"error: {prompt}: is a folder, not a prompt file; remove or rename it"
 
 
 @pytest.mark.parametrize("option", ["--config", "--path", "--ids", "--index"])
@@ -467,7 +467,7 @@ def test_a_folder_in_which_another_command_works_is_left_to_it(name, folder, inp
     with locked(folder, beside):
         before = contents(folder)
         told = complaint(run(*COMMANDS[name].argv(inputs, tmp_path)))
-        assert re.match(rf"error: {folder}: process {os.getpid()} on \S+ works in this folder; wait until", told), told
+        assert re.match(rf"error: {folder}: process {os.getpid()} on \S+ is using this folder; wait until", told), told
         assert contents(folder) == before
     code, _, written = run(*COMMANDS[name].argv(inputs, tmp_path))
     assert code == 0, written
@@ -478,7 +478,7 @@ def test_a_page_that_another_command_is_writing_is_left_to_it(name, page, inputs
     def parts():
         yield "theirs"
         told = complaint(run(*COMMANDS[name].argv(inputs, tmp_path)))
-        assert told == f"error: {tmp_path / page}: another process is writing this file; wait until it has ended"
+        assert told == f"error: {tmp_path / page}: another process is writing this file; wait until it has finished"
 
     jsonl.write_text(tmp_path / page, parts())
     assert (tmp_path / page).read_text() == "theirs"

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
-from notewriter.models.connection import Unreadable, connect, reason
+from notewriter.models.connection import UnreadableReply, connect, reason
 from training.chat_templates import opening_remedy, parting
 from training.conversations import IGNORED
 from training.pairs import place
@@ -285,7 +285,7 @@ async def _tokenized(
                 raise UserError(
                     f"{url}: refused {name} ({error.status_code}: {reason(error)}); check --base_url and --model"
                 ) from error
-            except (openai.APIError, Unreadable, KeyError, TypeError) as error:
+            except (openai.APIError, UnreadableReply, KeyError, TypeError) as error:
                 raise UserError(
                     f"{url}: gave no token ids ({reason(error)}); give the --base_url of a vLLM server"
                 ) from error

@@ -1,6 +1,6 @@
-"""Questions and corpora, in our own JSON Lines and in the benchmarks' own file formats, one file a benchmark.
+"""Questions and corpora in our own JSON Lines and in the benchmarks' own formats, one module per benchmark.
 
-The corpus of a benchmark is the union of the paragraphs that come with its questions, each of them once.
+The corpus of a benchmark is the set of distinct paragraphs that come with its questions.
 """
 
 import random
@@ -41,35 +41,33 @@ BENCHMARKS: dict[str, Benchmark] = {
     "frames": frames.BENCHMARK,
     "multihoprag": multihoprag.BENCHMARK,
 }
-"""Benchmarks by what `--dataset` calls them: `jsonl` is our own format, the others have files of their own."""
+"""Benchmarks by their `--dataset` name; `jsonl` is our own format."""
 
 
 def load_questions(dataset: str, path: str | Path) -> list[Question]:
-    """All questions of a file, in its order. `dataset` is a key of `BENCHMARKS`.
+    """All questions of a file, in file order. `dataset` is a key of `BENCHMARKS`.
 
     Raises:
-        UserError: an unknown dataset; a file that cannot be read or holds no question; a malformed
-            record, a field that is missing or of the wrong type, an id that occurs twice.
+        UserError: the dataset is unknown, the file cannot be read or contains no questions, a record is malformed,
+            a field is missing or has the wrong type, or an id occurs twice.
     """
-    questions: list[Question] = choose("dataset", dataset, BENCHMARKS).load_questions(Path(path))
-    return questions
+    return choose("dataset", dataset, BENCHMARKS).load_questions(Path(path))
 
 
 def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
-    """The passages of a file, one by one; only their ids stay in memory. `dataset` is a key of `BENCHMARKS`.
+    """Stream the passages of a file; only their ids are kept in memory. `dataset` is a key of `BENCHMARKS`.
 
     Raises:
-        UserError: an unknown dataset; while passages are drawn, the errors of `load_questions`.
+        UserError: the dataset is unknown; during iteration, as `load_questions`.
     """
-    passages: Iterator[Passage] = choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
-    return passages
+    return choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
 
 
 def with_ids(questions: list[Question], path: Path) -> list[Question]:
-    """The questions whose ids a file names, one a line, in the order of the questions.
+    """The questions whose ids are listed in a file, one per line; in question order.
 
     Raises:
-        UserError: the file cannot be read, or names an id that no question has.
+        UserError: the file cannot be read or lists an unknown id.
     """
     with reading.open_text(path) as file:
         text = reading.read(file, -1, path)
@@ -82,20 +80,20 @@ def with_ids(questions: list[Question], path: Path) -> list[Question]:
 
 
 def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:
-    """The questions whose metadata say what `where` says of each of its keys, in their order.
+    """The questions whose metadata match every key of `where`, in order.
 
-    A value is the metadata's own, or one of several, in a list or in a text between strokes: FRAMES writes
+    Metadata may have several values, in a list or separated by `|`: FRAMES writes
     `Numerical reasoning | Multiple constraints`.
 
     Raises:
-        UserError: no question has such metadata; tells what there is under the first key that fails.
+        UserError: no question matches; lists the values of the first key that fails.
     """
     for key, value in where.items():
         found = [each for each in questions if value in _values(each.metadata.get(key))]
         if not found:
             there = Counter(str(value) for each in questions for value in _values(each.metadata.get(key)))
-            known = ", ".join(value for value, _ in there.most_common(10)) or "nothing"
-            raise UserError(f"where: no question has {key}: {value!r} in its metadata; under {key!r} there is: {known}")
+            known = ", ".join(value for value, _ in there.most_common(10)) or "none"
+            raise UserError(f"where: no question has {key}: {value!r} in its metadata; its values are: {known}")
         questions = found
     return questions
 
@@ -108,17 +106,17 @@ def _values(value: Any) -> list[Any]:
 
 
 def select(questions: list[Question], limit: int | None = None, seed: int | None = None) -> list[Question]:
-    """The first `limit` questions, or with a `seed` a random sample of as many, in the order of the file.
+    """The first `limit` questions, or with a `seed` a random sample of that size, in file order.
 
-    All of them where `limit` is None or there are no more than that.
+    All questions if `limit` is None or not smaller than their number.
 
     Raises:
-        UserError: a limit below 1.
+        UserError: the limit is below 1.
     """
     if limit is None or limit >= len(questions):
         return list(questions)
     if limit < 1:
-        raise UserError(f"limit: {limit} questions cannot be evaluated; ask for at least 1, or leave it out for all")
+        raise UserError(f"limit: {limit} questions cannot be evaluated; give at least 1 or leave it out for all")
     if seed is None:
         return questions[:limit]
     return [questions[index] for index in sorted(random.Random(seed).sample(range(len(questions)), limit))]

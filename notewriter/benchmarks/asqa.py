@@ -1,4 +1,4 @@
-"""ASQA: ambiguous questions, whose answer is a paragraph that covers every reading of them."""
+"""ASQA: ambiguous questions, answered by a paragraph that covers every reading."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ load_corpus = nq.load_corpus
 
 
 def load_questions(path: Path) -> list[Question]:
-    """The original `ASQA.json` (its dev split, or the only one there is) or ALCE's list of 948 questions."""
+    """The original `ASQA.json` (its dev split, or its only one) or ALCE's list of 948 questions."""
     return reading.questions(_records, _question, path)
 
 
@@ -34,7 +34,7 @@ def _split(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The golds are the short answers of all readings; reading by reading they are in the metadata."""
+    """Gold answers are the short answers of all readings; the metadata groups them by reading."""
     readings = [reading.strings(pair, "short_answers", place) for pair in reading.objects(record, "qa_pairs", place)]
     key = "ambiguous_question" if "ambiguous_question" in record else "question"
     if not readings or not all(readings):

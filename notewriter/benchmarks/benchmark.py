@@ -1,4 +1,4 @@
-"""What there is to know about a benchmark; each one says it of itself, in its own file."""
+"""The description of a benchmark, which each benchmark gives in its own module."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ class Benchmark:
     """A benchmark.
 
     Args:
-        title: its name in print.
-        load_questions: reads the questions of a file of its own format.
-        load_corpus: reads the passages of a file, one by one.
-        family: the metric family that scores it, unless a run says otherwise.
-        answer_style: how it is answered: `short`, `long` or `yes_no`.
-        source: where its files are, and what they are called there.
-        licence: as the benchmark states it, by the Hub's identifier; empty where the data are the user's own.
-        passages: whose the passages are, for the card of a dataset that is made from them.
+        title: its display name.
+        load_questions: reads the questions of a file in its own format.
+        load_corpus: streams the passages of a file.
+        family: the default metric family.
+        answer_style: the expected answers: `short`, `long` or `yes_no`.
+        source: where to get its files, and their names.
+        licence: the Hub's identifier of its licence; empty for the user's own data.
+        passages: the origin of the passages, for dataset cards.
     """
 
     title: str

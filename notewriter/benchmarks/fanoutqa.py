@@ -1,4 +1,4 @@
-"""FanOutQA: questions that fan out over several Wikipedia pages; the answer may be a list or a mapping."""
+"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +12,9 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The answer as text is the gold; as it is, it is in the metadata with the titles of the pages needed."""
+    """The gold answer is the answer as text; the metadata have its original form and the pages needed."""
     if "answer" not in record:
-        raise UserError(f"{place}: has no 'answer'; the test set has none, use the dev set")
+        raise UserError(f"{place}: has no 'answer'; the test set has no answers, use the dev set")
     return Question(
         id=reading.get(record, "id", str, place),
         question=reading.get(record, "question", str, place),
@@ -39,14 +39,14 @@ def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """FanOutQA comes without pages.
+    """Not available: FanOutQA's file has no pages.
 
     Raises:
-        UserError: always; says where the pages are.
+        UserError: always; says how to get the pages.
     """
     raise UserError(
-        f"{path}: FanOutQA's file holds no pages; fetch them with the package fanoutqa (wiki_content), "
-        "write id, title, text a line and index that with --dataset jsonl"
+        f"{path}: FanOutQA's file contains no pages; fetch them with the package fanoutqa (wiki_content), "
+        "write them as JSON Lines of id, title, text and index those with --dataset jsonl"
     )
 
 

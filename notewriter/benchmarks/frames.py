@@ -1,4 +1,4 @@
-"""FRAMES: questions over several Wikipedia pages, a TSV of `Prompt` and `Answer`, or JSON Lines of the same."""
+"""FRAMES: questions over several Wikipedia pages, as TSV with `Prompt` and `Answer` or as JSON Lines."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from notewriter.records import Passage, Question
 
 
 def load_questions(path: Path) -> list[Question]:
-    """The original `test.tsv`; or JSON Lines with `question` and `answer`."""
+    """The original `test.tsv`, or JSON Lines with `question` and `answer`."""
     return reading.questions(_rows if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
 
 
@@ -24,11 +24,11 @@ def _rows(path: Path) -> reading.Records:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """Rows have no ids: a digest of the question stands for one."""
+    """Rows have no ids; a digest of the question is used."""
     question = reading.get(record, "Prompt" if "Prompt" in record else "question", str, place)
     keys = [key for key, value in record.items() if key.startswith("wikipedia_link") and value]
     cells = [reading.get(record, key, str, place) for key in keys]
-    # The last cell may hold several addresses, and words of explanation behind them.
+    # The last cell may contain several addresses, followed by explanations.
     links = [link.split()[0] for cell in cells for link in re.split(r"[,;\s]+(?=https?://)", cell) if link.strip()]
     return Question(
         id=str(record.get("id") or reading.question_id("frames", question)),
@@ -39,14 +39,14 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """FRAMES names Wikipedia pages and does not hold them.
+    """Not available: FRAMES lists Wikipedia pages without their text.
 
     Raises:
         UserError: always; says what to do.
     """
     raise UserError(
-        f"{path}: FRAMES holds no pages, only their addresses; write the pages as id, title, text a line "
-        "and index that with --dataset jsonl"
+        f"{path}: FRAMES contains only the addresses of its pages; write the pages as JSON Lines of id, title, text "
+        "and index those with --dataset jsonl"
     )
 
 

@@ -10,12 +10,12 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """Supporting facts that point to no sentence of the context, as some in HotpotQA do, are left out.
+    """Supporting facts that refer to no sentence of the context, as some in HotpotQA, are dropped.
 
-    A supporting paragraph that is not in the context, as in HotpotQA's fullwiki file, is known by its title alone,
-    which stands for its id. `answer_id` is 2WikiMultihopQA's key of the answer's aliases.
+    For a supporting paragraph that is not in the context, as in HotpotQA's fullwiki file, the title serves as the id.
+    `answer_id` is 2WikiMultihopQA's key for the answer's aliases.
     """
-    # Of two paragraphs with one title, the first is meant.
+    # Of two paragraphs with the same title, the first is meant.
     paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
     ids, facts = [], []
     for title, index in reading.pairs(record, "supporting_facts", (str, int), place):
@@ -41,11 +41,11 @@ def _passages(record: dict[str, Any], place: str) -> list[Passage]:
 
 
 def _context(record: dict[str, Any], place: str) -> list[tuple[str, str, list[str]]]:
-    """The id, title and stripped sentences of each paragraph; the numbering of the sentences stays."""
+    """The id, title and stripped sentences of each paragraph; sentence indices are unchanged."""
     paragraphs = []
     for title, sentences in reading.pairs(record, "context", (str, list), place):
         if not all(isinstance(sentence, str) for sentence in sentences):
-            raise UserError(f"{place}: a paragraph of 'context' holds what is no sentence; use the original file")
+            raise UserError(f"{place}: a sentence in 'context' is not a string; use the original file")
         stripped = [sentence.strip() for sentence in sentences]
         paragraphs.append((reading.passage_id(title, _join(stripped)), title, stripped))
     return paragraphs

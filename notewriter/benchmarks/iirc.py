@@ -1,4 +1,4 @@
-"""IIRC: questions on an article that it answers only in part; the rest is in articles that it links to."""
+"""IIRC: questions about an article that need information from the articles it links to."""
 
 import html
 import re
@@ -14,7 +14,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 def load_questions(path: Path) -> list[Question]:
-    """The questions that can be answered, article by article, as in IRCoT's evaluation."""
+    """The answerable questions, article by article, as in IRCoT's evaluation."""
     return reading.questions(_records, _question, path, numbered=True)
 
 
@@ -26,9 +26,9 @@ def _records(path: Path) -> reading.Records:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The unit of a number is no part of the gold, as in IRCoT's evaluation; it is kept in the metadata.
+    """The gold answer excludes the unit of a number, as in IRCoT's evaluation.
 
-    So are the spans of an answer, which the metric family `drop` aligns one by one.
+    The metadata have the unit, and the spans of an answer, which the metric family `drop` aligns.
     """
     answer, question = record["answer"], reading.get(record, "question", str, place)
     spans = _spans(answer, place)
@@ -49,16 +49,16 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def _spans(answer: dict[str, Any], place: str) -> list[str]:
-    """The spans of an answer; none where it is a number, or yes or no."""
+    """The spans of an answer; empty for numbers, yes and no."""
     if answer.get("type") != "span":
         return []
     return [reading.get(span, "text", str, place).strip() for span in reading.objects(answer, "answer_spans", place)]
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """`context_articles.json`: title -> text with links in HTML; a passage is a paragraph of it, each of them once.
+    """`context_articles.json`: title -> text with HTML links; passages are its distinct paragraphs.
 
-    The question file is a corpus too, of the articles that the questions were asked on.
+    The question file is also accepted, as the corpus of the questions' own articles.
     """
     return reading.union(reading.array if reading.is_list(path) else _articles, _passages, path)
 

@@ -1,4 +1,4 @@
-"""MultiHop-RAG: questions over news articles, with the sentences that are the evidence; articles are a second file."""
+"""MultiHop-RAG: questions over news articles with evidence sentences; the articles are a second file."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """Questions have no ids: a digest of the question stands for one."""
+    """Questions have no ids; a digest of the question is used."""
     question = reading.get(record, "query", str, place)
     evidence = reading.objects(record, "evidence_list", place)
     return Question(
@@ -27,7 +27,7 @@ def _passages(record: dict[str, Any], place: str) -> list[Passage]:
 
 load_questions = partial(reading.questions, reading.array, _question, numbered=True)
 load_corpus = partial(reading.union, reading.array, _passages)
-"""`corpus.json`, a list of articles; a passage is a paragraph of the `body`, each of them once."""
+"""`corpus.json`, a list of articles; passages are the distinct paragraphs of their `body`."""
 
 BENCHMARK = Benchmark(
     title="MultiHop-RAG",

@@ -1,4 +1,4 @@
-"""MuSiQue: JSON Lines; each question has `paragraphs` and, hop by hop, its `question_decomposition`."""
+"""MuSiQue: JSON Lines; each question has `paragraphs` and a `question_decomposition` by hop."""
 
 import logging
 import re
@@ -14,13 +14,13 @@ from notewriter.records import Passage, Question
 logger = logging.getLogger(__name__)
 
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![ (][A-Z]\.)\s+")
-"""White space after a sentence, not after an initial."""
+"""White space after a sentence, but not after an initial."""
 
 
 def _answerable(path: Path) -> reading.Records:
-    """The records of musique_ans, which is what the papers evaluate on (Trivedi et al., 2022, section 5).
+    """The records of musique_ans, on which the papers evaluate (Trivedi et al., 2022, section 5).
 
-    In musique_full each question stands twice under one id, the second time without a paragraph that it needs.
+    musique_full contains each question twice with the same id, the second time without a paragraph it needs.
     """
     left_out = 0
     for place, record in reading.lines(path):
@@ -29,16 +29,14 @@ def _answerable(path: Path) -> reading.Records:
         else:
             yield place, record
     if left_out:
-        logger.warning(
-            "%s: %d questions that its paragraphs do not answer are left out, as in musique_ans", path, left_out
-        )
+        logger.warning("%s: %d unanswerable questions are left out, as in musique_ans", path, left_out)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """Supporting passages come in the order of the hops.
+    """Supporting passages are in hop order.
 
-    MuSiQue marks paragraphs, not sentences. The facts of a hop are the sentences of its paragraph in
-    which the hop's answer occurs, whatever the case of the letters, or else the whole paragraph.
+    MuSiQue marks paragraphs, not sentences. The facts of a hop are the sentences of its paragraph that
+    contain the hop's answer, ignoring case, or else the whole paragraph.
     """
     paragraphs = {}
     supporting = []

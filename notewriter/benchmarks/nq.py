@@ -1,4 +1,4 @@
-"""NQ-open: JSON Lines of `question` and `answer` (a list), over the passages of Wikipedia of December 2018."""
+"""NQ-open: JSON Lines of `question` and `answer` (a list), over Wikipedia of December 2018."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """NQ-open has no ids: a digest of the question stands for one."""
+    """NQ-open has no ids; a digest of the question is used."""
     question = reading.get(record, "question", str, place)
     answers = reading.strings(record, "answer", place)
     if not answers:

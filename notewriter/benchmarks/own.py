@@ -15,7 +15,7 @@ from notewriter.records import Passage, Question
 def _question(record: dict[str, Any], place: str) -> Question:
     answers = reading.strings(record, "answers", place)
     if not answers:
-        raise UserError(f"{place}: 'answers' is empty; write at least one gold answer")
+        raise UserError(f"{place}: 'answers' is empty; give at least one gold answer")
     return Question(
         id=reading.get(record, "id", str, place),
         question=reading.get(record, "question", str, place),
@@ -27,18 +27,18 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """Passages with `id`, `title` and `text`; ids are unique."""
+    """Passages with a unique `id`, `title` and `text`."""
     seen = dict[str, int]()
     for line, record in jsonl.read(path):
         place = f"{path}:{line}"
         passage = Passage(*(reading.get(record, key, str, place) for key in ("id", "title", "text")))
         if passage.id in seen:
             first = f"{path}:{seen[passage.id]}"
-            raise UserError(f"{place}: has the id {passage.id!r} of {first}; make ids unique")
+            raise UserError(f"{place}: has the same id {passage.id!r} as {first}; make ids unique")
         seen[passage.id] = line
         yield passage
     if not seen:
-        raise UserError(f"{path}: holds no passage; check that it is the right file")
+        raise UserError(f"{path}: contains no passages; check that it is the right file")
 
 
 load_questions = partial(reading.questions, reading.lines, _question)

@@ -1,4 +1,4 @@
-"""The questions of a run: the options that every command over a question file has, and what they select."""
+"""The questions of a run: the options shared by all commands that read a question file."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,37 +12,38 @@ from notewriter.records import Question
 
 @dataclass(kw_only=True)
 class QuestionArguments:
-    """Which questions are worked on, what is searched for them, and where the results go."""
+    """The questions, the index to search, and the run folder."""
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
     path: str = field(metadata={"help": "the question file"})
-    output_dir: str = field(metadata={"help": "the run folder; run the same command again to go on"})
+    output_dir: str = field(metadata={"help": "the run folder; run the same command again to resume"})
     index: list[str] | None = field(
-        default=None, metadata={"help": "the index to retrieve from (notewriter index); several are searched as one"}
+        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
     )
     ids: str | None = field(
-        default=None, metadata={"help": "a file with the ids of the questions to take, one a line, before any limit"}
+        default=None, metadata={"help": "a file with the ids of the questions to use, one per line"}
     )
     where: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "take the questions with this in their metadata, before any limit, e.g. {type: bridge}"},
+        metadata={"help": "use the questions with this metadata, e.g. {type: bridge}"},
     )
     limit: Annotated[int, Interval(ge=1)] | None = field(
-        default=None, metadata={"help": "at most so many questions, drawn with the seed"}
+        default=None,
+        metadata={"help": "maximum number of questions, sampled with the seed after ids and where are applied"},
     )
     seed: int | None = field(
         default=0,
-        metadata={"help": "for all that is drawn here, as the questions; in YAML, null takes the file's first ones"},
+        metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
     )
 
 
 def load_selected(arguments: QuestionArguments) -> list[Question]:
-    """The questions that the options select, in the order of their file.
+    """The questions selected by the options, in file order.
 
-    A limit that leaves no question out is taken off the arguments: a run with it is a run without it.
+    A limit that excludes no question is set to None, so that the run is the same as one without it.
 
     Raises:
-        UserError: the errors of `load_questions`, `with_ids`, `with_metadata` and `select`.
+        UserError: as `load_questions`, `with_ids`, `with_metadata` and `select`.
     """
     questions = load_questions(arguments.dataset, arguments.path)
     if arguments.ids:

@@ -1,7 +1,7 @@
-"""What the file formats share: records one by one, fields of the type that is expected, and errors that name the place.
+"""Reading benchmark files: streaming records, typed fields, and errors that name the place.
 
-A paragraph's id is its title and a digest of its text, so that it is the same whichever file it comes from and
-`supporting_ids` refer to the corpus without a look at it.
+A paragraph's id is its title and a digest of its text, so that it is the same in every file and `supporting_ids` can
+be computed without the corpus.
 """
 
 import csv
@@ -23,7 +23,7 @@ from notewriter.typecheck import shown
 
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
-"""Records, each after the place in the file that an error names."""
+"""Pairs of a record's place in the file, for errors, and the record."""
 
 CHUNK = 1 << 20
 """Characters read at a time."""
@@ -36,9 +36,12 @@ def questions(
     *,
     numbered: bool = False,
 ) -> list[Question]:
-    """All questions of a file, in its order, with unique ids.
+    """All questions of a file, in file order, with unique ids.
 
-    `numbered` is for formats whose ids are made of the question's text: of two alike the second gets `-2` to its id.
+    `numbered` is for formats whose ids derive from the question's text: duplicates get the suffix `-2` and so on.
+
+    Raises:
+        UserError: the file or a record cannot be read, an id occurs twice, or there are no questions.
     """
     questions, places = [], dict[str, str]()
     repeats: Counter[str] = Counter()
@@ -51,16 +54,16 @@ def questions(
         if numbered and repeats[question.id] > 1:
             question = replace(question, id=f"{question.id}-{repeats[question.id]}")
         if question.id in places:
-            raise UserError(f"{place}: has the id {question.id!r} of {places[question.id]}; make ids unique")
+            raise UserError(f"{place}: has the same id {question.id!r} as {places[question.id]}; make ids unique")
         places[question.id] = place
         questions.append(question)
     if not questions:
-        raise UserError(f"{path}: holds no question; check that it is the right file")
+        raise UserError(f"{path}: contains no questions; check that it is the right file")
     return questions
 
 
 def _encodable(question: Question) -> Question:
-    """A question without halves of surrogate pairs, as cut data has them: no hash and no file takes them."""
+    """A question with lone surrogates replaced, which neither hashes nor files accept."""
     text = json.dumps(asdict(question), ensure_ascii=False)
     clean = without_surrogates(text)
     return question if clean == text else Question(**{k: _tupled(v) for k, v in json.loads(clean).items()})
@@ -73,7 +76,7 @@ def _tupled(value: Any) -> Any:
 def union(
     records: Callable[[Path], Records], parse: Callable[[dict[str, Any], str], list[Passage]], path: Path
 ) -> Iterator[Passage]:
-    """The passages of all records, each of them once."""
+    """The distinct passages of all records."""
     seen = set()
     for place, record in records(path):
         for passage in parse(record, place):
@@ -81,7 +84,7 @@ def union(
                 seen.add(passage.id)
                 yield passage
     if not seen:
-        raise UserError(f"{path}: holds no passage; check that it is the right file")
+        raise UserError(f"{path}: contains no passages; check that it is the right file")
 
 
 def lines(path: Path) -> Records:
@@ -90,7 +93,7 @@ def lines(path: Path) -> Records:
 
 
 def array(path: Path) -> Records:
-    """The objects of a file that is one JSON list, decoded one by one: training files have hundreds of megabytes."""
+    """Stream the objects of a JSON list: training files have hundreds of megabytes."""
     decoder = json.JSONDecoder()
     buffer, position, size = "", 0, CHUNK
     number, separator = 1, re.compile(r"\s*\[\s*")
@@ -106,7 +109,7 @@ def array(path: Path) -> Records:
                     break
                 record, end = decoder.raw_decode(buffer, match.end())
             except (ValueError, RecursionError) as error:
-                # Either the buffer ends within the record or the file is broken; more text will tell.
+                # Either the record continues beyond the buffer or the file is broken; reading more decides.
                 more = read(file, size, path)
                 if not more:
                     message = getattr(error, "msg", str(error))
@@ -122,29 +125,29 @@ def array(path: Path) -> Records:
         while rest and not rest.strip():
             rest = read(file, CHUNK, path)
         if rest:
-            raise UserError(f"{path}: goes on after the end of its list with {shown(rest.strip())}; remove that")
+            raise UserError(f"{path}: has text after the end of its list: {shown(rest.strip())}; remove it")
 
 
 def is_list(path: Path) -> bool:
-    """Whether a JSON file holds a list."""
+    """Whether a JSON file contains a list."""
     with open_text(path) as file:
         return read(file, 1000, path).lstrip().startswith("[")
 
 
 def mapping(path: Path) -> Iterator[tuple[str, Any]]:
-    """The keys and values of a file that is one JSON object, which is read whole."""
+    """The keys and values of a file that contains one JSON object, read into memory."""
     with open_text(path) as file:
         try:
             content = json.loads(read(file, -1, path))
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}: is not JSON ({error}); use the original file") from error
     if not isinstance(content, dict) or not content:
-        raise UserError(f"{path}: is no JSON object with keys; use the original file")
+        raise UserError(f"{path}: is not a non-empty JSON object; use the original file")
     yield from content.items()
 
 
 def tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a file of tab-separated values, each after its place; the first holds the columns' names."""
+    """The rows of a TSV file with their places; the first row has the column names."""
     csv.field_size_limit(sys.maxsize)
     with open_text(path) as file:
         rows = csv.reader(file, delimiter="\t")
@@ -159,7 +162,7 @@ def tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a text file to read."""
+    """Open a text file for reading."""
     try:
         return open(path, encoding="utf-8")
     except OSError as error:
@@ -167,37 +170,36 @@ def open_text(path: Path) -> TextIO:
 
 
 def read(file: TextIO, size: int, path: Path) -> str:
-    """So many characters of a text file, or with -1 all of them."""
+    """Read `size` characters of a text file, or all of them with -1."""
     try:
         return file.read(size)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+        raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
 
 
 def paragraphs(title: str, text: str) -> list[Passage]:
-    """The lines of a text that are not blank, each a passage with single spaces."""
+    """The non-blank lines of a text as passages, with white space normalised."""
     lines = filter(None, (" ".join(line.split()) for line in text.split("\n")))
     return [Passage(passage_id(title, line), title, line) for line in lines]
 
 
 def passage_id(title: str, text: str) -> str:
-    """The title, which need not be unique, and a digest of the text."""
-    # Titles are not unique; the digest tells the texts of one title apart.
+    """The title and a digest of the text, since titles are not unique."""
     return f"{title}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def question_id(prefix: str, text: str) -> str:
-    """An id for a question that has none: a digest of its text."""
+    """An id for a question without one: a digest of its text."""
     return f"{prefix}_{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def distinct(values: Iterable[str]) -> tuple[str, ...]:
-    """Each value once, in the order of its first occurrence."""
+    """The distinct values in order of first occurrence."""
     return tuple(dict.fromkeys(values))
 
 
 def get(record: dict[str, Any], key: str, expected: type[T], place: str) -> T:
-    """A field that has to be there and of a type."""
+    """A required field of a given type."""
     if key not in record:
         raise UserError(f"{place}: has no {key!r}; check the file and the name of the dataset")
     value = record[key]
@@ -214,7 +216,7 @@ def strings(record: dict[str, Any], key: str, place: str, optional: bool = False
     for value in values:
         if not isinstance(value, str):
             raise UserError(
-                f"{place}: {key!r} must be a list of strings, but holds a value of type {type(value).__name__}"
+                f"{place}: {key!r} must be a list of strings, but contains a value of type {type(value).__name__}"
             )
     return tuple(values)
 
@@ -225,13 +227,13 @@ def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]
     for value in values:
         if not isinstance(value, dict):
             raise UserError(
-                f"{place}: {key!r} must be a list of objects, but holds a value of type {type(value).__name__}"
+                f"{place}: {key!r} must be a list of objects, but contains a value of type {type(value).__name__}"
             )
     return values
 
 
 def pairs(record: dict[str, Any], key: str, types: tuple[type, type], place: str) -> list[Any]:
-    """A field that is a list of two values each, of these types."""
+    """A field that is a list of pairs of these types."""
     values = get(record, key, list, place)
     for value in values:
         if not (isinstance(value, list) and len(value) == 2 and all(map(isinstance, value, types))):

@@ -1,4 +1,4 @@
-"""StrategyQA: a JSON list of questions that are answered by yes or no, and an object of paragraphs by id."""
+"""StrategyQA: a JSON list of yes-no questions, and a JSON object of paragraphs by id."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +12,9 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The supporting passages are those of the first annotator who names any.
+    """The supporting passages are those of the first annotator who gives any.
 
-    `facts` are the annotators' own sentences, which stand in no passage: they are kept in the metadata.
+    `facts` are the annotators' own sentences, which occur in no passage; they are kept in the metadata.
     """
     annotations = [
         _paragraphs(each) for each in (reading.get(record, "evidence", list, place) if "evidence" in record else [])
@@ -29,7 +29,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def _paragraphs(evidence: Any) -> list[str]:
-    """The paragraph ids in one annotator's evidence: lists in lists, among words such as `operation`."""
+    """The paragraph ids in an annotator's evidence, which is nested lists with words such as `operation`."""
     if isinstance(evidence, list):
         return [id for part in evidence for id in _paragraphs(part)]
     return [] if evidence in ("operation", "no_evidence") else [str(evidence)]

@@ -1,4 +1,4 @@
-"""2WikiMultihopQA: HotpotQA's format, and aliases of the answers in a file beside it."""
+"""2WikiMultihopQA: HotpotQA's format, with aliases of the answers in a second file."""
 
 import logging
 from dataclasses import replace
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 def load_questions(path: Path) -> list[Question]:
-    """2WikiMultihopQA's questions, with the aliases and demonyms of `id_aliases.json` where that is beside the file.
+    """The questions, with the aliases and demonyms of `id_aliases.json` if it is in the same folder.
 
-    Its official scorer takes the maximum over them.
+    The official scorer takes the maximum over them.
     """
     questions = hotpotqa.load_questions(path)
     aliases_path = path.with_name("id_aliases.json")
@@ -28,7 +28,7 @@ def load_questions(path: Path) -> list[Question]:
         ]
         for place, record in reading.lines(aliases_path)
     }
-    logger.info("%s: the aliases in it count as gold answers too", aliases_path)
+    logger.info("%s: aliases in this file count as gold answers", aliases_path)
     return [
         replace(
             question,

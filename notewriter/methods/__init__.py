@@ -1,4 +1,4 @@
-"""The methods by name. Each is a folder: an async function that can retrieve and generate, its stages, its prompts."""
+"""The methods by name. Each is a folder: an async function that retrieves and generates, its stages, its prompts."""
 
 import difflib
 import inspect
@@ -25,6 +25,7 @@ from notewriter.methods import (
     sure,
     vanilla,
 )
+from notewriter.records import MAX_TOKENS
 
 METHODS: dict[str, Method] = {
     each.METHOD.name: each.METHOD
@@ -51,15 +52,23 @@ STAGES: dict[str, Stage] = {stage.name: stage for method in METHODS.values() for
 """Every stage of every method, by name."""
 
 
-MOST = 1_000_000
-"""Of passages, steps and whatever else a method counts; a number beyond it is a slip that would take days."""
+MAX_PASSAGES = 1_000_000
+"""Largest number of passages, far beyond any model's context; catches typing errors."""
+
+MAX_STEPS = 10_000
+"""Largest number of steps, rounds or candidates in a rollout; catches typing errors that would run for days."""
+
+BOUNDS = dict.fromkeys(("top_k", "max_passages", "page_size"), MAX_PASSAGES) | dict.fromkeys(
+    ("max_words", "look_ahead"), MAX_TOKENS
+)
+"""Upper bounds of methods' integer options by name; all others count steps, at most `MAX_STEPS`."""
 
 
 def stage_named(name: str) -> Stage:
-    """The stage of that name.
+    """The stage with this name.
 
     Raises:
-        UserError: there is none; names the most similar one.
+        UserError: there is none; suggests the most similar one.
     """
     if name not in STAGES:
         near = difflib.get_close_matches(str(name), STAGES, n=1)
@@ -69,35 +78,35 @@ def stage_named(name: str) -> Stage:
 
 
 def check_index(method: Method, index: Sequence[str] | None) -> None:
-    """Make sure that a method that retrieves has something to search.
+    """Check that a method that retrieves has an index.
 
     Raises:
-        UserError: it does not.
+        UserError: it has none.
     """
     if method.retrieves and not index:
         raise UserError(f"method {method.name} retrieves; add --index PATH (notewriter index builds one)")
 
 
 def prepare(name: str, options: dict[str, Any]) -> Method:
-    """The method of that name, once it is clear that it takes these options; no model is asked.
+    """The method with this name, after checking its options.
 
     Raises:
-        UserError: an unknown method or option, a value of the wrong type or below one, or options that
+        UserError: an unknown method or option, a value of the wrong type or out of bounds, or options that
             contradict each other.
     """
-    method: Method = choose("method", name, METHODS)
+    method = choose("method", name, METHODS)
     defaults = method.options
     for key, value in options.items():
         if key not in defaults:
             raise UserError(f"method {name} has no option {key!r}; it has: {', '.join(defaults)}")
         expected = type(defaults[key])
-        # YAML writes a float of a whole number as an int.
+        # YAML reads a float without a fraction as an int.
         if type(value) is not expected and (expected, type(value)) != (float, int):
             raise UserError(f"method {name}: option {key} must be {expected.__name__}, not {value!r}")
         if expected is int and value < 1:
             raise UserError(f"method {name}: option {key} must be at least 1, not {value}")
-        if expected is int and value > MOST:
-            raise UserError(f"method {name}: option {key} must be at most {MOST:,}, not {value}")
+        if expected is int and value > (most := BOUNDS.get(key, MAX_STEPS)):
+            raise UserError(f"method {name}: option {key} must be at most {most:,}, not {value}")
     if method.check:
         chosen = defaults | options
         method.check(**{key: chosen[key] for key in inspect.signature(method.check).parameters})

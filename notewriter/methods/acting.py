@@ -1,4 +1,4 @@
-"""The loop of thought, action and observation that ReAct and ReNAct share."""
+"""The loop of thought, action and observation shared by ReAct and ReNAct."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -8,10 +8,10 @@ from notewriter.rollouts.actions import Action, parse_call
 from notewriter.rollouts.rollout import Rollout
 
 Tool = Callable[[str], Awaitable[str]]
-"""What an action does: its argument in, an observation out."""
+"""Performs an action: takes its argument, returns an observation."""
 
 REHEARSAL = "Thought:{filling}\nAction: search[{query}]"
-"""A step that keeps the loop going, for dry runs."""
+"""A step that continues the loop, for dry runs."""
 
 
 async def reason_and_act(
@@ -22,16 +22,16 @@ async def reason_and_act(
     max_step: int,
     answer_style: str,
 ) -> str:
-    """Think, act and observe until an action finishes; where the steps run out, answer from all of it.
+    """Think, act and observe until an action finishes; if the steps run out, answer from the whole history.
 
-    Every reply is a step, also one without an action. Counted are `steps`, `invalid_actions` and `unfinished`.
+    Every reply is a step, even without a valid action. Counts `steps`, `invalid_actions` and `unfinished`.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        stages: the step, and the answer where the steps ran out.
-        tools: the actions there are beside `finish`, by name.
-        max_step: steps at the most.
+        rollout: the rollout to run in.
+        stages: the step, and the answer if the steps run out.
+        tools: the actions other than `finish`, by name.
+        max_step: maximum number of steps.
         answer_style: `short`, `long` or `yes_no`.
     """
     step, answer = stages
@@ -50,7 +50,7 @@ async def reason_and_act(
             return action.argument
         else:
             observation = await tools[action.name](action.argument)
-        # Chat templates that want user and assistant in turn also want the turn of a model that said nothing.
+        # Chat templates that require alternating turns also need one for an empty reply.
         turns.append({"role": "assistant", "content": _as_step(action) if action else reply or "(nothing)"})
         turns.append({"role": "user", "content": f"Observation: {observation}"})
     rollout.count("unfinished")
@@ -59,6 +59,6 @@ async def reason_and_act(
 
 
 def _as_step(action: Action) -> str:
-    """A step as the chat has it: however the model wrote it, it is told back like this."""
+    """A step in the normalised form in which it enters the chat."""
     thought = f"Thought: {action.thought}\n" if action.thought else ""
     return f"{thought}Action: {action.name}[{action.argument}]"

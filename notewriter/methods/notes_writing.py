@@ -1,4 +1,4 @@
-"""NotesWriting: a note on each retrieved document takes the document's place, in any method that retrieves."""
+"""NotesWriting: notes on the retrieved documents replace the documents, in any method that retrieves."""
 
 from dataclasses import replace
 
@@ -11,22 +11,21 @@ from notewriter.rollouts.rollout import Rollout
 async def take_notes(
     rollout: Rollout, stage: Stage, query: str, passages: list[Passage], notes: list[Passage]
 ) -> list[Passage]:
-    """Have a note written on each passage that holds something new for the query (NotesWriting, section 3.1).
+    """Write a note on each passage that contains something new for the query (NotesWriting, section 3.1).
 
-    The note-taker gets one passage at a time, the query and the notes so far, and replies with
-    `YES#<notes>` or `NO#...`: beside the query, noted already, no answer. Passages are read one after the other, so
-    that a note can leave out what another of the same retrieval gave. A reply that is neither gives no note and
-    counts as `unreadable_notes`.
+    The note-taker gets one passage at a time, the query and the notes so far, and replies with `YES#<notes>` or
+    `NO#...` (off topic, already noted, or no answer). Passages are read in sequence, so that a note can omit what
+    an earlier one of the same retrieval contains. Any other reply gives no note and counts as `unreadable_notes`.
 
     Args:
-        rollout: where it runs; the notes together become its note.
+        rollout: the rollout to run in; all notes together become its note.
         stage: the method's note-taking stage.
-        query: what the passages were retrieved for.
-        passages: what was retrieved.
-        notes: the notes of the question so far, as passages with the note for text; the new ones are added.
+        query: the query for which the passages were retrieved.
+        passages: the retrieved passages.
+        notes: the question's notes so far, as passages whose text is the note; the new ones are appended.
 
     Returns:
-        The new notes: the passages that have one, with the note in place of the text.
+        The new notes: the passages that have one, with the note as their text.
     """
     before = len(notes)
     for passage in passages:
@@ -41,7 +40,7 @@ async def take_notes(
 
 
 def as_observation(notes: list[Passage]) -> str:
-    """What the method gets to see of a retrieval instead of documents (Appendix, Tables 10-20)."""
+    """The observation that shows a method notes instead of documents (Appendix, Tables 10-20)."""
     if not notes:
         return "No relevant information, try a different search term."
     return "\n".join(f"(Result {number}) {note.title} - {note.text}" for number, note in enumerate(notes, start=1))

@@ -1,0 +1,1 @@
+"""Models: the client for endpoints, its response cache, vLLM servers, roles, and checkpoints on disk."""

@@ -1,7 +1,8 @@
-"""The response cache: every reply of a model on disk, so that a killed run repeats no finished call."""
+"""The response cache: every model reply on disk, so that an interrupted run repeats no finished call."""
 
 import json
 import logging
+import re
 import sqlite3
 import zlib
 from dataclasses import asdict, replace
@@ -14,9 +15,26 @@ from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
+LOCK_TIMEOUT = 60.0
+"""Seconds to wait for another process that has locked the file."""
+
+NETWORK_FILE_SYSTEMS = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "pvfs2", "orangefs"),
+    *("glusterfs", "ocfs2", "gfs2", "wekafs", "panfs", "vboxsf", "virtiofs"),
+}
+"""File systems shared between machines, by their names in /proc/mounts; `fuse` and `fuse.*` count as such too."""
+
 
 class ResponseCache:
-    """Replies on disk (SQLite), each committed as it arrives, so that a killed run repeats no finished call."""
+    """Replies in a SQLite file, each committed as it arrives.
+
+    Several commands may share a file. It is written with write-ahead logging, which lets readers and a writer work
+    side by side but needs memory shared between the processes. SQLite does not support that on network file systems
+    (sqlite.org/wal.html), so a file there uses a rollback journal (`DELETE`) instead.
+
+    Raises:
+        UserError: the file cannot be opened or written, is not a response cache, or stays locked by another process.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -25,28 +43,24 @@ class ResponseCache:
             # SQLite does not say why it cannot open a file.
             open(self._path, "ab").close()
         try:
-            # Two commands may share one cache: WAL lets them, and a writer waits its turn.
-            self._database = sqlite3.connect(self._path, timeout=60, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database = sqlite3.connect(self._path, timeout=LOCK_TIMEOUT, isolation_level=None)
+            self._choose_journal()
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, completion TEXT NOT NULL)"
             )
             columns = [row[1] for row in self._database.execute("PRAGMA table_info(replies)")]
         except sqlite3.DatabaseError as error:
-            raise storage_error(error, self._path) or UserError(
-                f"{self._path}: is no response cache ({error}); name another file or remove it"
-            ) from error
+            raise self._unusable(error) from error
         if columns != ["key", "completion"]:
-            raise UserError(f"{path}: is another program's database, not a response cache; name another file")
-        # A byte that has changed can leave no UTF-8; it is one reply that is damaged, not the file.
+            raise UserError(f"{path}: is another program's database, not a response cache; choose another file")
+        # A corrupt byte may not be valid UTF-8; that damages one reply, not the file.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
 
     def get(self, key: str) -> Completion | None:
-        """The reply stored under `key`, if there is one; one that is damaged is as good as none.
+        """The reply stored under `key`, or None if there is none or it is damaged.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or stays locked by another process.
         """
         try:
             row = self._database.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
@@ -54,14 +68,14 @@ class ResponseCache:
             raise self._unusable(error) from error
         reply = _decoded(row[0]) if row else None
         if row and reply is None:
-            logger.warning("%s: a reply in it is damaged; it is asked for again", self._path)
+            logger.warning("%s: a cached reply is damaged; requesting it again", self._path)
         return reply
 
     def put(self, key: str, completion: Completion) -> None:
-        """Store a reply; it is there after a kill.
+        """Store a reply durably.
 
         Raises:
-            UserError: the file is damaged, or cannot be written.
+            UserError: the file is damaged, cannot be written, or stays locked by another process.
         """
         text = json.dumps(asdict(completion))
         try:
@@ -69,9 +83,31 @@ class ResponseCache:
         except sqlite3.DatabaseError as error:
             raise self._unusable(error) from error
 
+    def _choose_journal(self) -> None:
+        file_system = file_system_of(self._path)
+        if not is_shared(file_system):
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            return
+        logger.info(
+            "%s: on a network file system (%s); using a rollback journal, which is slower than write-ahead logging "
+            "on a local disk",
+            *(self._path, file_system),
+        )
+        self._database.execute("PRAGMA journal_mode=DELETE")
+        self._database.execute("PRAGMA synchronous=FULL")
+
     def _unusable(self, error: sqlite3.DatabaseError) -> UserError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return UserError(
+                f"{self._path}: another process has locked the response cache for {LOCK_TIMEOUT:.0f} s; wait until it "
+                "has finished and run the same command again, or choose another file with --cache"
+            )
+        if code == sqlite3.SQLITE_NOTADB:
+            return UserError(f"{self._path}: is not a response cache ({error}); choose another file or remove it")
         return storage_error(error, self._path) or UserError(
-            f"{self._path}: the response cache cannot be used ({error}); remove it or name another file with cache"
+            f"{self._path}: the response cache cannot be used ({error}); remove it or choose another file with --cache"
         )
 
     def __len__(self) -> int:
@@ -82,14 +118,37 @@ class ResponseCache:
         self._database.close()
 
 
+def file_system_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system that a path is on, as Linux names it; empty if unknown, as on other systems."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    found, longest = "", -1
+    path = path.resolve()
+    for line in lines:
+        _, place, kind, *_ = [*line.split(" "), "", "", ""]
+        # Spaces are written as \040, for example.
+        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
+        # Later mounts hide earlier ones at the same place.
+        if len(place) >= longest and path.is_relative_to(place):
+            found, longest = kind, len(place)
+    return found
+
+
+def is_shared(file_system: str) -> bool:
+    """Whether a file system of this type may be shared between machines."""
+    return file_system in NETWORK_FILE_SYSTEMS or file_system.partition(".")[0] == "fuse"
+
+
 def _checksum(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _decoded(stored: Any) -> Completion | None:
-    """A completion as the cache stores it, JSON and its checksum; None where it is damaged.
+    """The completion in a stored value, JSON followed by its checksum; None if it is damaged.
 
-    Caches of earlier versions hold the JSON alone.
+    Caches of versions before 0.2 contain the JSON only.
     """
     try:
         text, _, checksum = str(stored).partition("\n")

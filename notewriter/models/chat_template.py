@@ -1,4 +1,4 @@
-"""What a model's chat template leaves open: variables that a request can set, and the day on which it is rendered."""
+"""Chat templates: the variables that requests can set, and checks that no template writes today's date."""
 
 import json
 import logging
@@ -19,42 +19,42 @@ RENDERERS = {
     *("messages", "tools", "documents", "add_generation_prompt", "continue_final_message"),
     *("chat_template", "tokenize", "raise_exception", "strftime_now"),
 }
-"""Variables of a template that whoever renders it sets, and no user."""
+"""Template variables that the renderer sets, which users cannot."""
 
 DAYS = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 19, 20, 31, 42))
-"""Two moments that differ in every part of date and time, the weekday too."""
+"""Two dates that differ in every part of date and time, including the weekday."""
 
 
 def check_settings(settings: Mapping[str, Any], place: str = "chat_template_kwargs") -> None:
-    """Check variables of a chat template that are to be sent with requests.
+    """Check chat template variables that will be sent with requests.
 
     Raises:
-        UserError: no mapping, a value that JSON cannot hold (as a date that stands in YAML without quotes), or a name
-            that is no variable's or that the renderer sets; begins with `place`.
+        UserError: not a mapping, a value that JSON cannot represent (such as an unquoted date in YAML), or a name
+            that is not an identifier or is set by the renderer; begins with `place`.
     """
     if not isinstance(settings, Mapping):
         raise UserError(f"{place}: {settings!r} is not a mapping; write {{enable_thinking: false}}")
     for name, value in settings.items():
         if not str(name).isidentifier() or name in RENDERERS:
-            raise UserError(f"{place}: {name} cannot be set; give variables of the chat template, as enable_thinking")
+            raise UserError(f"{place}: {name} cannot be set; use variables of the template, such as enable_thinking")
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"{place}: {name}: {value!r} is not text, a number, true or false; put a date into quotes"
+                f"{place}: {name}: {value!r} is not a string, a number, true or false; put dates in quotes"
             ) from error
 
 
 def variables(template: str) -> frozenset[str]:
-    """The names that a chat template leaves to a request, `enable_thinking` for one.
+    """The variables of a chat template that a request can set, such as `enable_thinking`.
 
-    They are read without having been set before; of those that it also sets itself, only the ones whose absence it
-    provides for (`is defined`, `default`).
+    These are the names it reads without setting them; a name it also sets counts only if the template handles its
+    absence (`is defined`, `default`).
     """
     import jinja2.meta
     from jinja2 import nodes
 
-    # A second is spent on this import, which commands that only reach endpoints do without.
+    # This import takes a second, which commands that only call endpoints should not pay.
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     tree: nodes.Template = _compile_jinja_template(template).environment.parse(template)
@@ -69,10 +69,10 @@ def variables(template: str) -> frozenset[str]:
 
 
 def check_known(template: str, settings: Mapping[str, Any], model: str) -> None:
-    """Check that the template of `model` has the variables that are set: vLLM ignores others silently.
+    """Check that the template of `model` has the variables being set; vLLM silently ignores unknown ones.
 
     Raises:
-        UserError: it has none of a name; lists those it has.
+        UserError: the template lacks a variable; lists those it has.
     """
     known = variables(template)
     for name in settings:
@@ -82,9 +82,9 @@ def check_known(template: str, settings: Mapping[str, Any], model: str) -> None:
 
 
 def preset(template: str, settings: Mapping[str, Any]) -> str:
-    """A template in which variables have these values unless a request says otherwise.
+    """A template in which variables default to these values; requests can still override them.
 
-    A checkpoint with this template is rendered as it was trained by whichever server it lies on.
+    Any server then renders the checkpoint's prompts as they were in training.
     """
     lines = (
         f"{{%- if {name} is not defined %}}{{%- set {name} = {value!r} %}}{{%- endif %}}\n"
@@ -94,12 +94,12 @@ def preset(template: str, settings: Mapping[str, Any]) -> str:
 
 
 def undated(render: Callable[[Clock], Rendered], template: str, model: str) -> Rendered:
-    """What `render` makes of the template of `model`, given its `strftime_now`; today's date must not be in it.
+    """The result of `render(strftime_now)` for the template of `model`, which must not depend on today's date.
 
-    It is rendered a second time, on another day, where the template asks for the date.
+    A template that calls `strftime_now` is rendered a second time with another date.
 
     Raises:
-        UserError: the date changes what is rendered; says how to fix it to one day.
+        UserError: the date changes the result; says how to set a fixed date.
     """
     asked = False
 
@@ -124,19 +124,19 @@ def _remedy(template: str) -> str:
             f'set chat_template_kwargs: {{{dates[0]}: "26 Jul 2024"}}, or another fixed date, for training and serving'
         )
     return (
-        "it has no variable for it: copy the model's folder, write a fixed date in place of strftime_now(...) in its "
+        "it has no variable for the date: copy the model's folder, replace strftime_now(...) with a fixed date in its "
         "chat_template.jinja, and train and serve the copy"
     )
 
 
-def check_served(model: str, settings: Mapping[str, Any], file: str | None = None) -> None:
-    """Check the settings that a vLLM server of `model` is to get with every request, before it is started.
+def check_template(model: str, settings: Mapping[str, Any], file: str | None = None) -> None:
+    """Check the chat template of `model` against the variables set, before a vLLM server is started for it.
 
-    `file` is a template that is served instead of the model's own (vLLM's option `chat_template`). A model whose
-    tokenizer cannot be loaded here is left to the server.
+    `file` is a template served instead of the model's own (vLLM's option `chat_template`). If the tokenizer cannot
+    be loaded here, a warning says so and the check is skipped.
 
     Raises:
-        UserError: `model` is no model, or its template has no such variable, or writes today's date into prompts.
+        UserError: `model` is not a model, its template lacks a variable, or it writes today's date into prompts.
     """
     check_model(model)
     from transformers import AutoTokenizer
@@ -145,9 +145,9 @@ def check_served(model: str, settings: Mapping[str, Any], file: str | None = Non
         tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         if file is not None:
             tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
-    except Exception as error:  # of a tokenizer that it cannot load, the library raises anything
+    except Exception as error:  # the library raises anything for a tokenizer it cannot load
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
-        logger.warning("%s: its chat template cannot be read (%s) and is not checked", model, reason)
+        logger.warning("%s: its chat template cannot be read (%s) and was not checked", model, reason)
         return
     if tokenizer.chat_template is None:
         return
@@ -159,10 +159,10 @@ def check_served(model: str, settings: Mapping[str, Any], file: str | None = Non
         options = dict(settings) | {"strftime_now": clock}
         try:
             return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
-        except Exception as error:  # a template is a program and may fail with anything
+        except Exception as error:  # a template is a program and can raise anything
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{model}: its chat template refuses a question ({reason}); correct the template"
+                f"{model}: its chat template fails on a user message ({reason}); fix the template"
             ) from error
 
     undated(render, template, model)

@@ -1,10 +1,12 @@
-"""Model folders: what makes one complete, how one is loaded, and what tells two of them apart."""
+"""Model folders: completeness checks, safe loading, and fingerprints."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,60 +29,61 @@ SETTINGS = (
     "merges.txt",
 )
 ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
-"""What sentence-transformers adds to a model's folder; every module but the first has a numbered folder of its own."""
-REPLIES = (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER)
-"""Everything that decides what a model replies; notes beside it (a model card, the record of its training) do not."""
+"""Files that sentence-transformers adds; every module but the first has its own numbered folder."""
+FINGERPRINTED = (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER)
+"""Every file that can change a model's replies; model cards and training records cannot."""
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
-"""Where models lie by custom: `models/x` is a folder that is missing and never the hub id of an owner `models`."""
+"""Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
 
 def check_model(name_or_path: str | Path) -> str:
-    """The name or path of a model that can be loaded, as a string.
+    """Check that a model can be loaded; returns its name or path as a string.
 
-    A local folder must hold `config.json`, weights (every shard that its index names) and a
-    tokenizer. A hub id, `owner/name` where no such folder is, is passed through unchecked.
+    A local folder must contain `config.json`, weights (every shard listed in the index) and a
+    tokenizer. A hub id, `owner/name` where no such folder exists, is not checked.
 
     Raises:
-        UserError: a folder that is not a whole model, or a name that is neither; names what is missing.
+        UserError: the folder is not a complete model (names what is missing), or the name is neither a folder nor a
+            hub id.
     """
     path = Path(name_or_path)
     if not path.exists():
         if is_hub_id(str(name_or_path)):
             return str(name_or_path)
         raise UserError(
-            f"{name_or_path}: is neither a model folder nor a hub id (owner/name); check the path, "
+            f"{name_or_path}: is neither a model folder nor a hub id (owner/name); check the path "
             "or get a small model with `notewriter fetch-model`"
         )
     if not path.is_dir():
-        raise UserError(f"{path}: is a file, not a model folder; give the folder that holds config.json")
+        raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
     if not (path / "config.json").is_file():
         if (path / "adapter_config.json").is_file():
             raise UserError(
-                f"{path}: holds a LoRA adapter, not a whole model; merge it into its base model first "
+                f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
                 f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
             )
         raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
     if missing := _missing_weights(path):
-        raise UserError(f"{path}: has no {missing}; copy or save the model again, or wait until its training has ended")
+        raise UserError(f"{path}: has no {missing}; copy or save the model again, or wait until training has finished")
     if not any((path / name).is_file() for name in TOKENIZER):
         raise UserError(f"{path}: has no tokenizer (tokenizer.json); copy the base model's tokenizer files into it")
     return str(path)
 
 
 def load(kind: Any, name: str | Path, **options: Any) -> Any:
-    """`kind.from_pretrained(name, **options)` of transformers, with which no code that comes with a model is run.
+    """`kind.from_pretrained(name, **options)` of transformers, never running code shipped with the model.
 
     Raises:
         UserError: the model cannot be loaded, or only by running its code.
     """
     with loading(name):
-        # Where nothing is said, transformers asks on the terminal, and runs the code where somebody says yes.
+        # Without the explicit False transformers asks on the terminal and runs the code if the user agrees.
         return kind.from_pretrained(name, trust_remote_code=False, **options)
 
 
 @contextlib.contextmanager
 def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
-    """What the libraries raise where a model cannot be loaded, as a `UserError` of one line."""
+    """Turn the errors libraries raise for a model that cannot be loaded into a one-line `UserError`."""
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -88,58 +91,63 @@ def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
         as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         if "trust_remote_code" in reason:
             raise UserError(
-                f"{name}: {as_what} without running code that comes with it, which is never done; use one of an "
-                "architecture that the libraries have, or a copy converted to it"
+                f"{name}: {as_what} without running code shipped with it, which is never done; use an "
+                "architecture that the libraries support, or a copy converted to one"
             ) from error
         raise UserError(
-            f"{name}: {as_what} ({reason}); check the name, and for one on the Hugging Face Hub the network and the "
-            "access to it"
+            f"{name}: {as_what} ({reason}); check the name, and for a model on the Hugging Face Hub the network and "
+            "your access to it"
         ) from error
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name can only be a model's id on the hub, `owner/name`, and not a folder of this machine."""
+    """Whether a name can only be a model id on the hub, `owner/name`, not a local folder."""
     owner = name.split("/")[0]
     return bool(re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name)) and owner not in LOCAL_FOLDERS and not Path(owner).is_dir()
 
 
 def _missing_weights(path: Path) -> str:
-    """What is missing of the weights, in words; empty where nothing is."""
+    """A description of the missing weights; empty if they are complete."""
     for index in sorted(path.glob("*.index.json")):
         try:
             shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        except (ValueError, AttributeError):  # a download that was cut, or another file in its place
-            return f"{index.name} that can be read"
+        except (ValueError, AttributeError):  # a partial download, or something else
+            return f"readable {index.name}"
         if absent := sorted(name for name in shards if not (path / name).is_file()):
             return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
     return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
 
 
 def _nearby(path: Path) -> str:
-    """The remedy for a folder without a model: the newest one inside it, if there is one."""
+    """The remedy for a folder that is not a model: the newest model inside it, if any."""
     inside = sorted(path.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
-    return f"did you mean {inside[-1].parent}?" if inside else "give the folder that a training run saved its model in"
+    return f"did you mean {inside[-1].parent}?" if inside else "give the folder where a training run saved its model"
 
 
 def _files(path: Path, patterns: Iterable[str]) -> list[Path]:
     return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
 
 
-def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterable[str] = REPLIES) -> str:
-    """What tells a model from every other: of a folder the SHA-256 (hex) over what decides its replies.
+def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterable[str] = FINGERPRINTED) -> str:
+    """A model's identity: for a folder, the SHA-256 (hex) of every file that can change its replies.
 
-    That is the names and contents of the files directly in the folder that match `files`, and of an encoder's
-    modules. Two copies of one model have one fingerprint wherever they lie. Of a hub id it is the id, with `@` and
-    the commit of `revision` where the hub's local cache knows it. Reads every byte: about a second a gigabyte.
+    It covers the names and contents of the files in the folder that match `files`, including an encoder's modules,
+    so copies of a model have the same fingerprint. For a hub id it is the id, followed by `@` and the commit of
+    `revision` if the hub's local cache has it. Reads every byte, about a second per gigabyte, once per process for
+    each version of a file.
     """
     path = Path(name_or_path)
     if not path.is_dir():
         return _hub_fingerprint(str(name_or_path), revision)
     found = _files(path, files)
     with ThreadPoolExecutor() as pool:
-        digests = list(pool.map(digest, found))
+        digests = list(pool.map(_digest_once, found))
     lines = (f"{file.relative_to(path)} {digest}\n" for file, digest in zip(found, digests, strict=True))
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+
+
+RACY_NS = 2_000_000_000
+"""Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
 
 
 def digest(path: Path) -> str:
@@ -148,9 +156,24 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _digest_once(path: Path) -> str:
+    """`digest`, computed once per process for each version of a file."""
+    state = path.stat()
+    # Timestamps are coarse: a file changed a moment ago can change again without a new one.
+    if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
+        return digest(path)
+    version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return _digest_of_version(path.resolve(), *version)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest_of_version(path: Path, *version: int) -> str:
+    return digest(path)
+
+
 def _hub_fingerprint(name: str, revision: str) -> str:
     from huggingface_hub import try_to_load_from_cache
 
     cached = try_to_load_from_cache(name, "config.json", revision=revision) if is_hub_id(name) else None
-    # The cache keeps a file of a commit under snapshots/<commit>/.
+    # The cache stores the files of a commit under snapshots/<commit>/.
     return f"{name}@{Path(cached).parent.name}" if isinstance(cached, str) else name

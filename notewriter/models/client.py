@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible endpoints: bounded concurrency, retries, and a cache of every reply."""
+"""A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
 import asyncio
 import hashlib
@@ -17,34 +17,33 @@ from annotated_types import Interval, MinLen
 
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
-from notewriter.models.connection import REMOVED, Unreadable, connect, reason
+from notewriter.models.connection import REMOVED, UnreadableReply, connect, reason
 from notewriter.records import Completion, Message, Sampling
-from notewriter.terminal import harmless
+from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 
-REST = 10.0
-"""Seconds in which a replica that failed is passed over where another one is up."""
+COOLDOWN = 10.0
+"""Seconds for which a failed replica is avoided while another one is up."""
 
 _UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
-"""What the library raises over a reply that is cut, empty or of another shape."""
+"""What the library raises for truncated, empty or malformed replies."""
 
 
 class RequestRefused(Exception):
-    """The endpoint understood the request and will never serve it, for example a prompt beyond its context."""
+    """The endpoint rejects this request permanently, for example because the prompt exceeds its context."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is reached and how hard it may be asked.
+    """A model behind an address, with the limits on its use.
 
-    `base_url` may name several servers of the same model (replicas), with commas between. `identity` says
-    whose replies these are in the response cache; it is the (first) address unless a local checkpoint is
-    served, where it is the hash of the weights. `api_key_env` names the environment variable that holds
-    the key, so that no key stands in a configuration. `concurrency` is the number of requests in flight a
-    server, `timeout` the seconds for the whole of a reply, `attempts` the number of tries for
-    a request; a server that cannot be connected to is waited for `patience` seconds all the same.
+    `base_url` may list several servers of the same model (replicas), separated by commas. `identity` identifies the
+    model in the response cache: by default the first address, for a local checkpoint the hash of its weights.
+    `api_key_env` names the environment variable with the key, so that configurations contain no keys. `concurrency`
+    is the number of requests in flight per server, `timeout` the seconds for a whole reply, `attempts` the number
+    of tries per request; a server that cannot be reached is retried for at least `patience` seconds.
     """
 
     base_url: str
@@ -59,15 +58,14 @@ class Endpoint:
 
     @property
     def addresses(self) -> list[str]:
-        """The address of each replica."""
+        """The addresses of the replicas."""
         return [address.strip() for address in self.base_url.split(",")]
 
 
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
-    """A hash of everything that can change the reply, and of the sample's index.
+    """A hash of everything that can change the reply, including the sample's index.
 
-    What cannot change it (concurrency, timeouts, retries, further replicas) stays out, so that tuning them
-    loses nothing.
+    Concurrency, timeouts, retries and further replicas are left out, so that tuning them keeps the cache valid.
     """
     parts = [
         endpoint.identity or endpoint.addresses[0],
@@ -82,18 +80,18 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
 
 @dataclass
 class _Replica:
-    """One server of an endpoint; it is not asked before `rests_until` (monotonic clock) if another one is up."""
+    """A server of an endpoint; avoided before `down_until` (monotonic clock) if another one is up."""
 
     base_url: str
     api: openai.AsyncOpenAI
-    rests_until: float = 0.0
+    down_until: float = 0.0
 
 
 class Client:
-    """One endpoint. Safe to use from many tasks of one event loop.
+    """A client for one endpoint, safe to use from many tasks of one event loop.
 
-    `revive` is called before a call is tried again; a server that this process started and that
-    died is started again there. `received` counts the completion tokens of the replies that were not cached.
+    `revive` is called before each retry; it restarts a server that this process started if it has died.
+    `received` counts the completion tokens of replies that did not come from the cache.
     """
 
     def __init__(
@@ -107,29 +105,29 @@ class Client:
             _Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
             for address in endpoint.addresses
         ]
-        self._places = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
-        self._takes_schemas = True
-        self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
+        self._supports_schemas = True
+        self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def complete(
         self, messages: list[Message], sampling: Sampling, *, sample: int = 0, affinity: str = ""
     ) -> Completion:
-        """The model's reply to a chat, from the cache where it was asked before.
+        """The model's reply to a chat, from the cache if possible.
 
-        `sample` numbers the draws that share prompt and sampling. Requests of one `affinity` go to one
-        replica, whose prefix cache holds what their prompts share, and to another only where that one is down.
+        `sample` numbers the draws with the same prompt and sampling. Requests with the same `affinity` go to one
+        replica, whose prefix cache contains their common prefix, and to another one only if it is down.
 
         Raises:
-            RequestRefused: this one request cannot be served (HTTP 400, 413, 422).
-            UserError: the endpoint cannot be reached after all attempts, or refuses the key or the model.
+            RequestRefused: this request cannot be served (HTTP 400, 413, 422).
+            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model.
         """
         key = cache_key(self.endpoint, messages, sampling, sample)
-        # The same call made twice at once is sent once: the second waits and finds it in the cache.
-        lock = self._under_way.setdefault(key, asyncio.Lock())
+        # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
+        lock = self._in_flight.setdefault(key, asyncio.Lock())
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
-            async with self._places:
+            async with self._slots:
                 completion = await self._ask_until_answered(messages, sampling, affinity)
             self.received += completion.completion_tokens
             if self._cache is not None:
@@ -137,17 +135,17 @@ class Client:
         return completion
 
     async def check(self) -> None:
-        """Ask every replica for its models, so that a wrong address fails before any work.
+        """List the models of every replica, so that a wrong address fails before any work is done.
 
         Raises:
-            UserError: none can be reached, or one refuses the key or does not serve the model.
+            UserError: no replica can be reached, or one rejects the key or does not serve the model.
         """
         outcomes = await asyncio.gather(*map(self._models_at, self._replicas), return_exceptions=True)
         for replica, outcome in zip(self._replicas, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | Unreadable):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | UnreadableReply):
                 raise outcome
             if isinstance(outcome, list) and outcome and self.endpoint.model not in outcome:
-                served = ", ".join(harmless(name)[:100] for name in outcome[:5])
+                served = ", ".join(escape_controls(name)[:100] for name in outcome[:5])
                 raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
         failed = [
             (replica, outcome)
@@ -158,16 +156,16 @@ class Client:
             problem = f"{replica.base_url}: cannot be reached ({reason(error)})"
             if len(failed) == len(self._replicas):
                 raise UserError(f"{problem}; start the server, or correct base_url") from error
-            logger.warning("%s; the other replicas do its work", problem)
+            logger.warning("%s; the other replicas take over its requests", problem)
 
     async def _models_at(self, replica: _Replica) -> list[str]:
-        """The models that a replica says it serves; empty where it does not tell."""
+        """The models that a replica lists; empty if it does not list any."""
 
         async def ask() -> list[str]:
             try:
                 listed = [model.id async for model in replica.api.with_options(timeout=20).models.list()]
             except _UNREADABLE as error:
-                raise Unreadable(f"unreadable reply: {error}") from error
+                raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
 
         try:
@@ -178,9 +176,9 @@ class Client:
                 reraise=True,
             )(ask)
         except openai.AuthenticationError as error:
-            raise UserError(_refused_key(self.endpoint)) from error
+            raise UserError(_rejected_key(self.endpoint)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
-            return []  # Some endpoints do not list their models; the first call will tell.
+            return []  # Some endpoints do not list their models; the first call will show.
 
     async def close(self) -> None:
         """Close the connections."""
@@ -201,33 +199,33 @@ class Client:
                 with attempt:
                     return await self._ask_a_replica(messages, sampling, affinity)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise UserError(_refused_key(endpoint)) from error
+            raise UserError(_rejected_key(endpoint)) from error
         except openai.NotFoundError as error:
             raise UserError(
-                f"{endpoint.base_url}: knows no model {endpoint.model!r} or no chat completions; "
-                "correct model or base_url (it usually ends in /v1)"
+                f"{endpoint.base_url}: has no model {endpoint.model!r} or no chat completions; "
+                "correct model or base_url (which usually ends in /v1)"
             ) from error
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) and not _is_transient(error):
                 raise RequestRefused(reason(error)) from error
             raise _gave_up(endpoint, attempts, error) from error
-        except Unreadable as error:
+        except UnreadableReply as error:
             raise _gave_up(endpoint, attempts, error) from error
-        raise AssertionError("tenacity ends in a reply or an exception")
+        raise AssertionError("unreachable: tenacity returns a reply or raises")
 
     async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str) -> Completion:
-        """Ask the affinity's own replica, or its next one while that one rests after a fault."""
+        """Send the request to the replica of its affinity, or to the next one while that one is down."""
         now = time.monotonic()
-        # Rendezvous hashing: where a replica is added or lost, no other's questions move.
+        # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
         replica = min(
             self._replicas,
-            key=lambda each: (each.rests_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
+            key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
         )
         try:
             return await self._ask(replica.api, messages, sampling)
         except Exception as error:
             if _is_transient(error) and not isinstance(error, openai.RateLimitError):
-                replica.rests_until = time.monotonic() + REST
+                replica.down_until = time.monotonic() + COOLDOWN
             raise
 
     def _gives_up(self, state: tenacity.RetryCallState) -> bool:
@@ -239,22 +237,23 @@ class Client:
         error = state.outcome.exception() if state.outcome else None
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
-            logger.warning("%s: %s; waiting for it", self.endpoint.base_url, reason(error))
+            logger.warning("%s: %s; waiting for the server", self.endpoint.base_url, reason(error))
         if self._revive:
             await asyncio.to_thread(self._revive)
 
     async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
-        if sampling.json_schema is None or not self._takes_schemas:
+        if sampling.json_schema is None or not self._supports_schemas:
             return await self._ask_once(api, messages, replace(sampling, json_schema=None))
         try:
             return await self._ask_once(api, messages, sampling)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            # Servers word it in many ways; if the same request without a schema is served, it was the schema.
+            # Error messages differ by server; if the request succeeds without the schema, the schema was the problem.
             completion = await self._ask_once(api, messages, replace(sampling, json_schema=None))
-            if self._takes_schemas:
-                self._takes_schemas = False
+            if self._supports_schemas:
+                self._supports_schemas = False
                 logger.warning(
-                    "%s: takes no JSON schema (%s); asked without from now on", self.endpoint.base_url, reason(error)
+                    "%s: does not support JSON schemas (%s); they are no longer sent",
+                    *(self.endpoint.base_url, reason(error)),
                 )
             return completion
 
@@ -274,20 +273,20 @@ class Client:
             )
             completion = _read(reply, sampling, time.perf_counter() - start)
         except _UNREADABLE as error:
-            raise Unreadable(f"unreadable reply: {error}") from error
+            raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
-            raise RequestRefused(f"{self.endpoint.base_url}: gives no log-probabilities; use one that does, as vLLM")
+            raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
         if completion.tokens and REMOVED in completion.text:
-            # Token by token the key would still be there.
-            raise RequestRefused(f"{self.endpoint.base_url}: repeats the key in its reply; use another endpoint")
+            # The tokens would still spell the key.
+            raise RequestRefused(f"{self.endpoint.base_url}: echoes the key in its reply; use another endpoint")
         return completion
 
 
 def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
-    """The completion in a reply, which may be of any shape.
+    """Extract the completion from a reply of any shape.
 
     Raises:
-        Any of `_UNREADABLE`: it is no completion.
+        Any of `_UNREADABLE`: it is not a completion.
     """
     choice, usage = reply.choices[0], reply.usage
     scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
@@ -308,14 +307,14 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
 
 
 def _response_format(schema: dict[str, Any] | None) -> Any:
-    """A JSON schema in the form in which OpenAI's API and vLLM take it."""
+    """A JSON schema in the format of OpenAI's API and vLLM."""
     if schema is None:
         return openai.omit
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
 def _is_gone(error: BaseException | None) -> bool:
-    """Whether nobody answers at the address, as when a server is started again."""
+    """Whether no server answers at the address, as during a restart."""
     if isinstance(error, openai.APIStatusError):
         return error.status_code in {502, 503, 504}
     return isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError)
@@ -324,14 +323,14 @@ def _is_gone(error: BaseException | None) -> bool:
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, openai.APIStatusError):
         return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
-    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | Unreadable)
+    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | UnreadableReply)
 
 
 _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=30)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
-    """Exponential backoff with jitter, or as long as the server asks for (Retry-After in seconds), at most a minute."""
+    """Exponential backoff with jitter, or the server's Retry-After (seconds), at most a minute."""
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, openai.APIStatusError):
         asked = error.response.headers.get("retry-after", "")
@@ -340,12 +339,12 @@ def _wait(state: tenacity.RetryCallState) -> float:
     return _backoff(state)
 
 
-def _refused_key(endpoint: Endpoint) -> str:
-    return f"{endpoint.base_url}: refuses the key; put a valid one into the environment variable {endpoint.api_key_env}"
+def _rejected_key(endpoint: Endpoint) -> str:
+    return f"{endpoint.base_url}: rejects the key; set a valid one in the environment variable {endpoint.api_key_env}"
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:
     return UserError(
         f"{endpoint.base_url}: no reply after {attempts} attempts ({reason(error)}); "
-        "finished calls are kept, run the same command again when it is up"
+        "finished calls are kept; run the same command again when it is up"
     )

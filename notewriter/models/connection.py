@@ -1,7 +1,7 @@
-"""The connection to an endpoint: what it sends is bounded in size and time, comes from no other place, and has no key.
+"""The HTTP connection to an endpoint: replies are bounded in size and time, never redirected, and freed of keys.
 
-Everything that an endpoint says passes `_Client.send`, so that nothing behind it (an error, a trace, the cache, a
-terminal) needs to look for keys again.
+Every reply passes through `_Client.send`, so that nothing after it (errors, traces, the cache, the terminal) has to
+look for keys again.
 """
 
 import asyncio
@@ -20,114 +20,114 @@ import httpx2
 import openai
 
 from notewriter.errors import UserError
-from notewriter.terminal import harmless
+from notewriter.terminal import escape_controls
 
-MOST_BYTES = 16 * 2**20
-"""The largest reply that is read; 100,000 tokens with their log-probabilities take about as much."""
+MAX_REPLY_BYTES = 16 * 2**20
+"""The largest reply accepted; about 100,000 tokens with their log-probabilities."""
 
-SHORTEST_KEY = 8
-"""Characters from which on a key is removed from replies: `EMPTY` and the like, for servers without keys, are words."""
+MIN_KEY_LENGTH = 8
+"""Shorter keys are not removed from replies: `EMPTY` and the like are placeholders for servers without keys."""
 
 REMOVED = "[key removed]"
 
-_HARMLESS_HEADERS = re.compile(
+_PUBLIC_HEADERS = re.compile(
     "accept|accept-encoding|connection|content-(length|type)|host|user-agent|x-stainless-.*", re.IGNORECASE
 )
-"""What is sent with every request and holds no secret; the key is in another one, also where a proxy has its own."""
+"""Request headers that contain no secret; keys, including a proxy's, are in the others."""
 
 
 _USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
 
 
-class Unreadable(Exception):
-    """A reply that arrived cut, empty or in another shape; asking again may help."""
+class UnreadableReply(Exception):
+    """A reply that is truncated, empty or malformed; a retry may help."""
 
 
 def check_address(address: str, place: str = "base_url") -> None:
-    """Find an address that no request can be sent to, or with a secret in it: addresses are written down and shown.
+    """Check that requests can be sent to an address and that it contains no secret, since addresses are recorded.
 
     Raises:
-        UserError: it is not `http://HOST[:PORT][/PATH]`; begins with `place`, and does not repeat what may be a secret.
+        UserError: it is not `http://HOST[:PORT][/PATH]`; begins with `place` and does not repeat a possible secret.
     """
     if _USER.match(address):
         raise UserError(
-            f"{place}: has a user name or password before the host, which would be written to config.yaml; take it out "
-            "and name the environment variable that holds the key with api_key_env (default: OPENAI_API_KEY)"
+            f"{place}: contains a user name or password, which would be written to config.yaml; remove it "
+            "and set api_key_env to the environment variable that contains the key (default: OPENAI_API_KEY)"
         )
     try:
         parts = urlsplit(address)
         if parts.scheme not in {"http", "https"}:
-            raise ValueError("it begins with neither http:// nor https://")
+            raise ValueError("it does not begin with http:// or https://")
         if not parts.hostname:
             raise ValueError("it has no host")
         if parts.port == 0:
-            raise ValueError("port 0 is none")
+            raise ValueError("port 0 is not valid")
         if re.search(r"[\s?#]", address):
-            raise ValueError("it has white space in it, or something after its path")
-        # The resolver's own check, which is no error of a connection.
+            raise ValueError("it contains white space or something after the path")
+        # The resolver's own check, whose failure is not a connection error.
         parts.hostname.encode("idna")
         httpx2.URL(address)
     except (ValueError, httpx2.InvalidURL) as error:
-        # What follows a question mark may be a secret.
-        shown = harmless(re.split(r"[?#]", address)[0])[:200]
+        # The query may be a secret.
+        shown = escape_controls(re.split(r"[?#]", address)[0])[:200]
         raise UserError(
-            f"{place}: {shown!r} is not the address of an endpoint ({harmless(str(error))}); write it as "
+            f"{place}: {shown!r} is not the address of an endpoint ({escape_controls(str(error))}); write it as "
             "http://HOST:PORT/v1"
         ) from error
 
 
 def read_key(variable: str) -> str:
-    """The key in an environment variable, empty where there is none.
+    """The key in an environment variable; empty if it is not set.
 
     Raises:
-        UserError: it has characters that cannot be sent; the message does not repeat it.
+        UserError: it contains characters that cannot be sent; the message does not repeat it.
     """
     key = os.environ.get(variable, "")
     if not re.fullmatch(r"[!-~]*", key):
         raise UserError(
-            f"{variable}: the key in this environment variable has white space or characters beyond ASCII in it, as a "
-            "line break at its end; set it again without"
+            f"{variable}: the key in this environment variable contains white space (such as a trailing newline) or "
+            "non-ASCII characters; set it again without them"
         )
     return key
 
 
 def connect(address: str, timeout: float, key_variable: str = "") -> openai.AsyncOpenAI:
-    """A client for an address, with the key in the environment variable `key_variable`.
+    """An API client for an address, with the key from the environment variable `key_variable`.
 
-    `timeout` is in seconds, for the whole of a reply. A request is sent once.
+    `timeout` is in seconds and covers the whole reply. Requests are not retried.
 
     Raises:
-        UserError: the address or the key cannot be used.
+        UserError: the address or the key is not usable.
     """
     check_address(address)
     local = urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
     return openai.AsyncOpenAI(
         base_url=address,
-        # Local servers want no key, but the library insists on one.
+        # Local servers need no key, but the library insists on one.
         api_key=read_key(key_variable) or "none",
         max_retries=0,
         timeout=timeout,
-        # A proxy in the environment, usual on clusters, must not catch requests to this machine.
+        # A proxy in the environment, common on clusters, must not intercept requests to this machine.
         http_client=_Client(trust_env=not local),
     )
 
 
 class _Client(openai.DefaultAsyncHttpxClient):
-    """An HTTP client that follows no redirect, reads no reply without an end, and hands on none with a key in it."""
+    """An HTTP client that follows no redirects, bounds replies in size and time, and removes keys from them."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """The reply to a request, read whole; its body is UTF-8 and of its headers only Retry-After is left.
+        """The complete reply to a request: the body in UTF-8, and Retry-After as the only header.
 
         Raises:
-            openai.APIConnectionError: there is no reply, or not the whole of one within the time for it.
-            Unreadable: a reply that says it is one and is not JSON.
-            UserError: a redirect, a reply that is too large or encoded in a way that was not asked for.
+            openai.APIConnectionError: no reply, or not a complete one in time.
+            UnreadableReply: a successful reply that is not JSON.
+            UserError: a redirect, or a reply that is too large or in an encoding that was not requested.
         """
-        # Nothing of a reply is worth a compression, whose size is known only when it is undone.
+        # The size of a compressed reply is known only after decompression.
         request.headers["Accept-Encoding"] = "identity"
         keys = _keys(request.headers)
         try:
-            # The library's own timeout is for each piece of a reply, and there may be no end of pieces.
+            # The library's own timeout is per chunk, and a reply may consist of any number of chunks.
             async with asyncio.timeout(request.extensions["timeout"]["read"]):
                 reply = await super().send(request, **options | {"stream": True, "follow_redirects": False})
                 try:
@@ -138,13 +138,13 @@ class _Client(openai.DefaultAsyncHttpxClient):
             raise openai.APITimeoutError(request) from error
         except httpx2.TransportError as error:
             words = without_keys(f"Connection error. {_root(error)}", keys)
-            # Not from `error`: the words of an error about a malformed reply are the reply's.
+            # Not from `error`, which may quote a malformed reply.
             raise openai.APIConnectionError(message=words, request=request) from None
         if 300 <= reply.status_code < 400:
             target = without_keys(reply.headers.get("location", "nowhere"), keys)
             raise UserError(
-                f"{request.url}: redirects to {harmless(target)[:200]}, and no redirect is followed, since prompts "
-                "and key would go there; correct base_url"
+                f"{request.url}: redirects to {escape_controls(target)[:200]}; redirects are not followed, since they "
+                "would send prompts and key elsewhere; correct base_url"
             )
         return _cleaned(reply, body, keys)
 
@@ -155,12 +155,12 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None) 
     try:
         content = json.dumps(without_keys(json.loads(body), keys))
     except (ValueError, RecursionError):
-        # A text in two or four bytes a character is one with zeros between, and a key could hide there.
+        # In UTF-16 and UTF-32 zero bytes between the characters could hide a key.
         content = without_keys(body.decode("utf-8", "replace").replace("\0", ""), keys)
         if reply.is_success:
-            said = harmless(without_keys(reply.headers.get("content-type", "no type"), keys))[:60]
-            words = " ".join(harmless(content[:200]).split())
-            raise Unreadable(f"no JSON but {said}: {words!r}" if content else "an empty reply") from None
+            content_type = escape_controls(without_keys(reply.headers.get("content-type", "no type"), keys))[:60]
+            words = " ".join(escape_controls(content[:200]).split())
+            raise UnreadableReply(f"{content_type}, not JSON: {words!r}" if content else "an empty reply") from None
         kind = "text/plain; charset=utf-8"
     headers = {name: value for name, value in reply.headers.items() if name == "retry-after" and value.isdecimal()}
     headers["content-type"] = kind
@@ -168,31 +168,32 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None) 
 
 
 async def _body(reply: httpx2.Response) -> bytes:
-    """The whole body of a reply, no larger than `MOST_BYTES`, also when decompressed."""
+    """The whole body of a reply, at most `MAX_REPLY_BYTES`, also after decompression."""
     address, encoding = reply.request.url, reply.headers.get("content-encoding", "identity").lower()
     if encoding not in {"identity", "gzip", "deflate", ""}:
-        raise UserError(f"{address}: encodes its replies in a way that was not asked for; correct base_url")
+        raise UserError(f"{address}: sends replies in an encoding that was not requested; correct base_url")
     body = bytearray()
     async with contextlib.aclosing(reply.aiter_raw()) as pieces:
         async for piece in pieces:
             body += piece
-            if len(body) > MOST_BYTES:
+            if len(body) > MAX_REPLY_BYTES:
                 break
     if encoding in {"gzip", "deflate"}:
         try:
-            # 32: the header says which of the two it is.
-            body = bytearray(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MOST_BYTES + 1))
+            # 32: detect gzip or zlib from the header.
+            body = bytearray(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MAX_REPLY_BYTES + 1))
         except zlib.error as error:
-            raise Unreadable(f"a reply that is no {encoding}: {error}") from error
-    if len(body) > MOST_BYTES:
+            raise UnreadableReply(f"a reply that is not {encoding}: {error}") from error
+    if len(body) > MAX_REPLY_BYTES:
         raise UserError(
-            f"{address}: sends a reply of more than {MOST_BYTES // 2**20} MiB, which no model writes; correct base_url"
+            f"{address}: sends a reply of more than {MAX_REPLY_BYTES // 2**20} MiB, which no model writes; "
+            "correct base_url"
         )
     return bytes(body)
 
 
 def _root(error: BaseException) -> str:
-    """What the system itself says of a failure: the last words in the chain of its causes."""
+    """The message of the innermost cause of an error."""
     words = str(error)
     cause = error.__cause__ or error.__context__
     while cause is not None:
@@ -202,21 +203,21 @@ def _root(error: BaseException) -> str:
 
 
 def _keys(headers: httpx2.Headers) -> re.Pattern[str] | None:
-    """Finds what a request's headers have of secrets."""
-    values = (value for name, value in headers.items() if not _HARMLESS_HEADERS.fullmatch(name))
-    return _finder(frozenset(word for value in values for word in value.split() if len(word) >= SHORTEST_KEY))
+    """A pattern that finds the secrets in a request's headers."""
+    values = (value for name, value in headers.items() if not _PUBLIC_HEADERS.fullmatch(name))
+    return _finder(frozenset(word for value in values for word in value.split() if len(word) >= MIN_KEY_LENGTH))
 
 
 @functools.lru_cache(maxsize=64)
 def _finder(keys: frozenset[str]) -> re.Pattern[str] | None:
-    """Finds any of the keys, also as URLs, HTML, JSON within JSON, hexadecimal and base64 write them."""
+    """A pattern that finds the keys, also in URL, HTML, nested JSON, hexadecimal and base64 encodings."""
     forms = set()
     for key in keys:
         forms |= {key, quote(key, safe=""), html.escape(key), json.dumps(key)[1:-1], key.replace("/", r"\/")}
         forms.add(key.encode().hex())
         for offset in range(3):
-            # Within a longer text in base64 the key stands at one of three offsets; its outermost characters are
-            # shared with what stands beside it.
+            # Within a longer base64 text the key starts at one of three offsets; its first and last characters
+            # depend on its neighbours.
             encoded = base64.b64encode(bytes(offset) + key.encode()).decode()
             inner = encoded[-(-offset * 8 // 6) : (offset + len(key)) * 8 // 6]
             forms |= {inner, inner.translate(str.maketrans("+/", "-_"))}
@@ -225,7 +226,7 @@ def _finder(keys: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def without_keys(value: Any, keys: re.Pattern[str] | None) -> Any:
-    """A JSON value in whose texts (also names) no key is left."""
+    """A JSON value with the keys removed from all strings, including names."""
     if keys is None:
         return value
     if isinstance(value, str):
@@ -238,7 +239,7 @@ def without_keys(value: Any, keys: re.Pattern[str] | None) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The error on one line, without the body's braces where the server gave a message."""
+    """The error on one line: the server's message if there is one."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
-    return harmless(" ".join(str(message or error)[:1000].split()))[:300]
+    return escape_controls(" ".join(str(message or error)[:1000].split()))[:300]

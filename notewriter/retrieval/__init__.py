@@ -1,7 +1,7 @@
-"""Finding passages: one small protocol, and the folder format that every kind of index shares.
+"""Retrieval: a small protocol, and the folder format shared by all kinds of index.
 
-An index is a folder with a `manifest.json` that tells its kind, its number of passages and the source it was
-built from. It holds the passages themselves, so that it and its corpus cannot drift apart.
+An index is a folder whose `manifest.json` records its kind, number of passages and source. It contains the passages
+themselves, so that index and corpus cannot diverge.
 """
 
 import json
@@ -22,45 +22,44 @@ MANIFEST = "manifest.json"
 
 
 class Retriever(Protocol):
-    """What every index can do."""
+    """The interface of every index."""
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages, best first. `query` may be any text; safe to call from several threads."""
+        """At most `top_k` passages, best first. `query` may be any text. Thread-safe."""
         ...
 
 
 def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
-    """Open an index of any kind, or several that are searched as one (`fusion.Sources`).
+    """Open an index of any kind, or several to be searched as one (`fusion.Sources`).
 
     Raises:
-        UserError: a folder holds no index, or one that this version cannot read, or it is named twice.
+        UserError: a folder contains no index or one that this version cannot read, or is listed twice.
     """
-    # Here, since a kind of index brings a library that the others do not need, and builds on this module.
+    # Imported here: each kind of index has its own libraries, and builds on this module.
     from notewriter.retrieval import bm25, dense, fusion
 
     if not isinstance(path, str | Path):
         folders = [Path(each).resolve() for each in path]
         if twice := next((each for each in path if folders.count(Path(each).resolve()) > 1), None):
-            raise UserError(f"{twice}: this index is named twice; name each once")
+            raise UserError(f"{twice}: this index is listed twice; list each one once")
         retrievers = [open_index(each) for each in path]
         corpora = [str((read_manifest(each) or {}).get("source", "")) for each in path]
         return retrievers[0] if len(retrievers) == 1 else fusion.Sources(retrievers, corpora)
 
     manifest = read_manifest(path)
     if manifest is None:
-        raise UserError(f"{path}: holds no index; build one with `notewriter index --index {path}`")
-    kinds = {"bm25": bm25.BM25, "dense": dense.Dense}
+        raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
+    kinds: dict[str, Callable[[str | Path], Retriever]] = {"bm25": bm25.BM25, "dense": dense.Dense}
     kind = choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)
     checksums.verify(Path(path))
-    retriever: Retriever = kind(path)
-    return retriever
+    return kind(path)
 
 
 def read_manifest(path: str | Path) -> dict[str, Any] | None:
-    """The manifest of an index, or None where the folder has none.
+    """The manifest of an index, or None if the folder has none.
 
     Raises:
-        UserError: there is a manifest that cannot be read.
+        UserError: the manifest cannot be read.
     """
     file = Path(path) / MANIFEST
     try:
@@ -75,10 +74,10 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
 
 
 def checked(passages: Iterable[Passage]) -> Iterator[Passage]:
-    """The passages as they come, each with a text that UTF-8 can hold.
+    """Yield the passages with lone surrogates replaced.
 
     Raises:
-        UserError: an id that occurs twice, or no passage at all.
+        UserError: an id occurs twice, or there is no passage.
     """
     positions: dict[str, int] = {}
     for position, passage in enumerate(passages, start=1):
@@ -86,33 +85,33 @@ def checked(passages: Iterable[Passage]) -> Iterator[Passage]:
             raise UserError(f"passages {first} and {position} have the same id {passage.id!r}; make ids unique")
         yield Passage(*map(without_surrogates, (passage.id, passage.title, passage.text)))
     if not positions:
-        raise UserError("there is no passage to index; check the corpus")
+        raise UserError("there are no passages to index; check the corpus")
 
 
 def check_top_k(top_k: int) -> None:
-    """See that a search asks for a passage at least.
+    """Check that a search requests at least one passage.
 
     Raises:
         UserError: it does not.
     """
     if top_k < 1:
-        raise UserError(f"top_k: {top_k} passages cannot be retrieved; ask for at least 1")
+        raise UserError(f"top_k: {top_k} passages cannot be retrieved; request at least 1")
 
 
 def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, resume: bool = False) -> dict[str, Any]:
-    """Let `write` fill a new folder and return its manifest; the folder appears under its name when complete.
+    """Let `write` fill a new folder and return its manifest; the folder replaces `path` when complete.
 
-    An index that was there before stays usable until then. With `resume`, `write` finds in the folder what one that
-    was killed or failed has written, and must see for itself what that is worth. Returns the manifest.
+    An existing index stays usable until then. With `resume`, `write` finds in the folder what an interrupted build
+    has left, and must check what of it can be reused. Returns the manifest.
 
     Raises:
-        UserError: `path` is there and is neither an index nor an empty folder, another process builds one there, or
-            it cannot be written.
+        UserError: `path` exists and is neither an index nor an empty folder, another process is building it, or it
+            cannot be written.
     """
     path = Path(path)
     check_replaceable(path)
     if path.exists() and read_manifest(path) is None and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path}: is there already and is no index; choose another --index or remove it")
+        raise UserError(f"{path}: exists and is not an index; choose another --index or remove it")
     with new_folder(path, resume=resume) as folder:
         manifest = write(folder)
         checksums.write(folder)

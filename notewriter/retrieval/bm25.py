@@ -1,9 +1,9 @@
-"""BM25 on disk, with tantivy: Lucene's formula with k1 = 1.2 and b = 0.75, which Elasticsearch uses too.
+"""BM25 on disk with tantivy: Lucene's formula with k1 = 1.2 and b = 0.75, as in Elasticsearch.
 
-A passage is scored in two fields, its title and its contents (title and text), and the scores are added.
-Words are split at what is no letter or digit, put in lower case, rid of accents and stemmed (Porter's stemmer for
-English). On the questions of small slices of three benchmarks, with the union of their paragraphs as the corpus,
-the share of the supporting passages among the first five was:
+A passage is scored in two fields, title and contents (title and text), and the scores are added. Text is split at
+characters that are neither letters nor digits, lower-cased, stripped of accents and stemmed (Porter's stemmer for
+English). Recall of the supporting passages at 5, on small slices of three benchmarks with the union of their
+paragraphs as the corpus:
 
 | fields, analysis            | HotpotQA | 2WikiMultihopQA | MuSiQue |
 |-----------------------------|----------|-----------------|---------|
@@ -12,9 +12,9 @@ the share of the supporting passages among the first five was:
 | title + contents, stemmed   | 0.795    | 0.669           | 0.544   |
 | the same, without accents   | 0.795    | 0.669           | 0.557   |
 
-The field of the title also lets a search for an entity's name find the page about it: of the titles, 0.99 found
-their page first, against 0.95 without the field. Stop words stay: leaving them out changed next to nothing, and
-some names are made of nothing else.
+The title field also lets a search for an entity's name find its page: 0.99 of the titles ranked their own page
+first, against 0.95 without the field. Stop words are kept: removing them made almost no difference, and some names
+consist of nothing else.
 """
 
 import contextlib
@@ -31,26 +31,26 @@ from notewriter.retrieval import check_top_k, checked, read_manifest, write_inde
 from notewriter.text import without_surrogates
 
 SCHEMA = "notewriter/bm25/1"
-"""Changes with everything that makes an older index unreadable or its results different."""
+"""Changes with everything that makes older indexes unreadable or changes their results."""
 
 FIELDS = ("title", "contents")
 ANALYZER = "english"
 WRITER_BYTES = 256_000_000
-"""Memory for documents on their way to disk."""
+"""Memory for documents not yet written to disk, in bytes."""
 
 
 def build(passages: Iterable[Passage], directory: str | Path, source: str = "") -> int:
-    """Index passages as they come; returns their number.
+    """Index a stream of passages; returns their number.
 
-    Memory is bounded but for the ids. The folder appears under its name only when it is complete.
+    Memory is bounded except for the ids. The folder appears under its name only when complete.
 
     Args:
         passages: the corpus.
-        directory: the folder of the index; an older index there is replaced.
-        source: a fingerprint of what the passages come from, kept in the manifest.
+        directory: the folder of the index; an existing index is replaced.
+        source: a fingerprint of the corpus, recorded in the manifest.
 
     Raises:
-        UserError: no passage, an id that occurs twice, a folder that is there and is no index.
+        UserError: there are no passages, an id occurs twice, or the folder exists and is not an index.
     """
 
     def write(folder: Path) -> dict[str, Any]:
@@ -61,22 +61,22 @@ def build(passages: Iterable[Passage], directory: str | Path, source: str = "") 
 
 
 def is_current(directory: str | Path, source: str) -> bool:
-    """Whether the folder holds a BM25 index of this version, built from this source."""
+    """Whether the folder contains a BM25 index of this version and source."""
     manifest = read_manifest(directory) or {}
     return (manifest.get("schema"), manifest.get("source")) == (SCHEMA, source)
 
 
 class BM25:
-    """A BM25 index that is open for searching; it is a `Retriever`.
+    """An open BM25 index; implements `Retriever`.
 
     Raises:
-        UserError: the folder holds no index that this version can read.
+        UserError: the folder contains no index that this version can read.
     """
 
     def __init__(self, directory: str | Path) -> None:
         manifest = read_manifest(directory) or {}
         if manifest.get("schema") != SCHEMA:
-            raise UserError(f"{directory}: holds no index of schema {SCHEMA}; build it again with `notewriter index`")
+            raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
         self._directory = directory
         self._analyzer = _analyzer()
         with _named(directory):
@@ -89,16 +89,16 @@ class BM25:
         return self._searcher.num_docs
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages that fit the query's words best, or fewer where fewer share a word with it.
+        """The `top_k` best passages, or fewer if fewer share a word with the query.
 
-        The query is no query language: every distinct word counts once, all else is passed over. Equal
-        scores come in the order of the corpus, so that two runs, or two builds, find the same.
+        The query is plain text: each distinct word counts once, everything else is ignored. Ties are broken by
+        corpus order, so that results are the same across runs and builds.
 
         Raises:
             UserError: `top_k` is below 1, or the index is damaged.
         """
         check_top_k(top_k)
-        # The library makes room for as many hits as it is asked for.
+        # tantivy allocates memory for as many hits as it is asked for.
         top_k = min(top_k, len(self))
         words = dict.fromkeys(self._analyzer.analyze(without_surrogates(query)))
         if not (words and top_k):
@@ -114,8 +114,8 @@ class BM25:
             return [Passage(*json.loads(bytes(passage))) for passage in stored if passage is not None]
 
     def _best(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
-        # tantivy breaks ties by where a document came to lie, which differs from build to build. So we ask for
-        # more until the last hit is worse than the last one needed, and put equals in the order of the corpus.
+        # tantivy breaks ties by document address, which differs between builds. So fetch more hits until the last one
+        # scores below the last one needed, and sort ties by corpus order.
         limit = top_k + 16
         while True:
             hits = [(_rounded(score), a) for score, a in self._searcher.search(query, limit, count=False).hits]
@@ -129,11 +129,11 @@ class BM25:
 
 @contextlib.contextmanager
 def _named(directory: str | Path) -> Iterator[None]:
-    """Tell which index is damaged where the library fails on it."""
+    """Name the index if the library fails on it."""
     try:
         yield
     except BaseException as error:
-        # A panic of the library, which cannot be imported, is no `Exception`: nothing above would know it.
+        # The library's panic is not an `Exception` and cannot be imported.
         if not isinstance(error, OSError | ValueError | TypeError) and type(error).__name__ != "PanicException":
             raise
         reason = " ".join(str(error).split())[:200]
@@ -141,7 +141,7 @@ def _named(directory: str | Path) -> Iterator[None]:
 
 
 def _rounded(score: float) -> float:
-    # The same score summed in another order differs in the last of its seven digits.
+    # Summed in another order, a score differs in the last of its seven digits.
     return float(f"{score:.5g}")
 
 
@@ -153,7 +153,7 @@ def _write(passages: Iterable[Passage], folder: Path) -> int:
         count = _add(passages, writer)
         writer.commit()
     finally:
-        # Also after an error: its threads may still be writing into the folder that is about to be removed.
+        # Also after an error: its threads may still be writing into the folder about to be removed.
         writer.wait_merging_threads()
     return count
 
@@ -175,7 +175,7 @@ def _add(passages: Iterable[Passage], writer: tantivy.IndexWriter) -> int:
 def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     for field in FIELDS:
-        # Frequencies are all that BM25 needs; positions would double the index.
+        # BM25 needs frequencies only; positions would double the index.
         builder.add_text_field(field, tokenizer_name=ANALYZER, index_option="freq")
     builder.add_bytes_field("passage", stored=True)
     builder.add_integer_field("position", fast=True)

@@ -1,8 +1,8 @@
-"""What tells an index that was damaged from the one that was built: the checksums of its files.
+"""Checksums that detect damaged indexes.
 
-An index whose bytes have changed finds other passages without a word, or makes its library panic. To hash a whole
-index takes about a second a gigabyte, too long for every opening. So its files are hashed when their size or time of
-change is not the one that is known, as after a copy, and by size and time alone from then on.
+A corrupt index silently finds other passages or makes its library panic. Hashing an index takes about a second per
+gigabyte, too long for every opening. So a file is hashed only if its size or modification time differs from the
+recorded one, as after a copy, and recognised by size and time from then on.
 """
 
 import json
@@ -19,19 +19,19 @@ logger = logging.getLogger(__name__)
 
 FILE = "checksums.json"
 CHUNK = 1 << 22
-"""Bytes that are hashed at a time."""
+"""Bytes read at a time."""
 
 
 def write(folder: Path) -> None:
-    """Keep the checksum, size and time of change of every file in a folder."""
+    """Record checksum, size and modification time of every file in a folder."""
     _save(folder, {file.name: _state(file) | {"crc32": _crc32(file)} for file in _files(folder)})
 
 
 def verify(folder: Path) -> None:
-    """Find files that are not what was built; an index of an earlier version has no checksums and passes.
+    """Check the files of an index; indexes of versions before 0.2 have no checksums and pass.
 
     Raises:
-        UserError: a file is missing, or its contents have changed.
+        UserError: a file is missing or its contents have changed.
     """
     if not (folder / FILE).exists():
         return
@@ -45,7 +45,7 @@ def verify(folder: Path) -> None:
             if state.items() <= record.items():
                 continue
             if state["size"] != record.get("size") or _crc32(file) != record.get("crc32"):
-                raise UserError(f"{file}: is damaged, it is not what was built; {remedy}")
+                raise UserError(f"{file}: is damaged, its contents have changed since it was built; {remedy}")
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror}); {remedy}") from error
         record |= state
@@ -54,12 +54,12 @@ def verify(folder: Path) -> None:
         try:
             _save(folder, known)
         except OSError as error:
-            # An index that is shared read-only is hashed at every opening.
-            logger.debug("%s: the times of its files cannot be noted (%s)", folder, error.strerror)
+            # A read-only index with changed times is hashed at every opening.
+            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error.strerror)
 
 
 def _files(folder: Path) -> list[Path]:
-    # The manifest says more than bytes and changes where its encoder moves.
+    # The manifest changes legitimately when the encoder moves.
     files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".lock")
     return sorted(file for file in files if file.name not in (FILE, "manifest.json"))
 

@@ -1,8 +1,8 @@
-"""Dense retrieval: an encoder of sentence-transformers, and exact search by inner product with FAISS.
+"""Dense retrieval: a sentence-transformers encoder and exact inner-product search with FAISS.
 
-The embeddings lie in one file of float32 rows, which a build appends to as they come and a search maps into memory:
-neither needs room for all of them, and a build that was killed goes on behind the last whole chunk. No approximate
-index stands between: with the 139,416 passages of DeepNote's 2WikiMultihopQA a search reads 430 MB.
+The embeddings are a file of float32 rows, appended to by the build and memory-mapped by searches: neither needs memory
+for all of them, and an interrupted build resumes after the last complete chunk. There is no approximate index: with
+the 139,416 passages of DeepNote's 2WikiMultihopQA a search reads 430 MB.
 
 DeepNote's dense retriever for the multi-hop benchmarks is bge-base-en-v1.5 (section 4.1).
 """
@@ -13,11 +13,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -33,58 +33,70 @@ from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/dense/1"
-"""Changes with everything that makes an older index unreadable or its results different."""
+"""Changes with everything that makes older indexes unreadable or changes their results."""
 
 PASSAGES, LINES, EMBEDDINGS = "passages.jsonl", "lines.npy", "embeddings.float32"
 SETTINGS = "settings.json"
-"""What a build that is under way embeds with; one that embeds otherwise does not go on with it."""
+"""The settings of an unfinished build; a build with other settings starts over."""
 
 CHUNK = 1024
-"""Passages that are embedded, sorted by length, and written together: what a killed build loses at most."""
+"""Passages embedded (sorted by length) and written together; the most an interrupted build loses."""
 
 PROMPTS = {
     r"(multilingual-)?e5-(small|base|large)(-v2)?": ("query: ", "passage: "),
     r"bge-(small|base|large)-en(-v1\.5)?": ("Represent this sentence for searching relevant passages: ", ""),
 }
-"""Of encoders that were trained with prompts and whose configuration does not tell them: by the encoder's name, what
-stands before a query and before a passage."""
+"""Query and passage prompts, by name, of encoders that were trained with prompts missing from their configuration."""
+
+
+class EncoderModel(Protocol):
+    """What is used of `sentence_transformers.SentenceTransformer`."""
+
+    prompts: Mapping[str, str]
+    similarity_fn_name: str | None
+
+    def encode_document(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
+        """Embed passages, one row each."""
+        ...
+
+    def encode_query(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
+        """Embed queries, one row each."""
+        ...
 
 
 @dataclass(slots=True)
 class Encoder:
-    """What turns texts into vectors, and how."""
+    """The encoder and how it is used."""
 
     encoder: str | None = field(
         default=None,
         metadata={
             "help": "build a dense index with this sentence-transformers model, a folder or a hub id "
-            "(BAAI/bge-base-en-v1.5 is DeepNote's); without it the index is BM25"
+            "(BAAI/bge-base-en-v1.5 is DeepNote's); without an encoder the index is BM25"
         },
     )
     query_prompt: Annotated[str, MinLen(0)] | None = field(
         default=None,
-        metadata={"help": "what stands before a query; by default what the encoder's configuration or name tells"},
+        metadata={"help": "text prepended to queries; by default from the encoder's configuration or name"},
     )
     passage_prompt: Annotated[str, MinLen(0)] | None = field(
-        default=None, metadata={"help": "the same before a passage"}
+        default=None, metadata={"help": "text prepended to passages; likewise"}
     )
     similarity: str | None = field(
-        default=None, metadata={"help": "cosine or dot; by default what the encoder's configuration tells"}
+        default=None, metadata={"help": "cosine or dot; by default from the encoder's configuration"}
     )
-    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(
-        default=64, metadata={"help": "passages that are embedded at once"}
-    )
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"help": "passages per batch"})
     device: str | None = field(
-        default=None, metadata={"help": "where passages are embedded: cpu, cuda, cuda:1, ...; by default a GPU if any"}
+        default=None, metadata={"help": "device for passages: cpu, cuda, cuda:1, ...; by default a GPU if there is one"}
     )
     query_device: str = field(
-        default="cpu", metadata={"help": "where queries will be embedded; the GPU is often full of the served model"}
+        default="cpu", metadata={"help": "device for queries; the GPU is often occupied by the served model"}
     )
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` tells of a dense index."""
+    """The contents of a dense index's `manifest.json`."""
 
     fingerprint: str
     encoder: str
@@ -99,18 +111,18 @@ class Manifest:
 def build(passages: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
     """Embed passages and index them; returns their number.
 
-    Memory is bounded but for the ids. The folder appears under its name only when it is complete; what a killed
-    build of the same source with the same settings embedded is not embedded again.
+    Memory is bounded except for the ids. The folder appears under its name only when complete. An interrupted build
+    of the same source with the same settings is resumed.
 
     Args:
-        passages: the corpus; not drawn from where a killed build has kept it.
-        directory: the folder of the index; an older index there is replaced.
-        source: a fingerprint of what the passages come from, kept in the manifest.
+        passages: the corpus; not read if an interrupted build has saved it.
+        directory: the folder of the index; an existing index is replaced.
+        source: a fingerprint of the corpus, recorded in the manifest.
         options: the encoder.
 
     Raises:
-        UserError: no passage, an id that occurs twice, a folder that is there and is no index, an encoder that
-            cannot be loaded or gives vectors that are not finite.
+        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, or the encoder
+            cannot be loaded or returns vectors that are not finite.
     """
     model, settings = _describe(options, source)
 
@@ -131,9 +143,9 @@ def build(passages: Iterable[Passage], directory: str | Path, source: str = "", 
 
 
 def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
-    """Whether the folder holds a dense index of this source, encoder and settings; if so, notes the encoder's place.
+    """Whether the folder contains a dense index of this source, encoder and settings.
 
-    So an index whose encoder has moved, or whose queries shall be embedded on another device, is not built again.
+    If so, records the encoder's current path and query device, whose change does not require a new build.
     """
     manifest = read_manifest(directory)
     if manifest is None or (manifest.get("schema"), manifest.get("source")) != (SCHEMA, source):
@@ -145,18 +157,17 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
 
 
 class Dense:
-    """A dense index that is open for searching; it is a `Retriever`.
+    """An open dense index; implements `Retriever`.
 
     Raises:
-        UserError: the folder holds no index that this version can read, or its encoder is not there any more, or
-            has changed since.
+        UserError: the folder contains no index that this version can read, or its encoder is missing or has changed.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = directory
         self._manifest = manifest = read_manifest(directory) or {}
         if manifest.get("schema") != SCHEMA:
-            raise UserError(f"{directory}: holds no index of schema {SCHEMA}; build it again with `notewriter index`")
+            raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
         if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
             raise UserError(f"{problem}; remove {directory} and build it again")
         count, dimension, encoder = manifest["passages"], manifest["dimension"], manifest["encoder"]
@@ -171,17 +182,17 @@ class Dense:
         self._model = _load(encoder, manifest["query_device"])
         if checkpoints.fingerprint(encoder) != manifest["fingerprint"]:
             raise UserError(
-                f"{directory}: {encoder} is not the encoder any more that the index was built with; "
-                "name that one's folder to `notewriter index --encoder`, or build the index again"
+                f"{directory}: {encoder} is no longer the encoder that the index was built with; "
+                "pass the original one to `notewriter index --encoder`, or build the index again"
             )
-        # Fast tokenizers refuse a second thread while a first one sets their padding.
+        # Fast tokenizers cannot be used by one thread while another one sets their padding.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._embeddings)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages whose embeddings are nearest to the query's, or all where there are fewer.
+        """The `top_k` passages whose embeddings are closest to the query's, or all if there are fewer.
 
         Raises:
             UserError: `top_k` is below 1.
@@ -201,12 +212,12 @@ class Dense:
             raise UserError(f"{self._directory}: is damaged ({error}); remove it and build it again") from error
 
 
-def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
-    """Append the embeddings that are still missing; returns their dimension."""
+def _embed(model: EncoderModel, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
+    """Append the missing embeddings; returns their dimension."""
     dimension = _encode(model.encode_document, [""], settings, "passage_prompt").shape[1]
     texts = (f"{record['title']}\n{record['text']}" for _, record in jsonl.read(folder / PASSAGES))
     with open(folder / EMBEDDINGS, "ab") as file:
-        # Whole chunks only: what is embedded together decides a vector's last digits.
+        # Whole chunks only: batching affects the last digits of a vector.
         done = file.tell() // (CHUNK * dimension * 4) * CHUNK
         file.truncate(done * dimension * 4)
         rest = islice(texts, done, None)
@@ -214,7 +225,9 @@ def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, 
             while chunk := list(islice(rest, CHUNK)):
                 vectors = _encode(model.encode_document, chunk, settings, "passage_prompt", batch_size)
                 if not np.isfinite(vectors).all():
-                    raise UserError(f"{settings['fingerprint']}: this encoder gives vectors that are not finite")
+                    raise UserError(
+                        f"{settings['fingerprint']}: the encoder returns vectors that are not finite; choose another"
+                    )
                 file.write(vectors.tobytes())
                 file.flush()
                 os.fsync(file.fileno())
@@ -223,7 +236,11 @@ def _embed(model: Any, settings: dict[str, Any], batch_size: int, folder: Path, 
 
 
 def _encode(
-    encode: Any, texts: list[str], settings: dict[str, Any], prompt: str, batch_size: int = 1
+    encode: Callable[..., NDArray[np.float32]],
+    texts: list[str],
+    settings: Mapping[str, Any],
+    prompt: str,
+    batch_size: int = 1,
 ) -> NDArray[np.float32]:
     vectors = encode(
         texts,
@@ -235,10 +252,10 @@ def _encode(
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _describe(options: Encoder, source: str) -> tuple[Any, dict[str, Any]]:
-    """The encoder, and everything that decides what the embeddings are."""
+def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, Any]]:
+    """The encoder, and all settings that determine the embeddings."""
     if options.encoder is None:
-        raise UserError("a dense index needs an encoder; add --encoder, as BAAI/bge-base-en-v1.5")
+        raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")
     if options.batch_size < 1:
         raise UserError(f"batch_size: {options.batch_size} passages cannot be embedded; give at least 1")
     model = _load(options.encoder, options.device)
@@ -264,8 +281,8 @@ def _describe(options: Encoder, source: str) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _place(options: Encoder) -> dict[str, Any]:
-    """Where a search finds the encoder; a folder also from elsewhere."""
+def _place(options: Encoder) -> dict[str, str]:
+    """Where searches find the encoder; folders as absolute paths."""
     encoder = str(options.encoder)
     return {
         "encoder": str(Path(encoder).resolve()) if Path(encoder).is_dir() else encoder,
@@ -274,7 +291,7 @@ def _place(options: Encoder) -> dict[str, Any]:
 
 
 @functools.cache
-def _load(encoder: str, device: str | None) -> Any:
+def _load(encoder: str, device: str | None) -> EncoderModel:
     _, sentence_transformers = _libraries()
     if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
@@ -282,9 +299,10 @@ def _load(encoder: str, device: str | None) -> Any:
         import torch
 
         if not torch.cuda.is_available():
-            raise UserError(f"{device}: there is no GPU that PyTorch can use; embed on the cpu")
+            raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     with checkpoints.loading(encoder, "encoder"):
-        return sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
+        model: EncoderModel = sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
+        return model
 
 
 def _libraries() -> tuple[Any, Any]:

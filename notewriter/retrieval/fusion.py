@@ -1,4 +1,4 @@
-"""Several rankings made into one, and several indexes searched as one."""
+"""Merging rankings, and searching several indexes as one."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ from notewriter.records import Passage
 from notewriter.retrieval import Retriever
 
 RANK_CONSTANT = 60
-"""Added to every rank, so that the first places of one ranking do not outweigh all else (Cormack et al. 2009: 60)."""
+"""Added to every rank, so that the top of one ranking does not outweigh the rest (Cormack et al. 2009: 60)."""
 
 Item = TypeVar("Item")
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[Item]], key: Callable[[Item], Hashable]) -> list[Item]:
     """All items of the rankings, best first by the sum of 1 / (60 + rank) (Cormack, Clarke and Buettcher, SIGIR 2009).
 
-    Items with one key are one item, the first of them; equal sums come in the order of the rankings.
+    Items with the same key count as one, represented by the first. Ties are broken by the order of the rankings.
     """
     items: dict[Hashable, Item] = {}
     scores: dict[Hashable, float] = {}
@@ -28,13 +28,13 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Item]], key: Callable[[It
 
 
 class Sources:
-    """Several indexes that are searched as one; it is a `Retriever`.
+    """Several indexes searched as one; implements `Retriever`.
 
-    Each index gives its `top_k` passages, and reciprocal rank fusion merges them: scores of different corpora cannot
-    be compared, ranks can. A passage with the same title and text in two indexes is one passage. Ids stay those of
-    the first index, so that a question's supporting passages are found again in it; passages of the second begin
-    with `2:`, and so on. Indexes of one corpus, as a BM25 and a dense one, share their ids: `corpora` tells the corpus
-    of each, an empty text one that is not known.
+    Reciprocal rank fusion merges the `top_k` passages of each index, since scores of different corpora cannot be
+    compared but ranks can. Passages with the same title and text are merged. Ids of the first index are unchanged, so
+    that a question's supporting passages still match; ids of the second get the prefix `2:`, and so on. Indexes of
+    the same corpus, such as a BM25 and a dense one, share their ids: `corpora` identifies the corpus of each index,
+    with an empty string if unknown.
     """
 
     def __init__(self, retrievers: Sequence[Retriever], corpora: Sequence[str] = ()) -> None:
@@ -44,7 +44,7 @@ class Sources:
         self._numbers = [corpora.index(corpus) for corpus in corpora]
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages that the indexes together rank highest, best first."""
+        """The `top_k` passages of the fused ranking, best first."""
         rankings = [
             [Passage(self._unique(number, passage.id), passage.title, passage.text) for passage in found]
             for number, found in zip(
@@ -54,5 +54,5 @@ class Sources:
         return reciprocal_rank_fusion(rankings, lambda passage: (passage.title, passage.text))[:top_k]
 
     def _unique(self, number: int, id: str) -> str:
-        # An id of the first index that looks like one of another gets its own prefix.
+        # An id of the first index that looks prefixed gets its own prefix.
         return id if number == 0 and not id.startswith(self._prefixes) else f"{self._prefixes[number]}{id}"

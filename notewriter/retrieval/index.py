@@ -17,41 +17,41 @@ from notewriter.retrieval import bm25, dense, read_manifest
 
 
 @dataclass(slots=True)
-class Arguments:
-    """What `notewriter index` can be told."""
+class IndexArguments:
+    """The corpus and the index to build."""
 
     path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
-    index: str = field(metadata={"help": "the folder to build the index in; one of another corpus is replaced"})
+    index: str = field(metadata={"help": "the index folder; an index of another corpus there is replaced"})
     dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
 
 
 def main(argv: list[str]) -> None:
-    """Build the index, unless the folder holds one of the same corpus.
+    """Build the index unless the folder already contains one of the same corpus.
 
     Raises:
-        UserError: an unknown dataset, a corpus that cannot be read, an encoder that cannot be loaded, a folder that
-            is there and is no index of this kind.
+        UserError: the dataset is unknown, the corpus cannot be read, the encoder cannot be loaded, or the folder
+            exists and is not an index of this kind.
     """
     arguments, encoder = config.parse(
-        [Arguments, dense.Encoder],
+        (IndexArguments, dense.Encoder),
         argv,
         prog="notewriter index",
-        description="Build an index, BM25 or, with --encoder, dense. It holds the passages too.",
+        description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
     config.choose("dataset", arguments.dataset, BENCHMARKS)
     kind = "dense" if encoder.encoder else "bm25"
     if kind == "bm25" and encoder != dense.Encoder():
-        raise UserError("options of an encoder are given and no encoder; add --encoder MODEL or leave them out")
-    # An index that took hours to embed is not lost to a forgotten option.
+        raise UserError("encoder options are set but no encoder; add --encoder MODEL or leave them out")
+    # A forgotten option must not replace an index that took hours to embed.
     if (other := (read_manifest(arguments.index) or {}).get("kind", kind)) != kind:
-        raise UserError(f"{arguments.index}: holds a {other} index; choose another --index, or remove this one")
+        raise UserError(f"{arguments.index}: contains a {other} index; choose another --index or remove this one")
     source = fingerprint(arguments.dataset, arguments.path)
     is_current: Callable[[str, str], bool] = bm25.is_current
     build: Callable[[Iterable[Passage], str, str], int] = bm25.build
     if kind == "dense":
         is_current, build = partial(dense.is_current, options=encoder), partial(dense.build, options=encoder)
     if is_current(arguments.index, source):
-        sys.stdout.write(f"{arguments.index}: this corpus is indexed there already\n")
+        sys.stdout.write(f"{arguments.index}: already an index of this corpus\n")
         return
     passages = load_corpus(arguments.dataset, arguments.path)
     with tqdm(passages, desc="index", unit=" passages", unit_scale=True) as bar:
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
 
 
 def fingerprint(dataset: str, path: str | Path) -> str:
-    """The name of the format and the SHA-256 of the file: what an index is built from.
+    """The format and SHA-256 of a corpus file, to identify what an index is built from.
 
     Raises:
         UserError: the file cannot be read.

@@ -1,6 +1,6 @@
-"""Reading what a model that reasons and acts does next: thought, action and observation, as ReAct and ReaRAG have them.
+"""Parsing the steps of models that reason and act: thought, action and observation, as in ReAct and ReaRAG.
 
-A reply is data: whatever it holds, it is never evaluated.
+Replies are data and are never evaluated.
 """
 
 import json
@@ -13,7 +13,7 @@ from notewriter.text import without_surrogates
 
 
 class Action(NamedTuple):
-    """What a model that reasons and acts does next: its thought, the function that it calls, and the argument."""
+    """A step of a model that reasons and acts: its thought, the function it calls, and the argument."""
 
     thought: str
     name: str
@@ -28,7 +28,7 @@ _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re
 _PART = re.compile("^" + _LABEL.format("(Thought|Action|Observation)"), re.IGNORECASE | re.MULTILINE)
 _BRACE = re.compile(r"\{")
 _FENCE = re.compile(r"```\w*\s*$")
-# The text of the argument ends at the first quote with a brace after it, so that other quotes may stand in it.
+# The argument ends at the first quote followed by a brace, so that it may contain other quotes.
 _LOOSE_CALL = re.compile(
     r"""\{\s*["']?(?:function|name)["']?\s*:\s*["']?(\w+)["']?\s*,\s*["']?(?:parameters|arguments)["']?\s*:\s*"""
     r"""\{\s*["']?(\w+)["']?\s*:\s*(["'])(.*?)\3[\s,]*\}""",
@@ -40,12 +40,12 @@ _ESCAPED = re.compile(r"""\\(["'\\])""")
 def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
     """The first thought and action of a reply such as `Thought: ... Action: {"function": ..., "parameters": {...}}`.
 
-    `actions` maps the name of each function to that of its one parameter. Read are also replies without labels
-    or with numbered ones, without a thought, in code fences, with single quotes, with a brace missing at the end,
-    with text after it. Thinking is passed over, and so is everything from an observation on, which a model makes
-    up when it is not stopped. None where there is no such action.
+    `actions` maps the name of each function to that of its only parameter. Labels may be missing or numbered, the
+    thought may be missing, and code fences, single quotes, a missing final brace and trailing text are accepted.
+    Thinking is skipped, and so is everything from an observation on, which models invent when they are not stopped.
+    Returns None if there is no such action.
     """
-    text = _own_words(text)
+    text = _without_observations(text)
     label = _ACTION.search(text)
     for match in _BRACE.finditer(text, label.end() if label else 0):
         call = _call(text, match.start(), actions)
@@ -57,12 +57,12 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
 def parse_call(text: str, names: Sequence[str]) -> Action | None:
     """The first thought and action of a reply such as `Thought: ... Action: search[who built it]`.
 
-    `names` are the functions there are. What `parse_action` reads past is read past here; parentheses do for
-    brackets, and the end of the line for one that is not closed. None where there is no such action.
+    `names` are the known functions. As lenient as `parse_action`; parentheses are accepted for brackets, and an
+    unclosed one ends with its line. Returns None if there is no such action.
     """
-    text = _own_words(text)
+    text = _without_observations(text)
     label = _ACTION.search(text) or _ACTION_IN_LINE.search(text)
-    # Without a label a call stands at the beginning of a line, since a thought may well speak of one.
+    # Without a label a call must start its line, since a thought may mention one.
     before = r"\b" if label else r"^[ \t*_`>-]*"
     pattern = re.compile(rf"{before}({'|'.join(names)})[ \t*_`]*([\[(])", re.IGNORECASE | re.MULTILINE)
     for match in pattern.finditer(text, label.end() if label else 0):
@@ -73,7 +73,7 @@ def parse_call(text: str, names: Sequence[str]) -> Action | None:
 
 
 def _within_brackets(text: str, opening: str) -> str:
-    """The text up to the bracket that closes the one before it, or to the end of the line; without quotes around it."""
+    """The text up to the matching closing bracket, or else to the end of the line, without surrounding quotes."""
     closing = {"[": "]", "(": ")"}[opening]
     depth, end = 1, len(text.partition("\n")[0])
     for place, character in enumerate(text):
@@ -88,20 +88,20 @@ def _within_brackets(text: str, opening: str) -> str:
 
 
 def _thought(text: str) -> str:
-    """What stands before an action, without its label and without the fence that opens the action's own code."""
+    """The text before an action, without its label and the opening fence of the action's code block."""
     return _FENCE.sub("", _THOUGHT.sub("", text.strip())).strip()
 
 
-def _own_words(text: str) -> str:
-    """A reply without what the model told itself first, and without observations that it made up."""
+def _without_observations(text: str) -> str:
+    """A reply without its thinking and without invented observations."""
     return _OBSERVATION.split(after_thinking(without_surrogates(text)), maxsplit=1)[0]
 
 
 def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[Action, str]] | None:
-    """A whole chain that was written at once: each action (see `parse_action`) with its observation.
+    """Parse a whole chain written in one reply: each action (see `parse_action`) with its observation.
 
-    It ends with the first call of the function `last`, whose observation is empty; what comes after it is passed
-    over. None unless thought, action and observation follow each other until then, each with its label.
+    It ends with the first call of the function `last`, whose observation is empty; the rest is ignored. Returns None
+    unless labelled thoughts, actions and observations alternate until then.
     """
     _, *parts = _PART.split(after_thinking(without_surrogates(text)))
     labels = [label.lower() for label in parts[::2]]
@@ -121,17 +121,17 @@ def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[
 
 
 def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:
-    """The function call that begins at `start`, as the function's name and its argument."""
+    """The name and argument of the function call that begins at `start`."""
     try:
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
         name = value.get("function", value.get("name")).lower()
         argument = value.get("parameters", value.get("arguments", value))[actions[name]]
-    except (ValueError, RecursionError):  # it is no JSON, or nested too deeply
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         match = _LOOSE_CALL.match(text, start)
         if not match or actions.get(match[1].lower()) != match[2]:
             return None
         name, argument = match[1].lower(), _ESCAPED.sub(r"\1", match[4])
-    except (AttributeError, KeyError, TypeError):  # it is another object
+    except (AttributeError, KeyError, TypeError):  # some other object
         return None
     if isinstance(argument, int | float) and not isinstance(argument, bool):
         argument = str(argument)

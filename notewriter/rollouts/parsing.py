@@ -1,4 +1,4 @@
-"""Reading what models write: any text in, a value or None out, never evaluated."""
+"""Parsing model replies: any text in, a value or None out; nothing is ever evaluated."""
 
 import json
 import re
@@ -9,30 +9,30 @@ _THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.M
 
 
 def without_thinking(text: str) -> str:
-    """A reply without what a reasoning model told itself first, which ends with `</think>`.
+    """A reply without a reasoning model's thinking, which ends with `</think>`.
 
-    Where its `<think>` is part of the prompt, as some chat templates have it, the end stands at the start of a line.
+    If the chat template puts `<think>` in the prompt, only the end appears, at the start of a line.
     """
     return _THINKING.sub("", text, count=1)
 
 
 def after_thinking(text: str) -> str:
-    """What a reply says after any thinking: nothing where it was cut before that came to an end."""
+    """The reply after any thinking; empty if it was cut before the thinking ended."""
     text = without_thinking(text)
     return "" if text.lstrip().startswith("<think>") else text
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a reply, also in a code fence, after prose or before it; None where there is none.
+    """The first JSON object in a reply, possibly in a code fence or surrounded by prose; None if there is none.
 
-    Line breaks within its texts, which JSON forbids and models write, are read. Thinking is passed over.
+    Line breaks within strings, which JSON forbids and models write, are accepted. Thinking is skipped.
     """
     text = after_thinking(text)
     decoder = json.JSONDecoder(strict=False)
     for match in re.finditer(r"\{", text):
         try:
             value, _ = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError of its own
+        except (ValueError, RecursionError):  # also raised for numbers with thousands of digits
             continue
         if isinstance(value, dict):
             return value
@@ -43,10 +43,9 @@ _STATUS = re.compile(r"""["']?status["']?\s*[:=]\s*["']?(true|false)\b""", re.IG
 
 
 def parse_status(text: str) -> bool | None:
-    """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None where it says neither.
+    """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None if it is neither.
 
-    Single quotes, bare true and false, fences and text around it are read too, and so is the bare word. Thinking is
-    passed over.
+    Single quotes, unquoted values, code fences, surrounding text and the bare word are accepted. Thinking is skipped.
     """
     text = after_thinking(text)
     found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
@@ -55,16 +54,16 @@ def parse_status(text: str) -> bool | None:
     return {"true": True, "false": False}.get(found.pop())
 
 
-# What follows the number must end the statement, so that no id is taken from a reply that was cut within one.
+# The character after the number must end the statement, so that a truncated id is not accepted.
 _BEST_AND_WORST = re.compile(
     r"""\b(best|worst)_id["']?\s*[:=]\s*["']?\s*(\d{1,9})\s*["']?\s*[,;}\n]""", re.ASCII | re.IGNORECASE
 )
 
 
 def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
-    """The judge's `{"best_id": i, "worst_id": j}` as indices from 0; None unless each is one candidate.
+    """The judge's `{"best_id": i, "worst_id": j}` as zero-based indices; None unless both name a candidate.
 
-    Single quotes, fences and text around it are read too. Thinking is passed over.
+    Single quotes, code fences and surrounding text are accepted. Thinking is skipped.
     """
     found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(after_thinking(text))}
     ids = dict(found)
@@ -73,17 +72,16 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
     return ids["best"] - 1, ids["worst"] - 1
 
 
-# What follows the word must end the statement, so that `"yes" or "no"`, which repeats the prompt, says neither.
+# The character after the word must end the statement, so that `"yes" or "no"`, copied from the prompt, is neither.
 _CORRECT = re.compile(
     r"\bcorrect[\s\"'*_]*[:=][\s\"'*_]*(yes|no|true|false)(?=[\"'*_]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
 )
 
 
 def parse_correct(text: str) -> bool | None:
-    """A judge's `{"correct": "yes"}` or `{"correct": "no"}`; None where it says neither, or both.
+    """A judge's `{"correct": "yes"}` or `{"correct": "no"}`; None if it is neither or both.
 
-    Single quotes, true and false, fences and text around it are read too, and so is the bare word. Thinking is
-    passed over.
+    Single quotes, true and false, code fences, surrounding text and the bare word are accepted. Thinking is skipped.
     """
     text = after_thinking(text)
     found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
@@ -95,9 +93,9 @@ _RATING = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d{1,3}))?\s*
 
 
 def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str, float] | None:
-    """A judge's `{"<criterion>": 3, ...}`, each from 0 to `highest`; None unless it rates every criterion so.
+    """A judge's `{"<criterion>": 3, ...}`, each from 0 to `highest`; None unless every criterion has such a rating.
 
-    A rating may be a text, such as "3", "3.5" or "3/5", where what is behind the stroke must be `highest`.
+    A rating may be a string such as "3", "3.5" or "3/5"; the number after the slash must be `highest`.
     """
     reply = parse_json_object(text) or {}
     values = {key.strip().lower(): value for key, value in reply.items()}
@@ -111,7 +109,7 @@ def parse_ratings(text: str, criteria: Sequence[str], highest: int) -> dict[str,
 
 
 def parse_evidence(text: str) -> list[str] | None:
-    """A judge's `{"evidence": ["...", ...]}`, the pieces that are not empty; None where there is no such list."""
+    """The non-empty strings of a judge's `{"evidence": ["...", ...]}`; None if there is no such list."""
     pieces = (parse_json_object(text) or {}).get("evidence")
     pieces = [pieces] if isinstance(pieces, str) else pieces
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
@@ -120,7 +118,7 @@ def parse_evidence(text: str) -> list[str] | None:
 
 
 def parse_word(text: str, words: Sequence[str]) -> str | None:
-    """The first of the words (in lower case) that stands in the text as a word of its own; None where none does."""
+    """The first of the (lower-case) words that occurs in the text as a whole word; None if none does."""
     match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", after_thinking(text), re.IGNORECASE)
     return match.group().lower() if match else None
 
@@ -129,7 +127,7 @@ _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
 
 
 def parse_lines(text: str) -> list[str]:
-    """The lines of a list without the marks before them: none empty, and none that differs in case alone."""
+    """The lines of a list without bullets or numbers; empty lines and case-insensitive duplicates are dropped."""
     items: dict[str, str] = {}
     for line in after_thinking(text).splitlines():
         item = _LIST_MARK.sub("", line.strip()).strip()
@@ -142,7 +140,7 @@ _NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
 
 
 def parse_note(text: str) -> str | None:
-    """A note-taker's `YES#<notes>` as the notes, its `NO#...` as an empty text; None where it is neither."""
+    """The notes of a note-taker's `YES#<notes>`, an empty string for `NO#...`, or None if it is neither."""
     text = after_thinking(text)
     match = _NOTE.search(text)
     if match is None:
@@ -158,7 +156,7 @@ _ABBREVIATION = re.compile(
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, which a line break ends too; full stops of initials and abbreviations do not."""
+    """The first sentence of a text; a line break ends it, the full stop of an initial or abbreviation does not."""
     text = text.strip()
     for match in _SENTENCE_END.finditer(text):
         if not _ABBREVIATION.search(text, max(0, match.start() - 8), match.start() + 1):
@@ -170,9 +168,9 @@ _ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final 
 
 
 def parse_answer(text: str) -> str:
-    """What follows the last "Answer:", "answer is:" or "So the answer is"; empty where none of them stands.
+    """The text after the last "Answer:", "answer is:" or "So the answer is"; empty if there is none.
 
-    A single sentence loses its full stop, since it is seldom one: "Mira." is the name.
+    A single sentence loses its full stop, since it rarely is a sentence: "Mira." is a name.
     """
     text = without_thinking(text)
     matches = list(_ANSWER.finditer(text))

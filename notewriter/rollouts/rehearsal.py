@@ -1,4 +1,4 @@
-"""A rehearsal of a run: a sample of questions with real prompts and no model, which tells what the run would cost."""
+"""Dry runs: a sample of questions with real prompts and no model, to estimate what a run would cost."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Interval
 
@@ -22,51 +22,51 @@ from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.usage import Usage
+from notewriter.rollouts.usage import Tokens, Totals, Usage
 
 TOKENS_A_WORD = 1.3
-"""For English text in the vocabularies of today, where no tokenizer is at hand to count."""
+"""Typical for English text in current vocabularies; used if no tokenizer is available."""
 
 FILE = "estimate.json"
-"""What a dry run leaves in the run folder, so that the run can put its actual figures beside it."""
+"""Where a dry run saves its estimate in the run folder, for comparison with the actual figures."""
 
 
 @dataclass
 class DryRunArguments:
-    """What a run would cost; no model is asked."""
+    """Estimate the cost of a run without calling a model."""
 
     dry_run: bool = field(
         default=False,
         metadata={
-            "help": "render the prompts of a sample of questions, tell calls, tokens, time and money of the whole run, "
-            "and stop; an upper bound in that loops go on to their limits and quotas end nothing early"
+            "help": "render the prompts of a sample of questions, print calls, tokens, time and money of the run, "
+            "and exit; an upper bound in that loops run to their limits and quotas end nothing early"
         },
     )
     dry_run_questions: Annotated[int, Interval(ge=1)] = field(default=20, metadata={"help": "questions in the sample"})
     reply_share: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.5, metadata={"help": "the expected length of replies as a share of their max_tokens"}
+        default=0.5, metadata={"help": "expected length of replies as a fraction of max_tokens"}
     )
     tokenizer: str | None = field(
         default=None,
         metadata={
-            "help": "a model folder or hub id whose tokenizer counts; default: that of the model that is served, or "
-            f"{TOKENS_A_WORD} tokens a word where there is none"
+            "help": "a model folder or hub id whose tokenizer counts the tokens; default: the served model's, or "
+            f"{TOKENS_A_WORD} tokens per word without one"
         },
     )
     tokens_per_second: Annotated[float, Interval(gt=0)] | None = field(
-        default=None, metadata={"help": "completion tokens a second of the server; tells the hours"}
+        default=None, metadata={"help": "completion tokens per second of the server, to estimate hours"}
     )
 
 
 @dataclass
 class PricedDryRunArguments(DryRunArguments):
-    """For commands that have no prices of their own."""
+    """For commands without a price option of their own."""
 
     prices: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "role -> [price of a million prompt tokens, of a million completion tokens]; tells the money; a "
-            "role that is not named costs nothing"
+            "help": "role -> [price per million prompt tokens, per million completion tokens], to estimate money; "
+            "other roles cost nothing"
         },
     )
 
@@ -80,21 +80,38 @@ REPLIES: dict[Kind, str] = {
     "answer": "{query}",
     "step": "{query}.",
 }
-"""What a rehearsal replies at a stage that does not say so itself (`Stage.rehearsal`)."""
+"""The reply for each kind of stage, unless a stage has its own (`Stage.rehearsal`)."""
+
+
+class Costs(TypedDict, total=False):
+    """Estimated time and money, as far as speed and prices are given."""
+
+    hours: float
+    money: float
+
+
+class Estimate(Totals, Costs):
+    """The contents of `estimate.json`."""
+
+    schema: str
+    questions: int
+    sample: int
+    tokens_counted_with: str
+    reply_share: float
 
 
 @dataclass(frozen=True)
 class Rehearsal(Resources):
-    """Resources without models: every call is answered at once, in the form of its stage and at its expected length.
+    """Resources without models: every call is answered immediately, in its stage's format and at its expected length.
 
-    Loops so go on to their limits: no token is sure, no verdict ends anything. What is searched for are the last words
-    of the prompt, mostly the question's, so that something is found. Replies to different draws differ, as candidates
-    do.
+    Loops run to their limits: no token is confident, no verdict ends anything. Search queries are the last words of
+    the prompt, usually the question's, so that passages are found. Different draws get different replies, as
+    candidates would be.
 
     Args:
-        count: the tokens of a chat.
-        share: the expected length of replies as a share of their `max_tokens`.
-        tokens_a_word: the tokens of a word in these replies.
+        count: returns the number of tokens in a chat.
+        share: the expected length of replies as a fraction of `max_tokens`.
+        tokens_a_word: tokens per word in these replies.
     """
 
     count: Callable[[list[Message]], int] = field(kw_only=True)
@@ -104,7 +121,7 @@ class Rehearsal(Resources):
     async def complete(
         self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
     ) -> Completion:
-        """The stage's reply to a chat."""
+        """The canned reply of the stage."""
         draw = hashlib.sha256(repr((messages, sampling, sample)).encode()).hexdigest()[:8]
         query = " ".join([*re.findall(r"\w+", messages[0]["content"])[-12:], draw])
         tokens = max(1, round(self.share * sampling.max_tokens))
@@ -126,17 +143,17 @@ def estimate(
     folder: Path,
     prices: dict[str, Any],
 ) -> None:
-    """Print what a run over the questions would cost, and leave it in the folder.
+    """Print the estimated cost of a run over the questions and save it in the folder.
 
-    `work` is what the run does with a question; its record holds `usage`, or traces to count from.
+    `work` is what the run does with a question; its record contains `usage`, or traces to count from.
 
     Raises:
-        UserError: a number out of its range, or a tokenizer that cannot be loaded.
+        UserError: an option is out of range, or the tokenizer cannot be loaded.
     """
     check(dry)
     for role, price in prices.items():
         if role not in ROLES or not (isinstance(price, list) and len(price) == 2 and all(map(_is_number, price))):
-            raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with two numbers")
+            raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with a list of two prices")
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
     count, tokens_a_word, counted_with = _counter(dry.tokenizer or models.serve, models.chat_template_kwargs)
     sampling, stage_sampling = sampling_by_stage(models)
@@ -157,37 +174,40 @@ def estimate(
     usage = Usage()
     for record in asyncio.run(run()):
         usage.add(record)
-    told = usage.to_dict(len(questions) / len(sample))
-    result: dict[str, Any] = {
+    total = usage.to_dict(len(questions) / len(sample))
+    result: Estimate = {
         "schema": "notewriter/estimate/1",
         "questions": len(questions),
         "sample": len(sample),
         "tokens_counted_with": counted_with,
         "reply_share": dry.reply_share,
-        **told,
-        **_costs(dry.tokens_per_second, prices, told["tokens"]),
+        **total,
+        **_costs(dry.tokens_per_second, prices, total["tokens"]),
     }
     jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
     sys.stdout.write(_table(result))
 
 
 def estimated(folder: Path) -> dict[str, Any]:
-    """What a dry run told of this folder's run, to stand beside the actual figures; nothing where there was none."""
+    """The estimate of an earlier dry run in this folder, for comparison; empty if there was none."""
     path = folder / FILE
     return {"estimate": jsonl.read_object(path, dict[str, Any], "remove it")} if path.exists() else {}
 
 
-def _is_number(value: Any) -> bool:
+_COSTS: tuple[Literal["hours"], Literal["money"]] = ("hours", "money")
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
 def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[list[Message]], int], float, str]:
-    """What counts a chat's tokens, the tokens of a word in pretended replies, and how that is called."""
+    """A function that counts a chat's tokens, the tokens per word of canned replies, and a description of both."""
     if model is None:
         return (
             lambda messages: round(TOKENS_A_WORD * sum(len(message["content"].split()) for message in messages)),
             TOKENS_A_WORD,
-            f"{TOKENS_A_WORD} tokens a word",
+            f"{TOKENS_A_WORD} tokens per word",
         )
     from transformers import AutoTokenizer
 
@@ -203,18 +223,16 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
                 return_dict=True,
                 **variables,
             )
-        except Exception as error:  # a template is a program and may fail with anything
+        except Exception as error:  # a template is a program and can raise anything
             reason = " ".join(str(error).split())[:200]
-            raise UserError(f"tokenizer: {model}: its chat template refuses a prompt ({reason})") from error
+            raise UserError(f"tokenizer: {model}: its chat template fails on a prompt ({reason})") from error
         return len(encoded["input_ids"])
 
     return count, 1.0, f"the tokenizer of {model}"
 
 
-def _costs(
-    tokens_per_second: float | None, prices: dict[str, Any], tokens: dict[str, dict[str, dict[str, int]]]
-) -> dict[str, float]:
-    costs = {}
+def _costs(tokens_per_second: float | None, prices: dict[str, Any], tokens: Tokens) -> Costs:
+    costs: Costs = {}
     usages = [(role, usage) for roles in tokens.values() for role, usage in roles.items()]
     if tokens_per_second:
         total = sum(usage["completion_tokens"] for _, usage in usages)
@@ -228,18 +246,17 @@ def _costs(
     return costs
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: Estimate) -> str:
     keys = ("calls", "prompt_tokens", "completion_tokens")
-    tokens: dict[str, dict[str, dict[str, int]]] = result["tokens"]
-    rows = [(stage, role, usage) for stage, roles in tokens.items() for role, usage in roles.items()]
-    rows.append(("in all", "", result["tokens_in_all"]))
+    rows = [(stage, role, usage) for stage, roles in result["tokens"].items() for role, usage in roles.items()]
+    rows.append(("total", "", result["tokens_in_all"]))
     lines = [f"{'stage':34} {'role':8} {'calls':>12} {'prompt tokens':>15} {'completion tokens':>18}"]
     for stage, role, usage in rows:
         lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *map(usage.__getitem__, keys)))
-    lines += [f"{name}: {result[name]:,}" for name in ("hours", "money") if name in result]
+    lines += [f"{name}: {result[name]:,}" for name in _COSTS if name in result]
     lines.append(
         f"estimated for {result['questions']} questions from {result['sample']}; tokens counted with "
-        f"{result['tokens_counted_with']}; replies taken to be {result['reply_share']:.0%} of max_tokens; "
-        "loops to their limits"
+        f"{result['tokens_counted_with']}; replies assumed to be {result['reply_share']:.0%} of max_tokens; "
+        "loops run to their limits"
     )
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What rollouts share: models by role, prompts, an index; opened for a run and closed at its end."""
+"""The resources that rollouts share: models by role, prompts, an index."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from functools import partial
 
 from notewriter.method import Stage
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import Client, Endpoint
-from notewriter.models.roles import ModelArguments, check_endpoints, sampling_by_stage
+from notewriter.models.client import Client
+from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.models.server import Server
 from notewriter.records import Completion, Message, Sampling
 from notewriter.retrieval import Retriever, open_index
@@ -18,11 +18,10 @@ from notewriter.rollouts.prompts import Prompts
 
 @dataclass(frozen=True)
 class Resources:
-    """What rollouts share: the index, the prompts, the models by role, the sampling by stage.
+    """The resources that rollouts share.
 
-    `clients` maps a role to its model; a role that is not there is played by `"policy"`. `stage_sampling`
-    maps a stage to its own sampling, elsewhere `sampling` holds. `retriever` may be None for methods
-    that do not retrieve.
+    `clients` maps roles to models; `"policy"` plays missing roles. `stage_sampling` maps stages to their own
+    sampling; all others use `sampling`. `retriever` may be None for methods that do not retrieve.
     """
 
     clients: Mapping[str, Client]
@@ -34,17 +33,17 @@ class Resources:
     async def complete(
         self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
     ) -> Completion:
-        """A completion by the model that plays the stage; see `Client.complete`."""
+        """A completion by the stage's model; see `Client.complete`."""
         client = self.clients.get(stage.role, self.clients["policy"])
         return await client.complete(messages, sampling, sample=sample, affinity=affinity)
 
 
 def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:
-    """Find what is wrong with endpoints, sampling, prompts and index before anything is written or started.
+    """Check endpoints, sampling, prompts and index before anything is written or started.
 
     Raises:
-        UserError: an endpoint that is none or holds a secret, a stage's sampling or a prompt that there is none of,
-            or a folder that is no index.
+        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a folder is
+            not an index.
     """
     check_endpoints(arguments)
     _, stage_sampling = sampling_by_stage(arguments)
@@ -57,9 +56,9 @@ def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None
 
 @contextlib.asynccontextmanager
 async def open_resources(
-    arguments: ModelArguments, roles: dict[str, tuple[Endpoint, list[Server]]], index: Sequence[str] | None
+    arguments: ModelArguments, roles: Roles, index: Sequence[str] | None
 ) -> AsyncIterator[Resources]:
-    """What rollouts share, with every endpoint checked; connections and cache are closed at the end."""
+    """Open the resources of a run and check every endpoint; connections and cache are closed at the end."""
     check_inputs(arguments, index)
     sampling, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)

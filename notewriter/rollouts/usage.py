@@ -1,23 +1,33 @@
-"""What finished questions cost: calls and tokens by stage and role."""
+"""The cost of finished questions: calls and tokens by stage and role."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict
+
+Tokens = dict[str, dict[str, dict[str, int]]]
+"""Stage -> role -> calls, prompt_tokens and completion_tokens."""
+
+
+class Totals(TypedDict):
+    """Calls and tokens by stage and role, and their sum."""
+
+    tokens: Tokens
+    tokens_in_all: dict[str, int]
 
 
 class Usage:
-    """A sum over the records of questions; each of them is looked at once and not kept."""
+    """Totals over question records, which are not kept in memory."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, dict[str, Counter[str]]] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the calls that a question's record tells of."""
+        """Add the calls in a question's record."""
         for stage, role, tokens in usage_of(record):
             self._tokens.setdefault(stage, {}).setdefault(role, Counter()).update(tokens)
 
-    def to_dict(self, scale: float = 1) -> dict[str, Any]:
-        """`tokens` (stage -> role -> calls, prompt and completion tokens) and `tokens_in_all`, times `scale`."""
+    def to_dict(self, scale: float = 1) -> Totals:
+        """The totals, multiplied by `scale`."""
         tokens = {
             stage: {role: {key: round(value * scale) for key, value in usage.items()} for role, usage in roles.items()}
             for stage, roles in self._tokens.items()
@@ -27,7 +37,7 @@ class Usage:
 
 
 def usage_of(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Counter[str]]]:
-    """Stage, role and tokens of a record's calls: those in its `usage`, or else the steps of its trace."""
+    """Stage, role and tokens of each call in a record, from its `usage` or else the steps of its trace."""
     if "usage" in record:
         for usage in record["usage"]:
             yield usage["stage"], usage["role"], Counter(usage["tokens"])

@@ -1,4 +1,4 @@
-"""Every command in README and docs is one that its program takes, and every path of the project in it exists."""
+"""Every command in README and docs is accepted by its program, and every path of the project exists."""
 
 import argparse
 import re
@@ -15,7 +15,7 @@ from notewriter import cli
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = ("configs/", "training/", "data_construction/", "eval/", "benchmarks/", "slurm/", "tests/", "docs/", "examples/")
-"""What begins like this is a path of the project; others are the reader's own."""
+"""Prefixes of paths in the project; other paths are the reader's own."""
 
 
 def commands() -> list:
@@ -33,7 +33,7 @@ def commands() -> list:
 
 
 class Parsed(BaseException):
-    """A program's parser has taken its arguments, which is all that is asked of it here."""
+    """Raised when a program's parser has accepted its arguments, where the test ends."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
         parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
     elif Path(program).name == "notewriter":
         parse_only(["notewriter", *arguments])
-    elif program.endswith("python") and arguments[0].startswith("benchmarks/"):
+    elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
         parse_only(arguments, script=arguments[0])
     elif program.endswith("python") and arguments[:2] == ["-m", "training.estimate"]:
         parse_only(["estimate", *arguments[2:]], module="training.estimate")

@@ -1,4 +1,4 @@
-"""The page on extending: its files and lines are put into a copy of the project, and its commands run there."""
+"""docs/extending.md: its files and diffs are applied to a copy of the project, and its commands run there."""
 
 import json
 import os
@@ -22,7 +22,7 @@ RIDDLES = [
 
 
 def insert(folder: Path, diff: str) -> None:
-    """Apply a diff whose hunks are told apart by their lines alone."""
+    """Apply a diff whose hunks are located by their lines."""
     header, *hunks = re.split(r"^@@.*\n", diff, flags=re.MULTILINE)
     path = folder / re.search(r"^\+\+\+ b/(\S+)$", header, re.MULTILINE)[1]
     text = path.read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def test_pairs_of_the_new_method_are_labelled_by_the_new_judge(extended):
             *("--output_dir", "runs/pairs"),
         )
     stats = json.loads((extended / "runs/pairs/stats.json").read_text())
-    # Of the first riddle; no note answers the second one.
+    # For the first riddle; no note answers the second one.
     assert stats["stages"]["two_looks/note"]["pairs"] >= 1
     assert stats["judges"] == {"two_looks/note": "brevity"}
     assert "cc0-1.0" in (extended / "runs/pairs/README.md").read_text()

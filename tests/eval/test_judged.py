@@ -241,7 +241,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
         ({"judgements": ["beauty"]}, "unknown judgement 'beauty'; choose one of: answer, chain, density"),
         ({"runs": []}, "runs must have at least 1"),
         ({"runs": ["nowhere"]}, "nowhere: is no folder"),
-        ({"base_url": None}, "no model: give --serve PATH"),
+        ({"base_url": None}, "no model; give --serve PATH"),
     ],
 )
 def test_a_mistake_is_found_before_a_judge_is_asked(evaluated, judge, changes, message):

@@ -1,4 +1,4 @@
-"""`notewriter ask`: what a terminal shows, when it shows it, and what it never lets through."""
+"""`notewriter ask`: what is printed, when, and what is escaped."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture
 def run(index, tmp_path):
-    """Ask with an endpoint; further options win."""
+    """Run `ask` against an endpoint; further options take precedence."""
 
     def ask_it(*options, reply=lambda request: "Mira", question="Who built the bridge?", faults=None):
         with fake_endpoint(reply, faults) as endpoint:
@@ -126,7 +126,7 @@ def test_a_terminal_that_cannot_show_a_letter_shows_its_number(run, monkeypatch)
     [
         (["--method", "deepnotes"], "unknown method 'deepnotes'"),
         (["--method_options", '{"top": 1}'], "has no option 'top'"),
-        (["--index", "absent"], "absent: holds no index"),
+        (["--index", "absent"], "absent: contains no index"),
     ],
 )
 def test_what_is_wrong_is_named(run, options, problem):
@@ -144,20 +144,20 @@ def test_a_question_and_an_index_are_needed(run):
 
 
 def test_a_refused_request_is_named(run):
-    with pytest.raises(UserError, match=r"refused a request: This model's maximum context length is 4096 tokens\."):
+    with pytest.raises(UserError, match=r"rejected a request: This model's maximum context length is 4096 tokens\."):
         run(faults=["400"])
 
 
 @pytest.mark.parametrize(
     ("faults", "options", "problem"),
     [
-        (["400"], [], r"refused a request: .*: a prompt gets shorter with fewer passages \(--method_options"),
-        (["401"], [], r"refuses the key; put a valid one into the environment variable OPENAI_API_KEY"),
+        (["400"], [], r"rejected a request: .*retrieve fewer passages \(--method_options"),
+        (["401"], [], r"rejects the key; set a valid one in the environment variable OPENAI_API_KEY"),
         (None, ["--model", "other"], r"does not serve model 'other'; it serves fake"),
         (None, ["--base_url", "http://127.0.0.1:9/v1"], r"cannot be reached .*; start the server, or correct base_url"),
-        (None, ["--cache", "/dev/null/cache.sqlite"], r"/dev/null: cannot be made .*; choose another path"),
+        (None, ["--cache", "/dev/null/cache.sqlite"], r"/dev/null: cannot be created .*; choose another path"),
         (None, ["--max_tokens", "0"], r"max_tokens: 0 is too small; give at least 1"),
-        (None, ["--serve", "absent"], r"both serve and base_url are set; give one of them"),
+        (None, ["--serve", "absent"], r"both serve and base_url are set; give only one of them"),
     ],
 )
 def test_every_error_is_one_line_that_says_what_to_do(run, monkeypatch, faults, options, problem):

@@ -1,4 +1,4 @@
-"""The command: what it lists, and that bad input of every kind is one line on standard error and exit code 2."""
+"""The command line: its help, and that every kind of bad input is one line on standard error and exit code 2."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; returns its exit code and what it wrote to the two streams."""
+    """Run the command; returns exit code, standard output and standard error."""
 
     def command(*argv: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["notewriter", *map(str, argv)])
@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def complains(result: tuple[int, str, str], *parts: str) -> bool:
-    """Whether a command ended with one clear line, after its progress bar: `error: ...` with all the parts."""
+    """Whether a command ended with one line `error: ...` that contains all the parts, apart from a progress bar."""
     code, _, written = result
     *before, line = written.rstrip("\n").split("\n")
     assert code == 2, written
@@ -65,7 +65,7 @@ def questions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluate(run: Run, corpus: Path, questions: Path, tmp_path: Path) -> Run:
-    """`notewriter evaluate` with an index; of every option the last one given counts."""
+    """`notewriter evaluate` with an index; the last value of an option counts."""
     assert run("index", "--path", corpus, "--index", tmp_path / "index")[0] == 0
     asked = ["--dataset", "jsonl", "--path", questions, "--index", tmp_path / "index"]
     kept = ["--output_dir", tmp_path / "run", "--cache", tmp_path / "cache.sqlite"]
@@ -75,7 +75,7 @@ def evaluate(run: Run, corpus: Path, questions: Path, tmp_path: Path) -> Run:
 NOWHERE = ["--base_url", "http://127.0.0.1:9/v1", "--model", "fake"]
 
 
-# What there is
+# Help
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]], ids=str)
@@ -105,7 +105,7 @@ def test_help_is_told_without_loading_the_stages():
     assert {"torch", "transformers", "trl", "openai"}.isdisjoint(done.stdout.split())
 
 
-# What is wrong
+# Errors
 
 
 def test_as_a_process_it_ends_with_one_line_and_code_2(tmp_path):
@@ -132,7 +132,7 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
     monkeypatch.setattr("data_construction.world.world.main", interrupted)
     code, out, err = run("world")
     assert (code, out) == (130, "")
-    assert err.startswith("interrupted: what was finished is kept")
+    assert err.startswith("interrupted: finished work is kept")
     assert err.count("\n") == 1
 
 
@@ -145,8 +145,8 @@ def test_an_unknown_command(run):
     [
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"'], "corpus.jsonl:2: is not JSON"),
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"}'], "corpus.jsonl:2: "),
-        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the id 'p1' of "),
-        ([], "corpus.jsonl: holds no passage"),
+        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the same id 'p1' as "),
+        ([], "corpus.jsonl: contains no passages"),
     ],
     ids=["malformed line", "missing key", "duplicate id", "empty corpus"],
 )
@@ -206,7 +206,7 @@ def test_a_port_in_use(evaluate, tmp_path, monkeypatch):
 
 
 def test_no_model_at_all(evaluate):
-    assert complains(evaluate(), "no model: give --serve PATH, or --base_url URL --model NAME")
+    assert complains(evaluate(), "no model; give --serve PATH, or --base_url URL --model NAME")
 
 
 def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
@@ -223,8 +223,8 @@ def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
 @pytest.mark.parametrize(
     ("faults", "problem"),
     [
-        (itertools.repeat("401"), "refuses the key"),
-        (itertools.repeat("404"), "knows no model"),
+        (itertools.repeat("401"), "rejects the key"),
+        (itertools.repeat("404"), "has no model"),
         (itertools.repeat("cut"), "no reply after 8 attempts"),
     ],
     ids=["key", "model", "faulty"],
@@ -259,13 +259,13 @@ def test_a_folder_of_another_run(evaluate):
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--index", "absent", "absent: holds no index"),
+        ("--index", "absent", "absent: contains no index"),
         ("--prompts_dir", "absent", "absent: prompts_dir is not a folder"),
         ("--path", "absent", "absent: cannot be read"),
         ("--family", "squad", "unknown metric family 'squad'"),
         ("--limit", "0", "limit: 0"),
         ("--concurrency", "0", "concurrency: 0"),
-        ("--cache", "questions.jsonl", "questions.jsonl: is no response cache"),
+        ("--cache", "questions.jsonl", "questions.jsonl: is not a response cache"),
         ("--models", '{"judge": {}}', "judge: needs base_url and model"),
     ],
 )

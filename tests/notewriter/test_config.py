@@ -1,4 +1,4 @@
-"""Configuration: what a file and a command line may say, and how what they may not say is named."""
+"""Configuration files and command lines: what is accepted, and the errors for what is not."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,8 +112,8 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
         ("path: x\ntop_k: many\n", r"argument --top_k.*: invalid int value: 'many'; see --help"),
         ("path: x\noptions: many\n", r"argument --options: 'many' is not a JSON object; write it as"),
         ("top_k: 3\n", r"required: --path"),
-        ("- path\n", r"run\.yaml: holds no keys"),
-        ("", r"run\.yaml: holds no keys"),
+        ("- path\n", r"run\.yaml: is not a mapping"),
+        ("", r"run\.yaml: is not a mapping"),
         ("path: {x\n", r"run\.yaml: is not YAML \(.*line 2"),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_a_file_is_named(write, text, problem):
         (["--path", "x", "--options", "[1]"], r"argument --options: '\[1\]' is not a JSON object"),
         (["--path", "x", "--topics", "3"], r"--topics"),
         (["--path", "x", "stray"], r"stray"),
-        (["--config"], r"--config: names no file"),
+        (["--config"], r"--config: the file is missing"),
         (["--config", "absent.yaml"], r"absent\.yaml: cannot be read \(No such file or directory\)"),
         (["--config", "."], r"\.: cannot be read"),
     ],
@@ -167,7 +167,7 @@ def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys)
     text = " ".join(capsys.readouterr().out.split())
     for part in ("a file (required)", "how many (default: 5)", "whether (default: False)", "who (default: ['a'])"):
         assert part in text
-    for part in ("at most", "which", "what else", "the command line wins"):
+    for part in ("at most", "which", "what else", "which override it"):
         assert f"{part} (default" not in text
     assert "None" not in text
 

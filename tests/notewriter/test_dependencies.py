@@ -1,4 +1,4 @@
-"""What is imported is declared: a package that another one happens to bring can go with its next version."""
+"""Every imported package is declared: one installed only as a dependency of another can disappear."""
 
 import ast
 import re
@@ -15,13 +15,13 @@ from training.contract import RUN_WITH
 
 ROOT = Path(__file__).parents[2]
 OLDEST_RUN = {"torch": Version("2.11.0")}
-"""Releases before those of constraints.txt that the tests of training passed with."""
+"""Releases older than in constraints.txt with which the tests of training passed."""
 
 OURS = {"notewriter", "data_construction", "eval", "training"}
 
 
 def imported() -> set[str]:
-    """The modules of others that our packages import, wherever in a file."""
+    """All third-party modules imported by our packages."""
     names = set()
     for path in (path for package in OURS for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -37,7 +37,7 @@ def plain(name: str) -> str:
 
 
 def requirements() -> list[Requirement]:
-    """What the package needs, and what its extras for users do."""
+    """The requirements of the package and of its extras for users."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: needed for name, needed in project["optional-dependencies"].items() if name != "dev"}
     return [
@@ -47,7 +47,7 @@ def requirements() -> list[Requirement]:
 
 
 def pinned() -> dict[str, Version]:
-    """The versions in constraints.txt, which the tests run with."""
+    """The versions in constraints.txt, with which the tests run."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     # The same release for GPUs.
@@ -87,5 +87,5 @@ def test_every_package_that_is_imported_is_declared():
     declared = {plain(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
     installed = packages_distributions()
     missing = {name for name in imported() if not declared & {plain(each) for each in installed.get(name, [name])}}
-    # faiss comes as faiss-cpu, and may be absent.
+    # faiss is installed by faiss-cpu, and may be missing.
     assert missing - {"faiss"} == set()

@@ -1,4 +1,4 @@
-"""Faults of disks and paths, from whichever library, become one line that names the place and the remedy."""
+"""Storage and path errors of any library become one line that names the place and the remedy."""
 
 import errno
 import os
@@ -24,26 +24,26 @@ def system(number: int, *names: str | None) -> OSError:
     [
         (
             system(errno.ENOSPC),
-            "a.jsonl: cannot be written (No space left on device: it needs more than the 7 bytes that",
+            "a.jsonl: cannot be written (No space left on device: 7 bytes are free",
         ),
         (
             system(errno.EDQUOT),
-            "a.jsonl: cannot be written (Disk quota exceeded: it needs more than the 7 bytes that are",
+            "a.jsonl: cannot be written (Disk quota exceeded: 7 bytes are free",
         ),
         (system(errno.EFBIG), "a.jsonl: cannot be written (File too large); raise the limit on file sizes (ulimit -f)"),
-        (system(errno.EROFS), "a.jsonl: cannot be written (Read-only file system); choose a place that can be written"),
-        (system(errno.EACCES), "a.jsonl: cannot be written (Permission denied); change its permissions, or choose"),
+        (system(errno.EROFS), "a.jsonl: cannot be written (Read-only file system); choose a writable location"),
+        (system(errno.EACCES), "a.jsonl: cannot be written (Permission denied); change its permissions or choose"),
         (system(errno.ENAMETOOLONG), "a.jsonl: cannot be written (File name too long); choose a shorter path"),
-        # Of what it is called until it is complete the user knows nothing.
+        # Users do not know the name of the partial file.
         (
             system(errno.EISDIR, "a.jsonl.partial", "a.jsonl"),
-            "a.jsonl: cannot be written (Is a directory); a folder stands",
+            "a.jsonl: cannot be written (Is a directory); it is a folder",
         ),
         (system(errno.EROFS, "a.jsonl.partial"), "a.jsonl: cannot be written (Read-only file system)"),
-        # Another file than the one that is written: its folder, or what it is made from.
+        # Another file than the one being written: its folder or an input.
         (
             system(errno.EEXIST, "runs"),
-            "runs: cannot be made a folder (File exists); a file stands where a folder belongs",
+            "runs: cannot be created as a folder (File exists); part of the path is a file, not a folder",
         ),
         (system(errno.ENOENT, "/other"), "/other: cannot be written (No such file or directory); check the path"),
         (sqlite3.OperationalError("database or disk is full"), "a.jsonl: cannot be written (No space left on device: "),
@@ -104,7 +104,7 @@ def test_an_input_output_error_where_there_is_room_is_no_full_disk(tmp_path, mon
     monkeypatch.setattr(errors, "_free", lambda path: 1 << 30)
     told = str(storage_error(sqlite3.OperationalError("disk I/O error"), tmp_path / "a"))
     assert told == (
-        f"{tmp_path}/a: cannot be written (Input/output error); make room there or check the disk, and run the same "
+        f"{tmp_path}/a: cannot be written (Input/output error); free some space or check the disk, and run the same "
         "command again"
     )
 

@@ -1,4 +1,4 @@
-"""The quickstart's order of work: commands one after the other, and one server for the two that ask the base model."""
+"""The quickstart: commands in sequence, and one server for the two that use the base model."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def python(code, *arguments):
 
 
 class StandIn:
-    """What happened, in order, to a server that is none."""
+    """A fake server that records events in order."""
 
     def __init__(self):
         self.events = []
@@ -56,10 +56,10 @@ def server(monkeypatch):
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch):
-    """Four small stages for the ten big ones; the second and the third ask the server."""
+    """Four small stages in place of the ten; the second and the third use the server."""
     files = [tmp_path / name for name in ("model", "pairs", "before", "checkpoint")]
     small = [
-        Stage(file.name, python(WRITE, file), asks_until=file if file.name in {"pairs", "before"} else None)
+        Stage(file.name, python(WRITE, file), served_until=file if file.name in {"pairs", "before"} else None)
         for file in files
     ]
     monkeypatch.setattr(quickstart, "stages", lambda output, model, base_url: small)
@@ -97,8 +97,8 @@ def test_a_server_is_started_only_for_what_is_not_finished(tmp_path, plan, serve
 
 
 def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, server, monkeypatch):
-    monkeypatch.setattr(quickstart, "PATIENCE", 0.05)
-    plan[1] = Stage("pairs", python("import time; time.sleep(0.5)"), asks_until=tmp_path / "pairs")
+    monkeypatch.setattr(quickstart, "POLL", 0.05)
+    plan[1] = Stage("pairs", python("import time; time.sleep(0.5)"), served_until=tmp_path / "pairs")
     run(tmp_path)
     assert "looked after" in server.events
 
@@ -107,13 +107,13 @@ def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, s
     ("code", "message"),
     [
         ("import sys; print('error: no space', file=sys.stderr); sys.exit(2)", "pairs: no space"),
-        ("import sys; sys.exit(3)", "pairs: ended with code 3"),
+        ("import sys; sys.exit(3)", "pairs: exited with code 3"),
     ],
 )
 def test_a_stage_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(
     tmp_path, plan, server, code, message
 ):
-    plan[1] = Stage("pairs", python(code), asks_until=tmp_path / "pairs")
+    plan[1] = Stage("pairs", python(code), served_until=tmp_path / "pairs")
     with pytest.raises(UserError) as caught:
         run(tmp_path)
     log = tmp_path / "run" / "logs" / "02-pairs.log"
@@ -122,10 +122,10 @@ def test_a_stage_that_fails_is_named_with_its_reason_and_log_and_leaves_no_serve
 
 
 def test_a_server_that_cannot_be_kept_alive_ends_the_stage_at_once(tmp_path, plan, server, monkeypatch):
-    monkeypatch.setattr(quickstart, "PATIENCE", 0.05)
+    monkeypatch.setattr(quickstart, "POLL", 0.05)
     process = tmp_path / "process"
     code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
-    plan[1] = Stage("pairs", python(code, process), asks_until=tmp_path / "pairs")
+    plan[1] = Stage("pairs", python(code, process), served_until=tmp_path / "pairs")
 
     def give_up():
         if process.exists() and process.read_text():
@@ -149,13 +149,13 @@ def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
 
 def test_the_stages_that_ask_stand_together_and_name_what_they_write():
     plan = quickstart.stages("out", "models/tiny", "http://127.0.0.1:1/v1")
-    asking = [number for number, stage in enumerate(plan) if stage.asks_until]
+    asking = [number for number, stage in enumerate(plan) if stage.served_until]
     assert asking == list(range(asking[0], asking[0] + 2))
     for number in asking:
         command = plan[number].command
         assert command[command.index("--base_url") + 1] == "http://127.0.0.1:1/v1"
         assert command[command.index("--model") + 1] == "tiny"
-        assert command[command.index("--output_dir") + 1] == str(plan[number].asks_until.parent)
+        assert command[command.index("--output_dir") + 1] == str(plan[number].served_until.parent)
 
 
 def test_the_base_model_and_the_trained_one_are_served_and_asked_alike():

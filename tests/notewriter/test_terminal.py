@@ -1,4 +1,4 @@
-"""What reaches a terminal can be read there and does nothing to it."""
+"""Text on a terminal is readable and cannot control it."""
 
 import logging
 import re
@@ -8,18 +8,18 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notewriter.terminal import Formatter, harmless
+from notewriter.terminal import Formatter, escape_controls
 
 
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs"])))
 def test_no_text_at_all_gets_a_control_character_through(text):
-    safe = harmless(text)
+    safe = escape_controls(text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", safe)
 
 
 def test_text_of_any_script_stays_as_it_is():
     text = "Bogusław\n\tשלום 漢字 می‌خواهم 👩‍🚀"
-    assert harmless(text) == text
+    assert escape_controls(text) == text
 
 
 def test_messages_of_the_log_are_harmless():
@@ -33,9 +33,9 @@ import logging
 from notewriter.errors import UserError, run
 def main():
     logging.getLogger("notewriter").warning("loud \\x1b[2J")
-    raise UserError("file \\x9b31m\\u202e: is broken; mend it")
+    raise UserError("file \\x9b31m\\u202e: is broken; fix it")
 run(main)
 """
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "loud \\x1b[2J\nerror: file \\x9b31m\\u202e: is broken; mend it\n"
+    assert done.stderr == "loud \\x1b[2J\nerror: file \\x9b31m\\u202e: is broken; fix it\n"

@@ -1,4 +1,4 @@
-"""Plain data against annotations: what does not fit is named with its place."""
+"""Checking plain data against annotations: mismatches are named with their place."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
@@ -62,7 +62,7 @@ def test_what_fits(value, hint):
         (["a", 1], list[str], "x[1] must be str, not 1"),
         ({1: "a"}, dict[str, str], "the key 1 of x must be str, not 1"),
         ({"a": {"b": float("inf")}}, dict[str, Any], "x: a: b must be a finite number, not inf"),
-        ({"a": b""}, dict[str, Any], "x: a must be a text, a number, true, false, a list or a mapping, not b''"),
+        ({"a": b""}, dict[str, Any], "x: a must be a string, a number, true, false, a list or a mapping, not b''"),
         (ITSELF, list[Any], "x refers to itself or is nested too deeply"),
         (["a"], tuple[str, float], "x must be tuple[str, float], not ['a']"),
         ({"role": "user"}, Message, "x has no 'content'"),

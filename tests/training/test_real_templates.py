@@ -119,8 +119,8 @@ SPLIT = {
 """Templates that show an earlier turn otherwise than the last: what the second row of the split conversation is."""
 
 REFUSED = {
-    "SmolLM3": r"smollm3: its chat template writes today's date .* no variable for it: .* in place of strftime_now",
-    "gpt-oss": r"gptoss: its chat template writes today's date .* no variable for it: .* in place of strftime_now",
+    "SmolLM3": r"smollm3: its chat template writes today's date .* no variable for the date: .* replace strftime_now",
+    "gpt-oss": r"gptoss: its chat template writes today's date .* no variable for the date: .* replace strftime_now",
     "Mistral-Small-3.1": r"mistral_small_3_1: its chat template writes today's date",
     "Llama-3.2": r'llama3_2: .* today\'s date .* set chat_template_kwargs: {date_string: "26 Jul 2024"}',
     "Qwen3.5": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",

@@ -18,7 +18,7 @@ from notewriter.rollouts import rehearsal
 from training import merge, preflight, train_dpo, train_sft
 
 ROOT = Path(__file__).parents[2]
-ASKED = "cannot be loaded as a .* without running code that comes with it, which is never done; use one of an arch"
+ASKED = "cannot be loaded as a .* without running code shipped with it, which is never done; use an arch"
 
 
 @pytest.fixture(autouse=True)

@@ -313,7 +313,7 @@ def test_a_run_that_was_begun_without_fingerprints_goes_on_and_keeps_them_from_t
 
 def test_a_folder_that_another_run_trains_into_is_left_to_it(options: Options, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run"), pytest.raises(UserError, match=r"run: process \d+ on .* works in this folder"):
+    with locked(tmp_path / "run"), pytest.raises(UserError, match=r"run: process \d+ on .* is using this folder"):
         train_dpo.main(options())
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 

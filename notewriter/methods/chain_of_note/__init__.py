@@ -8,16 +8,16 @@ ANSWER = Stage("chain_of_note/answer", "answer", "answer")
 
 
 async def chain_of_note(question: str, rollout: Rollout, *, top_k: int = 5, answer_style: str = "short") -> str:
-    """Read the passages one after the other, note what each is worth, and answer (Yu et al. 2023, section 3).
+    """Read the passages in sequence, note how relevant each one is, and answer (Yu et al. 2023, section 3).
 
-    A note says whether its passage answers the question, helps to infer the answer, or is beside the point
-    (the paper's three types). All notes are one completion, so that each is written with the earlier ones in view,
-    as in the paper's factorisation p(notes | question, passages) p(answer | question, passages, notes). The answer
-    is a completion of its own, so that another model may write it.
+    A note says whether its passage answers the question, helps to infer the answer, or is irrelevant (the paper's
+    three types). All notes are one completion, so that each is conditioned on the earlier ones, as in the paper's
+    factorisation p(notes | question, passages) p(answer | question, passages, notes). The answer is a separate
+    completion, so that another model can write it.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
+        rollout: the rollout to run in.
         top_k: passages to read (the paper's experiments: 5).
         answer_style: `short`, `long` or `yes_no`.
     """

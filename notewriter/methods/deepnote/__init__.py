@@ -1,4 +1,4 @@
-"""DeepNote: a note that grows by adaptive retrieval carries the knowledge to the answer."""
+"""DeepNote: adaptive retrieval extends a note, and the answer is written from the note."""
 
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
@@ -26,23 +26,23 @@ async def deepnote(
     initial_note: bool = True,
     answer_style: str = "short",
 ) -> str:
-    """Write a note, extend it while that makes it better, answer from it (DeepNote, section 3).
+    """Write a note, extend it while it improves, and answer from it (DeepNote, section 3).
 
-    Counted are `unreadable_decisions`.
+    Counts `unreadable_decisions`.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        top_k: passages a retrieval.
-        max_step: refinements at the most.
-        max_failure: the number of refinements that did not better the note after which it stops.
-        max_passages: distinct passages a question at the most (the authors' code).
+        rollout: the rollout to run in.
+        top_k: passages per retrieval.
+        max_step: maximum number of refinements.
+        max_failure: refinements that may fail to improve the note before it stops.
+        max_passages: maximum distinct passages per question (the authors' code).
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
         initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
         answer_style: `short`, `long` (ASQA) or `yes_no` (StrategyQA).
 
     Raises:
-        UserError: options that contradict each other.
+        UserError: the options contradict each other.
     """
     check_options(max_step, max_failure, adaptive_retrieval, initial_note)
     if not initial_note:
@@ -59,12 +59,12 @@ async def deepnote(
     for _ in range(max_step if adaptive_retrieval else 0):
         query = await rollout.generate(REFINE_QUERY, question=question, note=best_note, queries=queries)
         queries.append(query)
-        # The new questions stay one string and go out with the question itself (the authors' code).
+        # The new questions stay one string and are searched together with the question (the authors' code).
         passages = _within_budget(await rollout.retrieve(f"{query} {question}", top_k), seen, max_passages)
         new_note = await rollout.generate(ACCUMULATE_KNOWLEDGE, question=question, note=best_note, passages=passages)
         reply = await rollout.generate(DECIDE, question=question, best_note=best_note, new_note=new_note)
         better = parse_status(reply)
-        # A reply that cannot be read is no True: the note at hand stays.
+        # An unreadable reply is not True: the current note stays.
         if better is None:
             rollout.count("unreadable_decisions")
         if better:
@@ -79,13 +79,13 @@ async def deepnote(
 
 
 def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, initial_note: bool) -> None:
-    """Refuse options that cannot hold together.
+    """Check that the options are consistent.
 
     Raises:
-        UserError: `max_failure` above `max_step`, a limit below one, or refinements of a note that there is not.
+        UserError: `max_failure` exceeds `max_step`, a limit is below one, or there is no note to refine.
     """
     if adaptive_retrieval and not initial_note:
-        raise UserError("initial_note: false needs adaptive_retrieval: false; there is no note to refine")
+        raise UserError("initial_note: false requires adaptive_retrieval: false; there is no note to refine")
     if max_step < 1 or max_failure < 1:
         raise UserError(f"max_step ({max_step}) and max_failure ({max_failure}) must be at least 1")
     if max_failure > max_step:
@@ -93,7 +93,7 @@ def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, ini
 
 
 def _within_budget(passages: list[Passage], seen: set[str], most: int) -> list[Passage]:
-    """The passages that were seen before or still fit into the budget of distinct ones; `seen` is updated."""
+    """The passages seen before or within the budget of distinct ones; updates `seen`."""
     kept = []
     for passage in passages:
         if passage.id in seen or len(seen) < most:

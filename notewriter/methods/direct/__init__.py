@@ -1,4 +1,4 @@
-"""Direct answering: the question alone, no retrieval."""
+"""Direct answering: no retrieval."""
 
 from notewriter.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
@@ -7,7 +7,7 @@ ANSWER = Stage("direct/answer", "answer", "answer")
 
 
 async def direct(question: str, rollout: Rollout, *, answer_style: str = "short") -> str:
-    """Answer from the model's own knowledge (the baseline "Direct" of the papers' tables)."""
+    """Answer from the model's own knowledge (the baseline "Direct" in the papers' tables)."""
     return await rollout.generate(ANSWER, question=question, answer_style=answer_style)
 
 

@@ -1,4 +1,4 @@
-"""FLARE: look a sentence ahead, and retrieve where the model is not sure of it."""
+"""FLARE: draft the next sentence and retrieve if the model is not confident in it."""
 
 import math
 from itertools import accumulate
@@ -28,29 +28,29 @@ async def flare(
     notes: bool = False,
     answer_style: str = "short",
 ) -> str:
-    """Write sentence by sentence, and retrieve for those with an improbable token (FLARE-direct, Jiang et al. 2023).
+    """Write sentence by sentence, retrieving for those with an improbable token (FLARE-direct, Jiang et al. 2023).
 
-    The first sentence is written from the passages of the question. Every other one is written without passages
-    first. Where all its tokens are at least as probable as `theta`, it stays. Otherwise it is the query, without
-    the tokens less probable than `beta` (the paper's implicit query, which keeps what the model made up out of the
-    search), and it is written again from what was found. Only the latest passages are in view. A sentence that
-    states the answer ends it; where none does, an answer is written from all of them (counted as `unfinished`).
-    The model must give log-probabilities, as vLLM does. Counted are `steps` and `sure_steps`, those that stayed.
+    The first sentence is written from passages for the question. Every other one is first drafted without passages.
+    If all its tokens have at least probability `theta`, it is kept. Otherwise the draft without tokens below `beta`
+    is the query (the paper's implicit query, which keeps inventions out of the search), and the sentence is written
+    again from the passages found. Only the latest passages are in the prompt. A sentence that states the answer ends
+    the loop; if none does, an answer is written from all sentences (counted as `unfinished`). The model must return
+    log-probabilities, as vLLM does. Counts `steps` and `sure_steps`, the drafts that were kept.
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` writes, `notes` writes notes, `answer` answers where no sentence did.
-        top_k: passages a retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
-        max_step: sentences at the most. (The paper bounds the answer by 256 tokens instead.)
-        look_ahead: tokens of a draft at the most (the authors' code: 64).
-        theta: the probability below which a token asks for a retrieval (NotesWriting, section 4.4, and the authors'
-            code for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
-        beta: the probability below which a token is kept out of the query (the authors' code: 0.4); 0 keeps all.
-        notes: notes on the passages take their place (NotesWriting, section 3.3, equation 11).
+        rollout: the rollout to run in; `policy` writes, `notes` takes notes, `answer` answers if no sentence does.
+        top_k: passages per retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
+        max_step: maximum number of sentences. (The paper limits the answer to 256 tokens instead.)
+        look_ahead: maximum tokens of a draft (the authors' code: 64).
+        theta: a token below this probability triggers retrieval (NotesWriting, section 4.4, and the authors' code
+            for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
+        beta: tokens below this probability are left out of the query (the authors' code: 0.4); 0 keeps all.
+        notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
         answer_style: `short`, `long` or `yes_no`.
 
     Raises:
-        UserError: `theta` or `beta` is no probability.
+        UserError: `theta` or `beta` is not a probability.
     """
     check_options(theta, beta)
     evidence: list[Passage] = []
@@ -91,18 +91,18 @@ async def flare(
 
 
 def check_options(theta: float, beta: float) -> None:
-    """Refuse thresholds that are no probabilities.
+    """Check that the thresholds are probabilities.
 
     Raises:
         UserError: one is below 0 or above 1.
     """
     for name, value in (("theta", theta), ("beta", beta)):
         if not 0 <= value <= 1:
-            raise UserError(f"{name}: {value} is no probability; give a number from 0 to 1")
+            raise UserError(f"{name}: {value} is not a probability; give a number from 0 to 1")
 
 
 def _first_sentence(tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The tokens that begin within the first sentence of what they spell."""
+    """The tokens that start within the first sentence."""
     texts = [token for token, _ in tokens]
     whole = "".join(texts)
     end = len(whole) - len(whole.lstrip()) + len(first_sentence(whole))

@@ -1,4 +1,4 @@
-"""In-context: the corpus itself in the prompt, as far as it fits."""
+"""In-context: as much of the corpus as fits in the prompt."""
 
 from notewriter.method import Method, Stage
 from notewriter.records import Passage
@@ -10,20 +10,20 @@ ANSWER = Stage("in_context/answer", "answer", "answer")
 async def in_context(
     question: str, rollout: Rollout, *, max_words: int = 40_000, top_k: int = 1000, answer_style: str = "short"
 ) -> str:
-    """Answer from the whole corpus, in one prompt (the baseline "In-context" of ReaRAG's Table 1).
+    """Answer from the whole corpus in one prompt (the baseline "In-context" of ReaRAG's Table 1).
 
-    A corpus seldom fits into a model's context. So the passages are ranked for the question, best first, and put
-    into the prompt until the next one would exceed `max_words`. Where the corpus has no more than `max_words` words
-    and `top_k` passages, it is in the prompt as a whole; but an index that looks for words (BM25) passes over the
-    passages that share none with the question.
+    A corpus rarely fits in a model's context. The passages are therefore ranked for the question and added to the
+    prompt, best first, until the next one would exceed `max_words`. A corpus of at most `max_words` words and
+    `top_k` passages is included completely, except that BM25 never returns passages that share no word with the
+    question.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        max_words: words of titles and texts in the prompt at the most. 40,000 English words are some 53,000
-            tokens: ReaRAG's corpora have 48,000 to 58,000 a question. Set it to what the model's
-            context holds; a prompt beyond that is refused by its server, and the question has no answer.
-        top_k: passages that are ranked; the prompt cannot hold more.
+        rollout: the rollout to run in.
+        max_words: maximum words of titles and texts in the prompt. 40,000 English words are about 53,000 tokens;
+            ReaRAG's corpora have 48,000 to 58,000 per question. Set it according to the model's context: a server
+            rejects longer prompts, and the question has no answer.
+        top_k: number of passages to rank, and the maximum in the prompt.
         answer_style: `short`, `long` or `yes_no`.
     """
     passages = _within(max_words, await rollout.retrieve(question, top_k))
@@ -31,7 +31,7 @@ async def in_context(
 
 
 def _within(max_words: int, passages: list[Passage]) -> list[Passage]:
-    """The first passages, up to the one that would exceed the budget."""
+    """The first passages whose total length stays within the budget."""
     kept, words = [], 0
     for passage in passages:
         words += len(passage.title.split()) + len(passage.text.split())

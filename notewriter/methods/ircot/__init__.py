@@ -1,4 +1,4 @@
-"""IRCoT: every sentence of a chain of thought is the query for what the next sentence is written from."""
+"""IRCoT: each sentence of a chain of thought is the query for the passages of the next one."""
 
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
@@ -23,17 +23,17 @@ async def ircot(
 ) -> str:
     """Interleave retrieval with the sentences of a chain of thought (Trivedi et al. 2023).
 
-    Passages gather over the steps. A reply ends with its line (as in the authors' code), and its first sentence is
-    kept; one that states the answer ends the chain. Where the chain does not end by itself, an answer is written from
-    it (the paper's reader; counted as `unfinished`).
+    Passages accumulate over the steps. A reply ends at a line break (as in the authors' code) and its first sentence
+    is kept; one that states the answer ends the chain. If none does, an answer is written from the chain (the paper's
+    reader; counted as `unfinished`).
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` reasons, `notes` writes notes, `answer` answers where the steps ran out.
-        top_k: passages a retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
-        max_step: sentences at the most (the paper: 8).
-        max_passages: distinct passages a question at the most (the paper: 15); of no effect on notes.
-        notes: notes on the passages take their place (NotesWriting, section 3.3, equation 10). They gather too.
+        rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
+        top_k: passages per retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
+        max_step: maximum number of sentences (the paper: 8).
+        max_passages: maximum distinct passages per question (the paper: 15); does not limit notes.
+        notes: replace passages by notes on them, which accumulate too (NotesWriting, section 3.3, equation 10).
         answer_style: `short`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []

@@ -1,4 +1,4 @@
-"""Iter-RetGen: what was generated is the next query, and what is found then makes the next generation better."""
+"""Iter-RetGen: each generation is the query for the retrieval that improves the next one."""
 
 from notewriter.method import Method, Stage
 from notewriter.rollouts.parsing import parse_answer
@@ -10,17 +10,16 @@ REASON = Stage("iter_retgen/reason", "answer")
 async def iter_retgen(
     question: str, rollout: Rollout, *, top_k: int = 5, iterations: int = 2, answer_style: str = "short"
 ) -> str:
-    """Retrieve and reason to an answer, again and again, each time from scratch (Shao et al. 2023, section 3).
+    """Alternate retrieval and reasoning, each time from scratch (Shao et al. 2023, section 3).
 
-    Every iteration retrieves with the last response and the question, and writes a new chain of thought that ends in
-    an answer from those passages alone. The answer of the last one counts.
+    Every iteration retrieves with the last response and the question and writes a new chain of thought, ending in an
+    answer, from those passages alone. The last iteration's answer is returned.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        top_k: passages a retrieval (the paper: 5).
-        iterations: T, rounds of retrieval and generation (the paper studies 1 to 7; most of the gain is
-            there at 2).
+        rollout: the rollout to run in.
+        top_k: passages per retrieval (the paper: 5).
+        iterations: T, rounds of retrieval and generation (the paper studies 1 to 7; 2 give most of the gain).
         answer_style: `short`, `long` or `yes_no`.
     """
     response = ""

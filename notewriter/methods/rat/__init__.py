@@ -1,4 +1,4 @@
-"""RAT: think first, then correct the thoughts one by one with what retrieval finds about them."""
+"""RAT: draft a chain of thought, then revise it step by step with retrieved passages."""
 
 import re
 
@@ -16,16 +16,16 @@ async def rat(
 ) -> str:
     """Draft a chain of thought without retrieval and revise it step by step (Wang et al. 2024, Algorithm 1).
 
-    Step i of the draft is appended to the thoughts revised so far, a query is made of them, and the passages found
-    are used to revise all of these thoughts. The paper's tasks end with the revised thoughts; for a question with a
-    short answer one more completion takes the answer from them.
+    Step i of the draft is appended to the thoughts revised so far, a query is written for them, and the passages found
+    are used to revise all of them. The paper's tasks end with the revised thoughts; here one more completion extracts
+    the answer.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        top_k: passages a step (DeepNote's comparison, Table 1: 5).
-        max_step: steps of the draft at the most; what exceeds them joins the last one (the authors' code asks
-            for fewer than four).
+        rollout: the rollout to run in.
+        top_k: passages per step (DeepNote's comparison, Table 1: 5).
+        max_step: maximum number of draft steps; further ones are merged into the last (the authors' code asks for
+            fewer than four).
         answer_style: `short`, `long` or `yes_no`.
     """
     rollout.keep_note("")
@@ -36,14 +36,14 @@ async def rat(
         query = await rollout.generate(QUERY, question=question, thoughts=thoughts)
         passages = await rollout.retrieve(query, top_k)
         revised = await rollout.generate(REVISE, question=question, passages=passages, thoughts=thoughts)
-        # An empty revision is none: the thoughts stay.
+        # An empty revision leaves the thoughts unchanged.
         thoughts = revised or thoughts
     rollout.keep_note(thoughts)
     return await rollout.generate(ANSWER, question=question, thoughts=thoughts, answer_style=answer_style)
 
 
 def _steps(draft: str, most: int) -> list[str]:
-    """The draft's paragraphs, or its lines where it is a single paragraph; at most `most`, nothing left out."""
+    """The draft's paragraphs, or its lines if it is a single paragraph; at most `most`, the last one with the rest."""
     paragraphs = [part.strip() for part in re.split(r"\n\s*\n", draft) if part.strip()]
     steps = paragraphs if len(paragraphs) > 1 else [line.strip() for line in draft.splitlines() if line.strip()]
     return [*steps[: most - 1], "\n\n".join(steps[most - 1 :])] if len(steps) > most else steps

@@ -1,4 +1,4 @@
-"""ReAct: thoughts and actions in turn, each answered by an observation."""
+"""ReAct: thoughts alternate with actions, each followed by an observation."""
 
 from dataclasses import replace
 
@@ -25,22 +25,21 @@ async def react(
 ) -> str:
     """Reason and act with search, select and lookup (ReAct as NotesWriting runs it, section 4.4).
 
-    The paper acts on Wikipedia; on an index of passages, a page is what the index holds under one title, whether
-    that is a whole page in one passage or a page in many:
-    - `search[query]`: the first paragraph of each of the `top_k` passages that fit the query best.
-    - `select[title]`: the first `page_size` paragraphs of the page of that title, which is found by retrieving
-      `page_size` passages for the title and keeping those that bear it, in the order of the index's ranking.
-    - `lookup[string]`: the paragraphs of the selected page with that string, in whatever case.
+    The paper acts on Wikipedia. On an index, a page consists of all passages with the same title:
+    - `search[query]`: the first paragraph of each of the `top_k` best passages.
+    - `select[title]`: the first `page_size` paragraphs of the page with that title, found by retrieving `page_size`
+      passages for the title and keeping those that have it, in the order of the ranking.
+    - `lookup[string]`: the paragraphs of the selected page that contain the string, ignoring case.
     - `finish[answer]`: the end.
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` reasons, `answer` answers where the steps ran out.
-        top_k: passages a search (section 4.4: 5).
-        max_step: steps at the most, T. The paper does not tell its T; its longest chains took 10.4 searches on
-            average (Table 2).
-        page_size: passages of a page (section 4.4: 10).
-        notes: True is ReNAct (`notewriter.methods.renact`).
+        rollout: the rollout to run in; `policy` reasons, `answer` answers if the steps run out.
+        top_k: passages per search (section 4.4: 5).
+        max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches
+            on average (Table 2).
+        page_size: passages per page (section 4.4: 10).
+        notes: run ReNAct instead (`notewriter.methods.renact`).
         answer_style: `short`, `long` or `yes_no`.
     """
     if notes:

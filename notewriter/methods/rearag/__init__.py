@@ -1,4 +1,4 @@
-"""ReaRAG: a model thinks, searches and observes, step by step, until it knows enough to finish."""
+"""ReaRAG: a model thinks, searches and observes until it knows enough to finish."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from notewriter.rollouts.actions import Action, parse_action
 from notewriter.rollouts.rollout import Rollout
 
 ACTIONS = {"search": "query", "finish": "answer"}
-"""The functions that a step may call, each with its parameter (section 3.1)."""
+"""The functions a step can call, with their parameters (section 3.1)."""
 
 NO_ACTION = (
     'No action could be read. End with one of these: {"function": "search", "parameters": {"query": "..."}} or '
@@ -21,8 +21,8 @@ NO_ACTION = (
 class Chain:
     """A reasoning chain (section 3.1, equation 1).
 
-    `turns` are the chat after the instruction: thought and action from the assistant, the observation from the
-    user, in turn. `searches` maps each query to its observation. `answer` is None where the chain did not finish.
+    `turns` is the chat after the instruction: the assistant's thoughts and actions alternate with the user's
+    observations. `searches` maps each query to its observation. `answer` is None if the chain did not finish.
     """
 
     turns: list[Message] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Chain:
     answer: str | None = None
 
     def add(self, role: str, content: str) -> None:
-        """Let the chat go on with a turn."""
+        """Append a turn."""
         self.turns.append({"role": role, "content": content})
 
 
@@ -42,24 +42,24 @@ CONCLUDE = Stage("rearag/conclude", "answer", "answer")
 SHORTEN = Stage("rearag/shorten", "answer", "answer")
 
 TEACH = Stage("rearag/teach", rehearsal=_REHEARSAL)
-"""The step of a teacher whose chains become training data (Algorithm 1)."""
+"""A step of the teacher whose chains become training data (Algorithm 1)."""
 
 TEACH_WITH_GOLD = Stage("rearag/teach_with_gold", rehearsal=_REHEARSAL)
-"""A whole chain by a teacher that knows the sub-questions and the answer (Algorithm 3)."""
+"""A whole chain by a teacher that is given the sub-questions and the answer (Algorithm 3)."""
 
 
 async def rearag(
     question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 15, answer_style: str = "short"
 ) -> str:
-    """Reason until the chain finishes, then give its answer in short (ReaRAG, Algorithm 2).
+    """Reason until the chain finishes, then shorten its answer (ReaRAG, Algorithm 2).
 
-    The paper leaves open what happens when the steps run out; here an answer is written from what was found.
+    The paper does not say what happens when the steps run out; here an answer is written from the observations.
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` reasons, `answer` answers queries from passages and gives the short answer.
-        top_k: passages a search.
-        max_step: steps at the most, T_max (the authors' code: 15).
+        rollout: the rollout to run in; `policy` reasons, `answer` answers queries from passages and shortens.
+        top_k: passages per search.
+        max_step: T_max, maximum number of steps (the authors' code: 15).
         answer_style: `short`, `long` or `yes_no`.
     """
     chain = await reason(question, rollout, STEP, top_k=top_k, max_step=max_step)
@@ -71,11 +71,11 @@ async def rearag(
 async def reason(
     question: str, rollout: Rollout, stage: Stage, *, top_k: int, max_step: int, retries: int | None = None
 ) -> Chain:
-    """The loop that inference (Algorithm 2) and data construction (Algorithm 1) share; `stage` has the instruction.
+    """The loop shared by inference (Algorithm 2) and data construction (Algorithm 1); `stage` has the instruction.
 
-    Every reply is a step, also one without an action, which is told what actions there are. With `retries`, as in
-    data construction, it is drawn again, so often at the most, and then the chain ends, since it is nothing to learn
-    from. Counted are `steps`, `invalid_actions`, `redrawn_steps` (the further draws), `repeated_queries` and
+    Every reply is a step. A reply without a valid action is answered with the list of actions. With `retries`, as in
+    data construction, it is instead drawn again up to that many times, and then the chain ends, since it is not worth
+    learning from. Counts `steps`, `invalid_actions`, `redrawn_steps` (the further draws), `repeated_queries` and
     `unfinished`.
     """
     chain = Chain()
@@ -84,8 +84,8 @@ async def reason(
         for draw in range(1 + (retries or 0)):
             if draw:
                 rollout.count("redrawn_steps")
-            # A stop that a model writes while it thinks cuts it off; from the second draw on it may go on, and what
-            # it makes up after its action is passed over.
+            # A stop string inside a model's thinking cuts the reply. Later draws have none, and whatever is invented
+            # after the action is ignored.
             reply = await rollout.generate(
                 stage, stop=() if draw else ("\nObservation",), sample=draw, turns=chain.turns, question=question
             )
@@ -97,7 +97,7 @@ async def reason(
             rollout.count("invalid_actions")
             if retries is not None:
                 return chain
-            # Chat templates that want user and assistant in turn also want the turn of a model that said nothing.
+            # Chat templates that require alternating turns also need one for an empty reply.
             chain.add("assistant", reply or "(nothing)")
             chain.add("user", as_observation(NO_ACTION))
             continue
@@ -118,14 +118,14 @@ async def reason(
 
 
 def as_step(action: Action) -> str:
-    """A step as the chat has it, in training and when served: however the model wrote it, it is told back like this."""
+    """A step in the normalised form in which it enters the chat, in training and inference."""
     call = {"function": action.name, "parameters": {ACTIONS[action.name]: action.argument}}
     thought = f"Thought: {action.thought}\n" if action.thought else ""
     return f"{thought}Action: {json.dumps(call, ensure_ascii=False)}"
 
 
 def as_observation(text: str) -> str:
-    """What came back from an action as the chat has it."""
+    """An observation in the form in which it enters the chat."""
     return f"Observation: {text}"
 
 

@@ -1,4 +1,4 @@
-"""ReNAct: ReAct whose observations are notes on the documents, not the documents (NotesWriting)."""
+"""ReNAct: ReAct that observes notes on the documents instead of the documents (NotesWriting)."""
 
 from notewriter.method import Method, Stage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
@@ -14,17 +14,17 @@ ANSWER = Stage("renact/answer", "answer", "answer")
 async def renact(
     question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 15, answer_style: str = "short"
 ) -> str:
-    """Reason and act, and observe notes on what was found, not the documents (NotesWriting's ReNAct, section 3.2).
+    """Reason and act, observing notes instead of documents (NotesWriting's ReNAct, section 3.2).
 
-    `search[entity; question]` retrieves for both and has notes taken for the question; `finish[answer]` ends.
-    (The paper searches Wikipedia's titles for the entity; an index of passages finds more with the question.)
+    `search[entity; question]` retrieves for both and takes notes for the question; `finish[answer]` ends.
+    (The paper searches Wikipedia titles for the entity; an index of passages finds more with the question.)
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` reasons, `notes` writes the notes, `answer` answers where the steps ran out.
-        top_k: documents a search (section 4.3: 5).
-        max_step: steps at the most, T. The paper does not tell its T; its longest chains took 10.4 searches on average
-            (Table 2).
+        rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
+        top_k: documents per search (section 4.3: 5).
+        max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches on
+            average (Table 2).
         answer_style: `short`, `long` or `yes_no`.
     """
     notes: list[Passage] = []

@@ -1,4 +1,4 @@
-"""ReSP: two memories, one of evidence for the question and one of the path to it, grow until they suffice."""
+"""ReSP: two memories, global evidence and the local pathway, grow until they suffice for an answer."""
 
 import re
 
@@ -18,19 +18,18 @@ ANSWER = Stage("resp/answer", "answer", "answer")
 async def resp(
     question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 3, answer_style: str = "short"
 ) -> str:
-    """Retrieve, summarize twice over, judge, plan, until the question can be answered (ReSP, Algorithm 1).
+    """Retrieve, summarize into both memories, judge and plan until the question can be answered (ReSP, Algorithm 1).
 
     The modules of the paper's Table 4 are roles: the summarizer is `notes`, the reasoner `judge` (judging) and
-    `query` (planning), the generator `answer`. Two calls of the algorithm that change nothing are left out:
-    the plan after the last round, and rounds after a plan that repeats a question. Counted are
-    `repeated_queries`, `unreadable_verdicts` (neither Yes nor No, which goes on as a No does) and `unfinished` (the
-    last round's judgement was not Yes).
+    `query` (planning), the generator `answer`. Two calls of the algorithm that have no effect are left out: the plan
+    after the last round, and rounds after a plan that repeats a question. Counts `repeated_queries`,
+    `unreadable_verdicts` (neither Yes nor No, treated as No) and `unfinished` (the last verdict was not Yes).
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
-        top_k: passages a retrieval, K (section 5.2: 5; section 6.3: 3 to 15).
-        max_step: rounds of retrieval at the most, M (section 5.2: 3; section 6.4: 1 to 5).
+        rollout: the rollout to run in.
+        top_k: K, passages per retrieval (section 5.2: 5; section 6.3: 3 to 15).
+        max_step: M, maximum number of retrieval rounds (section 5.2: 3; section 6.4: 1 to 5).
         answer_style: `short`, `long` or `yes_no`.
     """
     evidence: list[str] = []
@@ -64,12 +63,12 @@ async def resp(
 
 
 def _combined(evidence: list[str], pathway: dict[str, str]) -> str:
-    """The global evidence memory and the local pathway memory as the one text that reasoner and generator get."""
+    """Global evidence memory and local pathway memory as one text, the input of reasoner and generator."""
     return "\n".join([*filter(None, evidence), *(f"{question} {answer}" for question, answer in pathway.items())])
 
 
 def _response(reply: str) -> str:
-    """The summarizer's response to a sub-question: what follows its Yes, or that there is none."""
+    """The summarizer's response to a sub-question: the text after its Yes, or \"Not found.\""""
     verdict = _VERDICT.match(reply)
     if verdict and verdict[1].lower() == "no":
         return "Not found."

@@ -1,4 +1,4 @@
-"""Search-o1: a reasoning model searches in the middle of its reasoning and reads through a module of its own."""
+"""Search-o1: a reasoning model searches while it reasons, and a separate module reads the documents."""
 
 from notewriter.method import Method, Stage
 from notewriter.rollouts.parsing import parse_answer
@@ -21,20 +21,20 @@ async def search_o1(
     max_turn: int = 15,
     answer_style: str = "short",
 ) -> str:
-    """Reason, search wherever knowledge is missing, and go on with what was found (Li et al. 2025, Algorithm 1).
+    """Reason, search where knowledge is missing, and continue with the results (Li et al. 2025, Algorithm 1).
 
-    A query between the search marks halts the reasoning. The passages found for it do not enter the reasoning; the
-    Reason-in-Documents module reads them with the reasoning so far in view and puts what helps in their place.
-    The first reasoning without a query ends it. Where the turns run out an answer is written from the reasoning (the
-    paper leaves it open). Counted are `repeated_queries` and `unfinished`.
+    A query between the search marks halts the reasoning. The passages found do not enter the reasoning; the
+    Reason-in-Documents module reads them together with the reasoning so far and writes what helps in their place.
+    The first reasoning without a query ends the loop. If the turns run out, an answer is written from the reasoning
+    (the paper does not specify this). Counts `repeated_queries` and `unfinished`.
 
     Args:
         question: the question to answer.
-        rollout: where it runs; `policy` reasons, `notes` reads documents, `answer` answers where the turns ran out.
-        top_k: passages a search (the paper: 10).
-        max_search: searches at the most; after that the reasoning is told to do without (the authors' code: 10
-            for multi-hop questions, 5 for others).
-        max_turn: pieces of reasoning at the most (the authors' code: 15).
+        rollout: the rollout to run in; `policy` reasons, `notes` reads documents, `answer` answers if turns run out.
+        top_k: passages per search (the paper: 10).
+        max_search: maximum number of searches; further queries are refused (the authors' code: 10 for multi-hop
+            questions, 5 for others).
+        max_turn: maximum number of reasoning turns (the authors' code: 15).
         answer_style: `short`, `long` or `yes_no`.
     """
     rollout.keep_note("")
@@ -72,7 +72,7 @@ async def search_o1(
 
 
 def _query(thought: str) -> str:
-    """What the reasoning ends in after the mark of a search; empty where it does not search."""
+    """The query at the end of the reasoning; empty if it does not search."""
     _, mark, rest = thought.rpartition(BEGIN_QUERY)
     return rest.strip().partition("\n")[0] if mark else ""
 

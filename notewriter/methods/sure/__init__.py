@@ -1,4 +1,4 @@
-"""SuRe: summarise the passages once for each candidate answer, and keep the candidate with the best summary."""
+"""SuRe: summarise the passages for each candidate answer and keep the candidate with the best summary."""
 
 import itertools
 
@@ -17,16 +17,15 @@ async def sure(
 ) -> str:
     """Answer with the candidate whose summary is valid and preferred (Kim et al. 2024, section 3).
 
-    The score of a candidate is its validity, 1 where the model says that the summary supports it, plus its ranking,
-    the number of other candidates whose summary is found less informative, with half a point for a draw. Each pair
-    of summaries is compared in both orders. The earlier candidate wins where scores are equal. Counted
-    are `unreadable_verdicts`.
+    A candidate's score is its validity (1 if the model says that the summary supports it, else 0) plus its ranking:
+    the number of other candidates with a less informative summary, with half a point for a tie. Each pair of
+    summaries is compared in both orders. Of equal scores the earlier candidate wins. Counts `unreadable_verdicts`.
 
     Args:
         question: the question to answer.
-        rollout: where it runs.
+        rollout: the rollout to run in.
         top_k: passages to summarise (the paper: N = 10).
-        max_candidates: candidate answers at the most (the paper: K = 2).
+        max_candidates: maximum number of candidate answers (the paper: K = 2).
         answer_style: `short`, `long` or `yes_no`.
     """
     rollout.keep_note("")
@@ -61,7 +60,7 @@ async def sure(
 
 
 async def _validity(question: str, candidate: str, summary: str, rollout: Rollout) -> float:
-    """1 where the model says that the summary supports the candidate, else 0."""
+    """1 if the model says that the summary supports the candidate, else 0."""
     reply = await rollout.generate(VALIDATE, question=question, candidate=candidate, summary=summary)
     verdict = parse_word(reply, ("true", "false"))
     if verdict is None:
@@ -70,7 +69,7 @@ async def _validity(question: str, candidate: str, summary: str, rollout: Rollou
 
 
 async def _preference(question: str, one: str, other: str, rollout: Rollout) -> float:
-    """1 where the first summary is found more informative, 0 where the second is, 0.5 for a draw."""
+    """1 if the first summary is more informative, 0 if the second is, 0.5 for a tie."""
     votes = {"1": 1, "2": -1, None: 0}
     lead = 0
     for sign, summaries in ((1, [one, other]), (-1, [other, one])):

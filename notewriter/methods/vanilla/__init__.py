@@ -7,7 +7,7 @@ ANSWER = Stage("vanilla/answer", "answer", "answer")
 
 
 async def vanilla(question: str, rollout: Rollout, *, top_k: int = 5, answer_style: str = "short") -> str:
-    """Answer from the `top_k` passages of the question (DeepNote's Vanilla RAG, section 4.2)."""
+    """Answer from the `top_k` best passages for the question (DeepNote's Vanilla RAG, section 4.2)."""
     passages = await rollout.retrieve(question, top_k)
     return await rollout.generate(ANSWER, question=question, passages=passages, answer_style=answer_style)
 

@@ -82,7 +82,7 @@ def test_what_cannot_be_shown_is_told_in_one_line(tmp_path):
     pairs = write(tmp_path / "pairs", [pair(0)])
     with pytest.raises(UserError, match=r"train\.parquet: lacks the column\(s\) messages"):
         main(["--chains", str(pairs), "--output", str(page)])
-    with pytest.raises(UserError, match=r"cannot be made a folder .*; choose another path"):
+    with pytest.raises(UserError, match=r"cannot be created as a folder .*; choose another path"):
         main(["--pairs", str(pairs), "--output", str(pairs / "train.parquet" / "page.html")])
     (pairs / "train.parquet").write_text("no Parquet")
     with pytest.raises(UserError, match=r"train\.parquet: is not a readable Parquet file"):

@@ -17,7 +17,7 @@ from notewriter import jsonl
 from notewriter.artifacts import run_folder
 from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.rollouts import loop
+from notewriter.rollouts import runner
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
 
@@ -27,7 +27,7 @@ async def answer(question: Question) -> dict[str, str]:
 
 
 def ask(journal, work=answer, questions=QUESTIONS, concurrency=2):
-    asyncio.run(loop.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
+    asyncio.run(runner.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
 
 
 def lines(path):
@@ -199,7 +199,7 @@ def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, question
 def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_path):
     with (
         run_folder.open_run(tmp_path / "a", {"seed": 0}),
-        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ works in this folder; wait until"),
+        pytest.raises(UserError, match=rf"a: process {os.getpid()} on \S+ is using this folder; wait until"),
     ):
         open_and_leave(tmp_path / "a", {"seed": 0})
     open_and_leave(tmp_path / "a", {"seed": 0})
@@ -208,7 +208,7 @@ def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_p
 def test_a_killed_run_leaves_no_lock_behind(tmp_path):
     code = f"""
 import os, signal
-from notewriter import runs
+from notewriter.artifacts import run_folder
 with run_folder.open_run({str(tmp_path)!r}, {{"seed": 0}}):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -303,7 +303,7 @@ def test_the_progress_tells_the_speed_and_what_came_of_the_questions_also_of_tho
         return {"question_id": question.id, "rows": [1, 2]}
 
     for questions in (QUESTIONS[:2], QUESTIONS):
-        run = loop.for_each_question(
+        run = runner.for_each_question(
             questions,
             work,
             journal,
@@ -373,7 +373,7 @@ def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
 def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"),
+        pytest.raises(UserError, match=r"file: cannot be created as a folder \(File exists\); .* choose another path"),
         run_folder.open_run(tmp_path / "file", {}),
     ):
         pass

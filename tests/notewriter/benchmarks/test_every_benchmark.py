@@ -62,7 +62,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, dataset):
 
 @pytest.mark.parametrize("dataset", WITHOUT_PASSAGES)
 def test_benchmarks_without_passages_say_where_to_get_them(tmp_path, dataset):
-    with pytest.raises(UserError, match="holds no pages"):
+    with pytest.raises(UserError, match=r"contains (no pages|only the addresses)"):
         list(load_corpus(dataset, tmp_path / "dev.json"))
 
 
@@ -79,7 +79,7 @@ def test_select_takes_the_first_or_a_seeded_sample_in_the_order_of_the_file():
     sample = select(questions, limit=10, seed=1)
     assert sample == select(questions, limit=10, seed=1) != select(questions, limit=10, seed=2)
     assert sample == sorted(sample, key=questions.index) != questions[:10]
-    with pytest.raises(UserError, match="ask for at least 1"):
+    with pytest.raises(UserError, match="give at least 1"):
         select(questions, limit=0)
 
 
@@ -93,7 +93,9 @@ def test_questions_are_chosen_by_what_their_metadata_say():
     assert with_metadata(questions, {"type": "Numerical"}) == questions[1:3]
     assert with_metadata(questions, {"type": "Numerical", "hops": 2}) == [questions[2]]
     assert with_metadata(questions, {"type": 3}) == [questions[3]]
-    with pytest.raises(UserError, match=r"where: no question has type: 'table' .* under 'type' there is: Tabular"):
+    with pytest.raises(
+        UserError, match=r"where: no question has type: 'table' in its metadata; its values are: Tabular"
+    ):
         with_metadata(questions, {"type": "table"})
 
 

@@ -13,7 +13,7 @@ def test_hotpotqa_supporting_facts_follow_the_annotation_and_dangling_ones_are_l
     path = write_list(tmp_path / "h.json", HOTPOT)
     (read,) = load_questions("hotpotqa", path)
     corpus = list(load_corpus("hotpotqa", path))
-    # A paragraph that is not in the context, as in the fullwiki file, is missed all the same: its title stands for it.
+    # A paragraph missing from the context, as in the fullwiki file, is still expected: its title serves as its id.
     assert read.supporting_ids == (corpus[0].id, corpus[1].id, "Nowhere")
     assert read.supporting_facts == ("It was directed by Ana Kesk.", "Ana Kesk was born in Brel.")
     assert corpus[0].text == "Low Tide is a film. It was directed by Ana Kesk."

@@ -39,5 +39,5 @@ def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_pat
     articles = tmp_path / "articles.json"
     articles.write_text(json.dumps({"ana": 'Ana &amp; <a href="Bo">Bo</a> ran.\n\nThey won.\nThey won.'}))
     assert [passage.text for passage in load_corpus("iirc", articles)] == ["Ana & Bo ran.", "They won."]
-    # What the question is asked on is in no other file.
+    # The questions' own articles are in no other file.
     assert [passage.text for passage in load_corpus("iirc", dev)] == ["Ana was born.", "She ran."]

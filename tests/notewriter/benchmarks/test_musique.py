@@ -30,6 +30,6 @@ def test_of_musique_full_the_questions_are_read_that_can_be_answered(tmp_path, c
     path = write_lines(tmp_path / "m.jsonl", MUSIQUE, changed)
     (read,) = load_questions("musique", path)
     assert read.metadata["answerable"] is True and len(read.supporting_facts) == 2
-    assert "1 questions that its paragraphs do not answer are left out" in caplog.text
-    # Its paragraphs make the corpus harder, as they should.
+    assert "1 unanswerable questions are left out" in caplog.text
+    # Its paragraphs stay in the corpus and make it harder, as they should.
     assert len(list(load_corpus("musique", path))) == 4

@@ -9,7 +9,7 @@ from notewriter.errors import UserError
 
 @pytest.fixture
 def arguments(tmp_path):
-    """Options that lead to a file of ten questions, with changes."""
+    """Options for a file of ten questions, with changes."""
     path = tmp_path / "questions.jsonl"
     jsonl.write(path, ({"id": f"q{number}", "question": f"Who {number}?", "answers": ["x"]} for number in range(10)))
 

@@ -31,23 +31,23 @@ ERRORS = {
     "wrong item": (
         "jsonl",
         json.dumps(own_question(answers=[3])),
-        r"f:1: 'answers' must be a list of strings, but holds a value of type int",
+        r"f:1: 'answers' must be a list of strings, but contains a value of type int",
     ),
     "no answer": ("jsonl", json.dumps(own_question(answers=[])), r"f:1: 'answers' is empty"),
     "same id": (
         "jsonl",
         f"{json.dumps(own_question())}\n\n{json.dumps(own_question())}",
-        r"f:3: has the id 'q1' of .*f:1",
+        r"f:3: has the same id 'q1' as .*f:1",
     ),
-    "no question": ("jsonl", "\n", r"f: holds no question"),
+    "no question": ("jsonl", "\n", r"f: contains no questions"),
     "no list": ("hotpotqa", "{}", r"record 1: is not JSON \(no list\)"),
     "empty file": ("hotpotqa", "", r"record 1: is not JSON"),
-    "empty list": ("hotpotqa", "[ ]", r"f: holds no question"),
+    "empty list": ("hotpotqa", "[ ]", r"f: contains no questions"),
     "cut short": ("hotpotqa", json.dumps([HOTPOT, HOTPOT])[:-40], r"record 2: is not JSON"),
     "not closed": ("hotpotqa", json.dumps([HOTPOT])[:-1], r"record 2: is not JSON"),
     "no object": ("hotpotqa", "[[]]", r"record 1: is a list, not an object"),
     "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' is a dict"),
-    "same record": ("hotpotqa", json.dumps([HOTPOT, HOTPOT]), r"record 2: has the id 'h1' of .*record 1"),
+    "same record": ("hotpotqa", json.dumps([HOTPOT, HOTPOT]), r"record 2: has the same id 'h1' as .*record 1"),
     "no paragraph": (
         "musique",
         json.dumps({**MUSIQUE, "paragraphs": ["x"]}),
@@ -68,9 +68,9 @@ def test_broken_question_files_are_named_with_the_place_in_one_line(tmp_path, ca
 
 def test_two_passages_of_one_id_and_an_empty_corpus_are_refused(tmp_path):
     passage = {"id": "p1", "title": "Ana", "text": "Ana is."}
-    with pytest.raises(UserError, match=r"c:2: has the id 'p1' of .*c:1"):
+    with pytest.raises(UserError, match=r"c:2: has the same id 'p1' as .*c:1"):
         list(load_corpus("jsonl", write_lines(tmp_path / "c", passage, passage)))
     for dataset, text in (("jsonl", ""), ("hotpotqa", "[]"), ("musique", "")):
         (tmp_path / "empty").write_text(text)
-        with pytest.raises(UserError, match="empty: holds no passage"):
+        with pytest.raises(UserError, match="empty: contains no passages"):
             list(load_corpus(dataset, tmp_path / "empty"))

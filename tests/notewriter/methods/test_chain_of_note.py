@@ -1,4 +1,4 @@
-"""Chain-of-Note: one search, notes on what it found, an answer from both."""
+"""Chain-of-Note: one search, notes on its passages, an answer from both."""
 
 import asyncio
 

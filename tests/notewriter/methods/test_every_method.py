@@ -1,4 +1,4 @@
-"""What holds for every method: run in a plain rollout, it ends and leaves a whole trace, whatever the model says."""
+"""Every method ends and leaves a complete trace in a plain rollout, whatever the model replies."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from notewriter.rollouts.rollout import Rollout
 
 
 class World:
-    """A model that says the same few things again and again, and an index that finds the same passages."""
+    """A model that cycles through a few replies, and an index that always finds the same passages."""
 
     def __init__(self, replies: list[str]) -> None:
         self.replies = replies

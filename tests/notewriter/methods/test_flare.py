@@ -1,6 +1,6 @@
-"""FLARE: sentences that are sure stay, the others are searched with and written again.
+"""FLARE: confident sentences are kept, the others become queries and are written again.
 
-In the scripts a word is a token, and what stands behind a tilde is its probability.
+In the scripts a word is a token, and the number after a tilde is its probability.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def test_a_sentence_without_an_improbable_token_stays_and_nothing_is_retrieved()
     rollout = ScriptedRollout("flare", ["Osk has a bridge.", "Mira~0.8 built it.", "So the answer is: Mira~0.9"])
     assert run(rollout) == "Mira"
     assert len(rollout.searches) == 1
-    # Looking ahead is done without passages.
+    # Drafts are written without passages.
     assert [told["passages"] for told in rollout.told("step")[1:]] == [[], []]
     assert rollout.told("step")[2]["sentences"] == ["Osk has a bridge.", "Mira built it."]
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 2}
@@ -122,7 +122,7 @@ def test_without_an_answer_among_the_sentences_one_is_written_from_all_of_them(r
 
 @pytest.mark.parametrize("options", [{"theta": 1.5}, {"theta": -0.1}, {"beta": 2}, {"theta": float("nan")}])
 def test_a_threshold_that_is_no_probability_is_refused(options):
-    with pytest.raises(UserError, match="is no probability; give a number from 0 to 1"):
+    with pytest.raises(UserError, match="is not a probability; give a number from 0 to 1"):
         prepare("flare", options)
 
 

@@ -1,4 +1,4 @@
-"""In-context: as much of the ranked corpus as the budget holds."""
+"""In-context: as much of the ranked corpus as fits in the budget."""
 
 import asyncio
 

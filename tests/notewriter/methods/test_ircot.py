@@ -1,4 +1,4 @@
-"""IRCoT: what each sentence is written from, what it is searched with, when the chain ends."""
+"""IRCoT: the passages of each sentence, its query, and the end of the chain."""
 
 import asyncio
 

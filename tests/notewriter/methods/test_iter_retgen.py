@@ -1,4 +1,4 @@
-"""Iter-RetGen: each response helps to find what the next one is written from."""
+"""Iter-RetGen: each response is part of the query for the next one's passages."""
 
 import asyncio
 

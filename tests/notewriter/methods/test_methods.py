@@ -1,4 +1,4 @@
-"""The methods, step by step: a script plays the model, and every step's inputs are read from what it was sent."""
+"""The methods, step by step: a script plays the model, and each step's inputs are read from its prompt."""
 
 import asyncio
 import inspect
@@ -24,7 +24,7 @@ from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
-# Prompts that are the JSON of what a stage is given, so that the script can read it.
+# Prompts that are the JSON of their variables, so that the script can read them.
 TOLD = {
     "direct/answer": ["question", "answer_style"],
     "vanilla/answer": ["question", "passages", "answer_style"],
@@ -50,7 +50,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Prompts:
 
 
 class Play:
-    """One question's run with scripted replies and retrieval; `steps` are what the model was told, in order."""
+    """One question's run with scripted replies and retrieval; `steps` are the model's inputs, in order."""
 
     def __init__(self, prompts: Prompts, decisions: list[str], found: Callable[[int, int], list[str]] | None = None):
         self.decisions = iter(decisions)
@@ -105,7 +105,7 @@ def test_a_note_that_is_judged_better_becomes_the_best_one(prompts):
 
 def test_it_stops_when_refinements_failed_as_often_as_allowed(prompts):
     play = Play(prompts, [WORSE, BETTER, WORSE, BETTER, BETTER])
-    # Failures need not follow each other.
+    # Failures need not be consecutive.
     assert play.run(max_step=5, max_failure=2) == "answer from note 2"
     assert len(play.told("decide")) == 3
     assert play.rollout.trace.note == "note 2"
@@ -158,7 +158,7 @@ def test_passages_are_bounded_by_a_budget_of_distinct_ones(prompts):
     play = Play(prompts, [BETTER] * 3, lambda number, top_k: found[number])
     play.run(max_passages=4)
     told = [told["passages"] for told in play.steps if "passages" in told]
-    # d was the fourth; e and f no longer fit; what was seen before costs nothing.
+    # d was the fourth; e and f no longer fit; passages seen before cost nothing.
     assert told == [["a", "b", "c"], ["b", "d"], ["a"], ["d"]]
 
 
@@ -295,7 +295,7 @@ def test_the_case_of_anna_of_pomerania(prompts):
     refinement = [Generation, Retrieval, Generation, Generation]
     assert kinds == [Retrieval, Generation, *refinement * 3, Generation]
 
-    # Vanilla RAG, which stays with the first passages, knows nothing.
+    # Vanilla RAG, which has only the first passages, does not find it.
     class Baseline(Case):
         def reply(self, told):
             return answer if "Bogislaw XIII" in told["passages"] else "No information"
@@ -360,7 +360,7 @@ def test_direct_answers_from_the_question_alone(prompts):
     assert play.searches == []
 
 
-# What is found wrong before anything is started
+# Errors found before anything is started
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -430,7 +430,7 @@ def test_options_of_the_right_type_are_taken():
         ("deepnote", {"max_failure": 4}, r"max_failure \(4\) is above max_step \(3\)"),
         ("deepnote", {"max_failure": 0}, "max_failure must be at least 1"),
         ("rearag", {"max_step": 0}, "option max_step must be at least 1, not 0"),
-        ("deepnote", {"initial_note": False}, "needs adaptive_retrieval: false"),
+        ("deepnote", {"initial_note": False}, "requires adaptive_retrieval: false"),
     ],
 )
 def test_what_a_method_cannot_do_is_named(name, options, problem):

@@ -1,4 +1,4 @@
-"""NotesWriting: each document is read by itself, and what is new in it for the query takes its place."""
+"""NotesWriting: each document is read separately and replaced by a note on what is new for the query."""
 
 import asyncio
 

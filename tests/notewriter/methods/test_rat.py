@@ -1,4 +1,4 @@
-"""RAT: a draft, whose steps are revised one after the other."""
+"""RAT: a draft whose steps are revised in sequence."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from notewriter.methods.rat import rat
 
 
 def scripted(draft):
-    """Queries and revisions are numbered; a revision says which thoughts it revised."""
+    """Queries and revisions are numbered; a revision quotes the thoughts it revised."""
 
     def reply(stage, told):
         if stage == "draft":

@@ -1,4 +1,4 @@
-"""ReAct and ReNAct: what each action does, what is told back, when it ends."""
+"""ReAct and ReNAct: what each action does, its observation, and when the loop ends."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ PAGES = [
 
 
 def observations(rollout: ScriptedRollout) -> list[str]:
-    """What came back for each action, from the chat of the last step."""
+    """The observation of each action, from the chat of the last step."""
     turns = rollout.told("step")[-1]["turns"]
     return [turn["content"].removeprefix("Observation: ") for turn in turns if turn["role"] == "user"]
 

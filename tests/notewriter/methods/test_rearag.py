@@ -1,4 +1,4 @@
-"""ReaRAG, step by step: a script reasons, another answers queries, and what each was sent is looked at."""
+"""ReaRAG, step by step: one script reasons, another answers queries, and their inputs are checked."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
-# Prompts that are the JSON of what a stage is given, so that the script can read it.
+# Prompts that are the JSON of their variables, so that the script can read them.
 TOLD = {
     "rearag/observe": {"query": "query", "passages": "passages|map(attribute='text')|list"},
     "rearag/shorten": {"question": "question", "reference": "reference", "answer_style": "answer_style"},
@@ -57,7 +57,7 @@ class Script:
 
 
 class Play:
-    """One question's run; `answer` writes what the answering model replies from what it is told."""
+    """One question's run; `answer` writes the answering model's reply from its input."""
 
     def __init__(
         self, prompts: Prompts, replies: Iterable[str], answer: Callable[[dict[str, Any]], str] | None = None
@@ -118,7 +118,7 @@ def test_the_model_sees_the_chain_grow_and_nothing_of_it_change(prompts):
     for before, after in zip(play.reasoner.chats, play.reasoner.chats[1:], strict=False):
         assert after[: len(before)] == before
         assert [message["role"] for message in after[len(before) :]] == ["assistant", "user"]
-    # It is stopped before it makes up an observation.
+    # It is stopped before it invents an observation.
     assert set(play.reasoner.stops) == {("\nObservation",)}
     roles = {(step.stage, step.role) for step in play.rollout.trace.steps if isinstance(step, Generation)}
     assert roles == {("rearag/step", "policy"), ("rearag/observe", "answer"), ("rearag/shorten", "answer")}
@@ -238,7 +238,7 @@ def test_the_case_of_hannibal_and_scipio(prompts):
         Generation,
         Generation,
     ]
-    # Had it to end before the confirmation, the school would stand among what was found.
+    # Had it ended before the confirmation, the school would be among the observations.
     assert "At Exeter College, Oxford." in Case(prompts, chain, finish, "").run(question, max_step=2)
 
 

@@ -1,4 +1,4 @@
-"""ReSP: what goes into the two memories, when it stops, what it never asks again."""
+"""ReSP: the contents of both memories, when it stops, and that no question is asked twice."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def run(rollout: ScriptedRollout, question: str = "Who?", **options) -> str:
 
 
 def planner(verdicts: dict[int, str], local: str = "Yes, Osk."):
-    """Evidence 1, evidence 2, ...; plans Next 1?, Next 2?, ...; judges as it is told for each round, else No."""
+    """Evidence 1, evidence 2, ...; plans Next 1?, Next 2?, ...; judges each round as given, else No."""
     rounds = {"global_evidence": 0, "plan": 0}
 
     def reply(stage, told):
@@ -100,7 +100,7 @@ def test_a_judgement_that_is_no_yes_goes_on(verdict, ends):
         ("No", "Not found."),
         ("No, nothing is said.", "Not found."),
         ("", "Not found."),
-        # It forgot its Yes.
+        # The Yes is missing.
         ("In Osk.", "In Osk."),
         ("Norway.", "Norway."),
     ],

@@ -1,4 +1,4 @@
-"""Search-o1: reasoning that halts at a query and goes on with what was found."""
+"""Search-o1: reasoning that halts at a query and continues with its result."""
 
 import asyncio
 

@@ -41,7 +41,7 @@ def rollout_of(candidates, valid=(), ranks=None):
         (("Mira",), OSK, "Mira"),
         (("Osk",), MIRA, "Mira"),
         ((), DRAW, "Mira"),
-        # A reply that cannot be read is no vote; the other order decides.
+        # An unreadable reply is not a vote; the other order decides.
         ((), {("Mira", "Osk"): "both", ("Osk", "Mira"): "Summary 1."}, "Osk"),
         ((), {("Mira", "Osk"): "", ("Osk", "Mira"): ""}, "Mira"),
     ],

@@ -1,4 +1,4 @@
-"""A chat template's variables and its date, before anything is trained or served."""
+"""Chat templates: their variables and dates are checked before anything is trained or served."""
 
 from collections.abc import Callable
 from datetime import date
@@ -20,8 +20,8 @@ from notewriter.models import chat_template
         ({"chat_template": "{{ messages }}"}, "chat_template_kwargs: chat_template cannot be set"),
         ({"enable-thinking": False}, "chat_template_kwargs: enable-thinking cannot be set"),
         ({1: False}, "chat_template_kwargs: 1 cannot be set"),
-        ({"date_string": date(2024, 7, 26)}, r"date_string: .* is not text, a number, .* put a date into quotes"),
-        ({"budget": float("nan")}, "budget: nan is not text, a number"),
+        ({"date_string": date(2024, 7, 26)}, r"date_string: .* is not a string, a number, .* put dates in quotes"),
+        ({"budget": float("nan")}, "budget: nan is not a string, a number"),
         ("enable_thinking", "chat_template_kwargs: 'enable_thinking' is not a mapping"),
     ],
 )
@@ -84,7 +84,7 @@ def test_every_part_of_a_date_is_noticed(form: str) -> None:
 
 
 def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """A folder that is a model's by its names."""
+    """A folder with the file names of a model."""
     tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"")
@@ -97,7 +97,7 @@ def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         ("Qwen3", {"thinking": False}, "has no variable thinking; it has enable_thinking"),
         ("Llama-3.2", {}, "writes today's date into prompts; set chat_template_kwargs: {date_string"),
         ("Llama-3.2", {"date_string": "26 Jul 2024"}, None),
-        ("SmolLM3", {}, "writes today's date into prompts; it has no variable for it"),
+        ("SmolLM3", {}, "writes today's date into prompts; it has no variable for the date"),
         ("SmolLM3 on a day", {}, None),
     ],
 )
@@ -109,10 +109,10 @@ def test_what_a_server_would_ignore_or_change_from_day_to_day_is_found_before_it
     save(tokenizer, tmp_path)
 
     if message is None:
-        chat_template.check_served(str(tmp_path), settings)
+        chat_template.check_template(str(tmp_path), settings)
         return
     with pytest.raises(UserError, match=message):
-        chat_template.check_served(str(tmp_path), settings)
+        chat_template.check_template(str(tmp_path), settings)
 
 
 def test_a_template_that_is_served_in_place_of_the_models_own_is_the_one_that_is_checked(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_template_that_is_served_in_place_of_the_models_own_is_the_one_that_is
     fixed = tmp_path / "fixed.jinja"
     fixed.write_text(template_of("Llama-3.1"))
 
-    chat_template.check_served(str(tmp_path), {}, str(fixed))
+    chat_template.check_template(str(tmp_path), {}, str(fixed))
 
 
 def test_a_model_whose_tokenizer_cannot_be_loaded_is_left_to_the_server(
@@ -131,21 +131,21 @@ def test_a_model_whose_tokenizer_cannot_be_loaded_is_left_to_the_server(
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
 
-    chat_template.check_served(str(tmp_path), {"enable_thinking": False})
+    chat_template.check_template(str(tmp_path), {"enable_thinking": False})
 
     assert "its chat template cannot be read" in caplog.text
 
 
 def test_what_is_no_model_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a model folder"):
-        chat_template.check_served(str(tmp_path), {})
+        chat_template.check_template(str(tmp_path), {})
     with pytest.raises(UserError, match="models/absent: is neither a model folder nor a hub id"):
-        chat_template.check_served("models/absent", {})
+        chat_template.check_template("models/absent", {})
 
 
 def test_a_template_that_fails_is_named_before_a_server_starts(tmp_path: Path) -> None:
     tokenizer, _ = tokenizer_of("SmolLM2")
     tokenizer.chat_template = "{% for number in range(10**9) %}{% endfor %}"
     save(tokenizer, tmp_path)
-    with pytest.raises(UserError, match=r"its chat template refuses a question .*Range too big"):
-        chat_template.check_served(str(tmp_path), {})
+    with pytest.raises(UserError, match=r"its chat template fails on a user message .*Range too big"):
+        chat_template.check_template(str(tmp_path), {})

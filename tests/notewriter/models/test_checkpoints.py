@@ -1,22 +1,21 @@
-"""Model folders: what is accepted, what is named as missing, and what changes a fingerprint."""
+"""Model folders: completeness, and what changes a fingerprint."""
 
-import errno
 import json
 import os
 import shutil
-import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from notewriter.errors import UserError
-from notewriter.models import checkpoints, fetch
+from notewriter.models import checkpoints
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A whole model folder, as far as its files tell."""
+    """A complete model folder, judging by its files."""
     path = tmp_path / "model"
     path.mkdir()
     (path / "config.json").write_text('{"model_type": "llama"}')
@@ -53,7 +52,7 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("text", ['{"weight_map": {"a": "model-0', "[]", "\udcff"])
 def test_an_index_of_weights_that_was_cut_is_named(folder: Path, text: str) -> None:
     (folder / "model.safetensors.index.json").write_text(text, errors="surrogateescape")
-    with pytest.raises(UserError, match=r"has no model\.safetensors\.index\.json that can be read; copy or save"):
+    with pytest.raises(UserError, match=r"has no readable model\.safetensors\.index\.json; copy or save"):
         checkpoints.check_model(folder)
 
 
@@ -138,44 +137,6 @@ def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypat
     assert checkpoints.fingerprint("owner/name", "other") == checkpoints.fingerprint("owner/name", commit)
 
 
-def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: pytest.fail("fetched again"))
-    before = checkpoints.fingerprint(folder)
-    fetch.main(["--output_dir", str(folder)])
-    assert checkpoints.fingerprint(folder) == before
-
-
-def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:
-    (folder / "config.json").unlink()
-    with pytest.raises(UserError, match="--output_dir"):
-        fetch.fetch_model(folder)
-    assert (folder / "model.safetensors").read_bytes() == b"weights"
-
-
-def test_a_failed_fetch_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(path: Path) -> None:
-        (path / "config.json").write_text("{}")
-        raise UserError("cut")
-
-    monkeypatch.setattr(fetch, "_from_hub", half)
-    with pytest.raises(UserError, match="cut"):
-        fetch.fetch_model(tmp_path / "new")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with pytest.raises(UserError, match="copy the model's folder") as caught:
-        fetch.fetch_model(tmp_path / "new")
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -183,7 +144,7 @@ def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
         (KeyError("layers"), r"x/y: cannot be loaded as a model \('layers'\)"),
         (
             ValueError("custom code. Please pass the argument `trust_remote_code=True`"),
-            r"^x/y: cannot be loaded as a model without running code that comes with it, which is never done; use one",
+            r"^x/y: cannot be loaded as a model without running code shipped with it, which is never done; use an",
         ),
     ],
 )
@@ -193,28 +154,40 @@ def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
     assert "\n" not in str(told.value) and "trust_remote_code" not in str(told.value)
 
 
-def test_a_full_disk_is_not_taken_for_an_index_that_is_not_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
-    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
-    monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(
-        UserError, match=r"new.partial: cannot be written \(No space left on device: .*; make room there"
-    ):
-        fetch.fetch_model(tmp_path / "new")
-    assert list(tmp_path.iterdir()) == []
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files being hashed, once per hash."""
+    names = []
+    digest = checkpoints.digest
+
+    def recorded(path: Path) -> str:
+        names.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(checkpoints, "digest", recorded)
+    return names
 
 
-def test_a_disk_that_is_full_while_the_hub_sends_is_no_hub_that_is_not_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fill(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_files_are_hashed_once_until_one_of_them_changes(folder: Path, hashed: list[str]) -> None:
+    for file in folder.iterdir():
+        os.utime(file, ns=(1, 1))
+    # Pretend that time has passed: files changed a moment ago are always hashed.
+    checkpoints.time = SimpleNamespace(time_ns=lambda: time.time_ns() + 10 * checkpoints.RACY_NS)
+    try:
+        first = checkpoints.fingerprint(folder)
+        assert sorted(hashed) == ["config.json", "model.safetensors", "tokenizer.json"]
+        assert checkpoints.fingerprint(folder) == first
+        assert checkpoints.fingerprint(folder, files=checkpoints.WEIGHTS) != first
+        assert len(hashed) == 3
+        (folder / "model.safetensors").write_bytes(b"changed")
+        os.utime(folder / "model.safetensors", ns=(1, 1))
+        assert checkpoints.fingerprint(folder) != first
+        assert hashed[3:] == ["model.safetensors"]
+    finally:
+        checkpoints.time = time
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fill)
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(sha="0" * 40))
-    monkeypatch.setattr(fetch, "_from_wheel", lambda path: pytest.fail("fetched elsewhere"))
-    with pytest.raises(UserError, match=r"new: cannot be written \(No space left on device"):
-        fetch.fetch_model(tmp_path / "new")
+
+def test_a_file_that_has_just_changed_is_hashed_every_time(folder: Path, hashed: list[str]) -> None:
+    checkpoints.fingerprint(folder)
+    checkpoints.fingerprint(folder)
+    assert len(hashed) == 6

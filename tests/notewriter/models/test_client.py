@@ -1,11 +1,10 @@
-"""The client: what is asked once, what is asked again, what is given up and with which words."""
+"""The client: caching, retries, replicas, and the errors it gives up with."""
 
 import asyncio
 import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -26,7 +25,7 @@ def chat(text: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were to be slept; nobody sleeps them."""
+    """The seconds of each sleep, none of which is slept."""
     recorded = []
     sleep = asyncio.sleep
 
@@ -195,13 +194,6 @@ def test_a_served_checkpoint_keeps_its_replies_when_its_port_changes():
     assert len({cache_key(endpoint, chat("hi"), SAMPLING, 0) for endpoint in served}) == 1
 
 
-def test_a_file_that_is_no_cache_is_named(tmp_path: Path):
-    path = tmp_path / "cache.sqlite"
-    path.write_text("This is a letter, and it is long enough to be taken for a database's first page. " * 20)
-    with pytest.raises(UserError, match=r"cache\.sqlite: is no response cache"):
-        ResponseCache(path)
-
-
 # Concurrency
 
 
@@ -284,9 +276,9 @@ async def test_a_prompt_beyond_the_context_is_refused_without_a_second_try(conne
 @pytest.mark.parametrize(
     ("fault", "remedy"),
     [
-        ("401", "refuses the key; put a valid one into the environment variable A_KEY"),
-        ("403", "refuses the key"),
-        ("404", r"knows no model 'fake' .* correct model or base_url \(it usually ends in /v1\)"),
+        ("401", "rejects the key; set a valid one in the environment variable A_KEY"),
+        ("403", "rejects the key"),
+        ("404", r"has no model 'fake' .* correct model or base_url \(which usually ends in /v1\)"),
     ],
 )
 async def test_a_wrong_key_or_address_is_named_at_once(connect, waits, fault, remedy):
@@ -299,7 +291,7 @@ async def test_a_wrong_key_or_address_is_named_at_once(connect, waits, fault, re
 
 @pytest.fixture
 def nobody(unused_tcp_port: int) -> str:
-    """An address where nobody listens."""
+    """An address without a server."""
     return f"http://127.0.0.1:{unused_tcp_port}/v1"
 
 
@@ -332,7 +324,7 @@ async def test_what_revive_cannot_mend_ends_the_call(connect, waits):
         await connect(endpoint.base_url, revive=revive).complete(chat("hi"), SAMPLING)
 
 
-# The check before any work
+# The check before a run
 
 
 async def test_an_endpoint_that_serves_the_model_passes_the_check(connect):
@@ -404,7 +396,7 @@ async def test_another_replica_does_the_work_of_one_that_is_down(connect, waits,
         for number in range(20):
             await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
     assert len(endpoint.requests) == 20
-    # Only the first call that met the dead one had to be tried again.
+    # Only the first call to the dead one had to be retried.
     assert len([wait for wait in waits if wait]) <= 3
 
 
@@ -455,7 +447,7 @@ async def test_log_probabilities_come_with_their_tokens_also_from_the_cache(conn
 async def test_an_endpoint_without_log_probabilities_is_told_of(connect):
     with (
         fake_endpoint(faults=[WITHOUT_LOGPROBS]) as endpoint,
-        pytest.raises(RequestRefused, match="gives no log-probabilities"),
+        pytest.raises(RequestRefused, match="returns no log-probabilities"),
     ):
         await connect(endpoint.base_url).complete(chat("Where"), replace(SAMPLING, logprobs=True))
 

@@ -1,4 +1,4 @@
-"""What comes over the connection to an endpoint: no key, no more than fits, and from nowhere else."""
+"""The connection to an endpoint: no key in replies, bounded replies, no redirects."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ from notewriter import ask, errors
 from notewriter.errors import UserError
 from notewriter.models import connection
 from notewriter.models.client import Client, Endpoint, RequestRefused
-from notewriter.models.connection import MOST_BYTES, check_address
+from notewriter.models.connection import MAX_REPLY_BYTES, check_address
 from notewriter.records import Sampling
 
 KEY = "sk-proj-4fQz/Lr+9x&7aB2c-Dd_81eE"
@@ -35,13 +35,13 @@ SAID = b'{"choices": ["words"]}'
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two attempts."""
+    """Retries without waiting."""
     monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
 async def asked(base_url: str, **settings: Any) -> Any:
-    """The reply to one request, whose logprobs are asked for with `logprobs`."""
+    """The reply to one request, optionally with log-probabilities."""
     sampling = Sampling(max_tokens=40, logprobs=settings.pop("logprobs", False))
     client = Client(Endpoint(base_url, "fake", **{"attempts": 3, "patience": 0.0} | settings))
     try:
@@ -85,7 +85,7 @@ async def test_a_key_in_an_error_is_removed_however_it_is_written(echo):
     ):
         await asked(endpoint.base_url)
     left = str(refused.value)
-    assert len(left) <= len("bad: [key removed]. You sent it") + 44  # of what stands beside it
+    assert len(left) <= len("bad: [key removed]. You sent it") + 44  # depends on its neighbours
     assert KEY[4:12].lower() not in left.lower()
 
 
@@ -122,7 +122,7 @@ async def test_a_key_in_a_reply_is_removed_and_the_rest_stays_as_it_is():
 async def test_tokens_that_spell_the_key_are_not_kept():
     with (
         fake_endpoint(reply=lambda request: f"it is {KEY} then") as endpoint,
-        pytest.raises(RequestRefused, match="repeats the key in its reply"),
+        pytest.raises(RequestRefused, match="echoes the key in its reply"),
     ):
         await asked(endpoint.base_url, logprobs=True)
 
@@ -170,7 +170,7 @@ async def test_a_word_that_stands_for_no_key_stays_in_replies(monkeypatch, key):
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\x1b[2J", f"{KEY}ä"], ids=ascii)
 async def test_a_key_that_cannot_be_sent_is_named_by_its_variable(monkeypatch, key):
     monkeypatch.setenv("MY_KEY", key)
-    with pytest.raises(UserError, match=r"^MY_KEY: the key in this environment variable has white space") as told:
+    with pytest.raises(UserError, match=r"^MY_KEY: the key in this environment variable contains white space") as told:
         await asked("http://127.0.0.1:9/v1", api_key_env="MY_KEY")
     assert KEY not in str(told.value)
 
@@ -181,7 +181,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def echoing(number: int) -> Iterator[Fault | None]:
-    """Half the requests get a reply, the others an error with the key."""
+    """Half of the requests get a reply, the others an error that quotes the key."""
     return itertools.cycle([error(number, f"you sent Bearer {KEY} \x1b[2J\x9b1m"), None])
 
 
@@ -266,7 +266,7 @@ def test_an_address_that_is_none_is_named(address):
 
 
 def test_what_follows_a_question_mark_is_not_repeated():
-    with pytest.raises(UserError, match="something after its path") as told:
+    with pytest.raises(UserError, match="something after the path") as told:
         check_address("http://node7/v1?api_key=pa55word")
     assert "pa55word" not in str(told.value)
 
@@ -291,7 +291,9 @@ async def test_a_redirect_is_not_followed(status):
         moved = Fault(status, headers={"Location": f"{elsewhere.base_url}/chat/completions"})
         with (
             fake_endpoint(faults=[moved]) as endpoint,
-            pytest.raises(UserError, match=f"redirects to {elsewhere.base_url}/chat.* no redirect is followed") as told,
+            pytest.raises(
+                UserError, match=f"redirects to {elsewhere.base_url}/chat.* redirects are not followed"
+            ) as told,
         ):
             await asked(endpoint.base_url)
     assert len(endpoint.requests) == 1
@@ -309,11 +311,11 @@ async def test_a_redirect_of_the_list_of_models_ends_at_once(location):
     assert "\x1b" not in str(told.value)
 
 
-# How much, and for how long
+# Size and time
 
 
 class Counted:
-    """Pieces of a reply without an end, counted as they are taken."""
+    """Chunks of an endless reply, counted as they are read."""
 
     def __init__(self, piece: bytes, wait: float = 0.0) -> None:
         self.piece, self.wait, self.taken = piece, wait, 0
@@ -334,13 +336,13 @@ async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
     ):
         await asked(endpoint.base_url)
     assert len(endpoint.requests) == 1
-    # What the two ends' sockets hold is sent and not read.
-    assert pieces.taken < MOST_BYTES + 2**24
+    # Socket buffers hold what is sent and not read.
+    assert pieces.taken < MAX_REPLY_BYTES + 2**24
 
 
 async def test_the_largest_reply_still_passes(monkeypatch):
     body = completion({"messages": []}, "Mira", "fake")
-    monkeypatch.setattr(connection, "MOST_BYTES", len(body))
+    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", len(body))
     with fake_endpoint(faults=[Fault(body=body)]) as endpoint:
         assert (await asked(endpoint.base_url)).text == "Mira"
 
@@ -371,7 +373,7 @@ async def test_a_reply_that_grows_without_bounds_when_decompressed_is_refused():
 async def test_an_encoding_that_was_not_asked_for_is_named(encoding):
     with (
         fake_endpoint(faults=[Fault(body=SAID, headers={"Content-Encoding": encoding})]) as endpoint,
-        pytest.raises(UserError, match="encodes its replies in a way that was not asked for") as told,
+        pytest.raises(UserError, match="encoding that was not requested") as told,
     ):
         await asked(endpoint.base_url)
     assert not any(secret in str(told.value) for secret in ("\x1b", KEY))
@@ -390,7 +392,7 @@ async def test_a_reply_that_drips_ends_with_the_time_for_a_whole_one():
 
 @pytest.fixture
 def raw() -> Iterator[Callable[[bytes], str]]:
-    """A server that answers whatever it gets with these bytes, and drips what it is told to drip."""
+    """A server that answers every request with these bytes, and sends some of them slowly."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         answer: list[Any] = []
 
@@ -432,7 +434,7 @@ async def test_a_reply_that_never_begins_ends_too(raw, line):
     assert time.monotonic() - start < 10
 
 
-# What is no reply
+# Malformed replies
 
 
 PAGE = b"<!doctype html><title>Sign in\x1b[2J</title>"
@@ -441,15 +443,15 @@ PAGE = b"<!doctype html><title>Sign in\x1b[2J</title>"
 async def test_a_page_where_json_belongs_is_told():
     html = Fault(body=PAGE, headers={"Content-Type": f"text/html; charset=utf-8; key={KEY}"})
     with fake_endpoint(faults=[html] * 3, models_faults=[html] * 3) as endpoint:
-        with pytest.raises(UserError, match=r"no reply after 3 attempts \(no JSON but text/html.*Sign in") as told:
+        with pytest.raises(UserError, match=r"no reply after 3 attempts \(text/html.*not JSON.*Sign in") as told:
             await asked(endpoint.base_url)
         assert not any(secret in str(told.value) for secret in ("\x1b", KEY))
-        with pytest.raises(UserError, match=r"cannot be reached \(no JSON but text/html.*correct base_url"):
+        with pytest.raises(UserError, match=r"cannot be reached \(text/html.*not JSON.*correct base_url"):
             await checked(endpoint.base_url)
 
 
 def changed(**changes: Any) -> Fault:
-    """A completion of which a part is something else."""
+    """A completion with a part replaced."""
     reply = json.loads(completion({"messages": []}, "Mira", "fake"))
     for path, value in changes.items():
         *parts, last = path.split("__")

@@ -1,4 +1,4 @@
-"""Which number format follows from what a processor says of itself: the feature lists are of real processors."""
+"""The number format for a CPU's features; the feature lists are those of real CPUs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Roles: the models that a run is given, how they are reached, and how they sample."""
+"""Roles: which models a run uses, how they are reached, and how they sample."""
 
 import contextlib
 from dataclasses import asdict
@@ -25,7 +25,7 @@ def test_sampling_is_general_with_exceptions_by_stage():
 
 @pytest.mark.parametrize("changes", [{"temprature": 1}, 5, "hot"])
 def test_a_stages_sampling_that_is_none_is_named(changes):
-    with pytest.raises(UserError, match=r"stage_sampling: deepnote/answer: .* has other keys than temperature, top_p"):
+    with pytest.raises(UserError, match=r"stage_sampling: deepnote/answer: .* must be a mapping of temperature, top_p"):
         roles.sampling_by_stage(ModelArguments(stage_sampling={"deepnote/answer": changes}))
 
 
@@ -49,7 +49,7 @@ def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(setting
 
 @pytest.fixture
 def served(monkeypatch):
-    """What was served, instead of serving it: (path, options, log's name, port), and then `"stopped"`."""
+    """Records each server instead of starting it: (path, options, log's name, port), then `"stopped"`."""
     calls = []
 
     @contextlib.contextmanager
@@ -59,7 +59,7 @@ def served(monkeypatch):
         calls.append("stopped")
 
     monkeypatch.setattr(roles, "serve", serve)
-    monkeypatch.setattr(roles, "check_served", lambda path, variables, file: None)
+    monkeypatch.setattr(roles, "check_template", lambda path, variables, file: None)
     monkeypatch.setattr(roles, "fingerprint", lambda path: f"weights of {path}")
     return calls
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path
     assert ours
     assert (endpoint.base_url, endpoint.model) == ("http://127.0.0.1:8001/v1", "tiny")
     assert "weights of models/tiny" in endpoint.identity
-    # How it is served (its precision, for one) changes replies as well.
+    # How it is served, such as its precision, changes replies too.
     assert "float32" in endpoint.identity
     options = {"dtype": "float32", "served_model_name": "tiny"}
     assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
@@ -116,7 +116,7 @@ def test_replies_are_kept_apart_by_the_variables_and_those_of_before_are_found_w
 
 def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, served, monkeypatch):
     checked = []
-    monkeypatch.setattr(roles, "check_served", lambda *arguments: checked.append(arguments))
+    monkeypatch.setattr(roles, "check_template", lambda *arguments: checked.append(arguments))
     given_roles(
         tmp_path,
         serve="models/tiny",
@@ -139,7 +139,7 @@ def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, se
     ],
 )
 def test_the_configuration_names_the_number_format_that_the_processor_decided(monkeypatch, settings, recorded):
-    monkeypatch.setattr("notewriter.models.server._computes_on_the_processor", lambda: True)
+    monkeypatch.setattr("notewriter.models.server._runs_on_cpu", lambda: True)
     monkeypatch.setattr("notewriter.models.server.number_format", lambda: "float32")
     assert asdict(ModelArguments(**settings))["serve_options"] == recorded
 
@@ -179,7 +179,7 @@ def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monk
 
 def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(UserError, match=r"replicas: 3 devices are needed and CUDA_VISIBLE_DEVICES has 2"):
+    with pytest.raises(UserError, match=r"replicas: 3 devices are needed but CUDA_VISIBLE_DEVICES lists 2"):
         given_roles(tmp_path, serve="models/tiny", replicas=3)
     assert served == []
 
@@ -195,13 +195,13 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({}, r"no model: give --serve PATH, or --base_url URL --model NAME"),
-        ({"base_url": "http://node7:8000/v1"}, r"base_url is set and model is not"),
+        ({}, r"no model; give --serve PATH, or --base_url URL --model NAME"),
+        ({"base_url": "http://node7:8000/v1"}, r"base_url is set but model is not"),
         ({"serve": "models/tiny", **URL}, r"both serve and base_url are set"),
         ({"models": {"policy": URL}, **URL}, r"both base_url and models: policy are set"),
         ({"models": {"judge": URL}}, r"no model"),
         ({"models": {"jugde": URL}, **URL}, r"unknown role in models 'jugde'; choose one of: answer, judge, notes"),
-        ({"models": {"judge": "big"}, **URL}, r"models: judge: is no endpoint"),
+        ({"models": {"judge": "big"}, **URL}, r"models: judge: is not an endpoint"),
         ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
         (
             {"models": {"judge": {**URL, "chat_template_kwargs": 1}}, **URL},
@@ -216,7 +216,7 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be int"),
         ({"concurrency": 0, **URL}, r"concurrency: 0 is too small"),
         ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 is too small"),
-        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share one"),
+        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share a port"),
     ],
 )
 def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
@@ -228,14 +228,17 @@ def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({**URL, "base_url": "https://me:pa55word@host/v1"}, "^base_url: has a user name or password"),
-        ({**URL, "base_url": "http://node7/v1, pa55word@node8/v1"}, "^base_url: has a user name or password"),
-        ({"models": {"judge": {**URL, "base_url": "https://pa55word@host"}}}, "^models: judge: base_url: has a user"),
+        ({**URL, "base_url": "https://me:pa55word@host/v1"}, "^base_url: contains a user name or password"),
+        ({**URL, "base_url": "http://node7/v1, pa55word@node8/v1"}, "^base_url: contains a user name or password"),
+        (
+            {"models": {"judge": {**URL, "base_url": "https://pa55word@host"}}},
+            "^models: judge: base_url: contains a user",
+        ),
         (
             {"models": {"judge": {**URL, "api_key": "pa55word"}}},
             "^models: judge: unknown key 'api_key'; .* api_key_env",
         ),
-        ({"models": {"judge": "https://me:pa55word@host/v1"}}, "^models: judge: is no endpoint"),
+        ({"models": {"judge": "https://me:pa55word@host/v1"}}, "^models: judge: is not an endpoint"),
     ],
 )
 def test_a_secret_is_refused_before_anything_is_written_and_is_not_repeated(settings, problem):

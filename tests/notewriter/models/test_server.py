@@ -1,4 +1,4 @@
-"""Serving, with a stand-in for vLLM: started, waited for, restarted, and gone at the end whatever happens."""
+"""Serving, with a stand-in for vLLM: started, restarted, and stopped at the end whatever happens."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def is_running(process: int) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether a condition comes true; the half minute is for machines that are busy."""
+    """Whether a condition becomes true; half a minute, for busy machines."""
     for _ in range(1500):
         if condition():
             return True
@@ -89,7 +89,7 @@ def model(tmp_path: Path) -> str:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict]]:
-    """Put the stand-in where vLLM would be; returns what the processes that were started told."""
+    """Install the stand-in for vLLM; returns what the started processes reported."""
     package = tmp_path / "site" / "vllm"
     (package / "entrypoints" / "openai").mkdir(parents=True)
     for folder in (package, package / "entrypoints", package / "entrypoints" / "openai"):
@@ -144,11 +144,11 @@ def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platf
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_the_server_and_the_log_are_told_the_number_format(stand_in, model, tmp_path, monkeypatch, caplog, on_cpu):
-    monkeypatch.setattr(serving, "_computes_on_the_processor", lambda: on_cpu)
+    monkeypatch.setattr(serving, "_runs_on_cpu", lambda: on_cpu)
     monkeypatch.setattr(serving, "number_format", lambda: "float32")
     with caplog.at_level("INFO"), serve(model, log=tmp_path / "vllm.log"):
         assert ("--dtype" in stand_in()[0]["argv"]) == on_cpu
-    chosen = "float32" if on_cpu else "the number format that vLLM chooses"
+    chosen = "float32" if on_cpu else "vLLM's default number format"
     assert f"serving {model} in {chosen} (log: {tmp_path / 'vllm.log'})" in caplog.text
 
 
@@ -163,7 +163,7 @@ async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stan
     assert not is_running(told["pid"])
     port = server.base_url.split(":")[-1].removesuffix("/v1")
     assert told["argv"][:-1] == ["--model", model, "--host", "127.0.0.1", "--port", port, "--dtype", "float32"]
-    # Whatever stands before it, an abbreviation or a file of options: the last one counts.
+    # It is last, so it overrides abbreviations and options files.
     assert told["argv"][-1] == "--no-trust-remote-code"
     assert (tmp_path / "logs" / "vllm.log").exists()
 
@@ -216,7 +216,7 @@ def test_a_port_that_is_none_is_named(stand_in, model, tmp_path, port):
 
 def test_a_log_that_cannot_be_written_is_named(stand_in, model, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file: cannot be made a folder \(.*\); .* choose another path"):
+    with pytest.raises(UserError, match=r"file: cannot be created as a folder \(.*\); .* choose another path"):
         serve(model, log=tmp_path / "file" / "log").__enter__()
     assert stand_in() == []
 
@@ -239,7 +239,7 @@ def test_a_server_that_dies_at_the_start_is_quoted(stand_in, model, tmp_path, mo
     with pytest.raises(UserError) as caught:
         serve(model, log=tmp_path / "vllm.log").__enter__()
     message = str(caught.value)
-    # The cause, and not its echo in the process that waited for it.
+    # The cause, not its echo in the parent process.
     assert f"for {model} did not start; OutOfMemoryError: KV cache needs 9 GiB, 2 GiB are free" in message
     assert f"(log: {tmp_path / 'vllm.log'})" in message
     assert "\n" not in message
@@ -337,7 +337,7 @@ def test_a_server_outlives_the_thread_that_had_it_started_again(stand_in, model,
         thread = threading.Thread(target=revive)
         thread.start()
         thread.join()
-        SLEEP(0.2)  # as long as the kernel may need to tell it
+        SLEEP(0.2)  # long enough for the kernel to deliver it
         assert is_running(stand_in()[1]["pid"])
 
 

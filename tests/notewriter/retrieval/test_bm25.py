@@ -125,7 +125,7 @@ def test_an_index_is_opened_by_its_manifest(tmp_path):
 
 
 def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
-    with pytest.raises(UserError, match=r"absent: holds no index; build one with `notewriter index"):
+    with pytest.raises(UserError, match=r"absent: contains no index; build one with `notewriter index"):
         open_index(tmp_path / "absent")
     build(WORLD.passages[:3], tmp_path / "i")
     (tmp_path / "i" / "meta.json").unlink()
@@ -139,7 +139,7 @@ def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
 def test_an_older_schema_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i")
     (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
-    with pytest.raises(UserError, match="holds no index of schema notewriter/bm25/1; build it again"):
+    with pytest.raises(UserError, match="contains no notewriter/bm25/1 index; build it again"):
         open_index(tmp_path / "i")
 
 
@@ -148,7 +148,7 @@ def test_a_build_that_fails_leaves_the_older_index_as_it_was(tmp_path):
     twice = [WORLD.passages[0], WORLD.passages[1], WORLD.passages[0]]
     with pytest.raises(UserError, match=f"passages 1 and 3 have the same id '{twice[0].id}'"):
         build(twice, tmp_path / "i")
-    with pytest.raises(UserError, match="no passage to index"):
+    with pytest.raises(UserError, match="no passages to index"):
         build([], tmp_path / "i")
     assert len(BM25(tmp_path / "i")) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
@@ -163,14 +163,14 @@ def test_what_a_killed_build_left_is_cleared_away(tmp_path):
 
 def test_a_folder_of_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="is there already and is no index"):
+    with pytest.raises(UserError, match="exists and is not an index"):
         build(WORLD.passages[:3], tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 def test_a_place_where_no_folder_can_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file: cannot be made a folder \(File exists\); .* choose another path"):
+    with pytest.raises(UserError, match=r"file: cannot be created as a folder \(File exists\); .* choose another path"):
         build(WORLD.passages[:3], tmp_path / "file" / "i")
 
 
@@ -180,7 +180,7 @@ def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, cap
     main(argv)
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
     main(argv)
-    assert "indexed there already" in capsys.readouterr().out
+    assert "already an index of this corpus" in capsys.readouterr().out
     write_corpus(corpus, WORLD.passages[:5])
     main(argv)
     assert "indexed 5 passages" in capsys.readouterr().out
@@ -198,7 +198,7 @@ def test_the_fingerprint_tells_formats_and_files_apart(tmp_path):
 def test_the_command_names_what_is_wrong(tmp_path):
     corpus = write_corpus(tmp_path / "c.jsonl", [WORLD.passages[0], WORLD.passages[0]])
     index = ["--index", str(tmp_path / "i")]
-    with pytest.raises(UserError, match=r"c\.jsonl:2: has the id"):
+    with pytest.raises(UserError, match=r"c\.jsonl:2: has the same id"):
         main(["--path", str(corpus), *index])
     with pytest.raises(UserError, match="absent: cannot be read"):
         main(["--path", str(tmp_path / "absent"), *index])

@@ -146,7 +146,7 @@ def test_an_encoder_that_is_another_or_gone_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i", options=Encoder(str(path)))
     config = path / "1_Pooling" / "config.json"
     config.write_text(config.read_text().replace("mean", "max"))
-    with pytest.raises(UserError, match=r"encoder is not the encoder any more .* or build the index again"):
+    with pytest.raises(UserError, match=r"encoder is no longer the encoder .* or build the index again"):
         open_index(tmp_path / "i")
     shutil.rmtree(path)
     dense._load.cache_clear()
@@ -161,7 +161,7 @@ def test_an_index_is_not_built_again_because_its_encoder_has_moved(tmp_path, cor
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
     path.rename(tmp_path / "after")
     main([*argv, "--encoder", str(tmp_path / "after")])
-    assert "indexed there already" in capsys.readouterr().out
+    assert "already an index of this corpus" in capsys.readouterr().out
     assert len(open_index(tmp_path / "i").search("Who?", 3)) == 3
     main([*argv, "--encoder", str(tmp_path / "after"), "--similarity", "dot"])
     assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
@@ -185,12 +185,12 @@ def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, en
     with pytest.raises(Killed):
         build(WORLD.passages, tmp_path / "killed", options=encoder)
     for name in ("killed", "killed.partial"):
-        with pytest.raises(UserError, match="holds no index"):
+        with pytest.raises(UserError, match="contains no index"):
             open_index(tmp_path / name)
     with open(tmp_path / "killed.partial" / dense.EMBEDDINGS, "ab") as file:
         file.write(b"torn")
 
-    # The first text is the one that tells the dimension.
+    # The first text determines the dimension.
     assert chunks == [1, 16, 16, 16]
     build([], tmp_path / "killed", options=encoder)
     assert sum(chunks[4:]) == 1 + len(WORLD.passages) - 32
@@ -214,13 +214,13 @@ def test_a_build_with_other_settings_does_not_go_on_with_what_a_killed_one_left(
 
 def test_bad_corpora_options_and_folders_are_named_and_lose_no_index(tmp_path, encoder, corpus):
     build(WORLD.passages[:3], tmp_path / "i", options=encoder)
-    with pytest.raises(UserError, match="no passage to index"):
+    with pytest.raises(UserError, match="no passages to index"):
         build([], tmp_path / "i", "nothing", options=encoder)
     with pytest.raises(UserError, match="passages 1 and 2 have the same id"):
         build([WORLD.passages[0]] * 2, tmp_path / "i", "twice", options=encoder)
     with pytest.raises(UserError, match="batch_size: 0 passages"):
         build(WORLD.passages, tmp_path / "i", options=replace(encoder, batch_size=0))
-    with pytest.raises(UserError, match=r"i: holds a dense index; choose another --index"):
+    with pytest.raises(UserError, match=r"i: contains a dense index; choose another --index"):
         main([*corpus, "--index", str(tmp_path / "i")])
     with pytest.raises(UserError, match="add --encoder"):
         main([*corpus, "--index", str(tmp_path / "j"), "--similarity", "dot"])

@@ -1,4 +1,4 @@
-"""Several sources at once: ranks merged, ids unique, one passage once."""
+"""Several indexes as one: ranks are merged, ids are unique, duplicates are dropped."""
 
 import itertools
 
@@ -108,7 +108,7 @@ def test_indexes_are_opened_by_naming_them(folders):
 
 
 def test_an_index_that_is_named_twice_or_is_none_is_refused(folders, tmp_path):
-    with pytest.raises(UserError, match=r"wiki: this index is named twice"):
+    with pytest.raises(UserError, match=r"wiki: this index is listed twice"):
         open_index([*folders, f"{folders[0]}/../wiki"])
-    with pytest.raises(UserError, match=r"absent: holds no index"):
+    with pytest.raises(UserError, match=r"absent: contains no index"):
         open_index([folders[0], tmp_path / "absent"])

@@ -1,4 +1,4 @@
-"""Any text in, an action or None out."""
+"""Parsing actions: any text in, an action or None out."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument,
         'I need her town.\n```json\n{"name": "Search", "arguments": {"query": "Where was Mira born?"}}\n```',
         'I need her town. {"function": "search", "query": " Where was Mira born? "}',
         'I need her town. {"function": "search", "parameters": {"query": "Where was Mira born?"}',
-        # What a reasoning model told itself, and what a model goes on to make up, do not count.
+        # Thinking and invented observations are ignored.
         '<think>Or {"function": "finish", "parameters": {"answer": "Tolen"}}?\n</think>\nThought: I need her town.\n'
         'Action: {"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation: In Osk.\n'
         'Thought: So it is Osk.\nAction: {"function": "finish", "parameters": {"answer": "Osk"}}',

@@ -1,4 +1,4 @@
-"""Any text in, a value or None out."""
+"""Parsing replies: any text in, a value or None out."""
 
 import json
 

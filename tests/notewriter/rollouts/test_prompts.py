@@ -1,4 +1,4 @@
-"""Prompts: what goes in comes out, what is missing is an error, and a user's own set goes before ours."""
+"""Prompts: every variable is used, missing ones are errors, and a user's own prompts replace ours."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ PASSAGES = [
     Passage("1", "Braces {{ question }}", 'The set {x} and the JSON {"a": [1]} and {% if %} and {# no #}.'),
     Passage("2", "Angle <b>brackets</b>", "Tea & biscuits, \"quoted\" and 'quoted'."),
 ]
-# What the methods give to each stage.
+# The variables that methods pass to each stage.
 STAGES = {
     "direct/answer": {"question": "Who?", "answer_style": "short"},
     "vanilla/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "yes_no"},
@@ -126,7 +126,7 @@ def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
 def test_every_variable_is_needed(stage):
     for key in STAGES[stage]:
         rest = {name: value for name, value in STAGES[stage].items() if name != key}
-        with pytest.raises(UserError, match=rf"prompt {stage}\.jinja: '{key}' is undefined; the stage gives: "):
+        with pytest.raises(UserError, match=rf"prompt {stage}\.jinja: '{key}' is undefined; the stage provides: "):
             Prompts().render(stage, **rest)
 
 
@@ -173,7 +173,7 @@ def test_a_chat_goes_on_after_the_prompt(tmp_path):
     turns = [{"role": "assistant", "content": "Thought: {{ x }}"}, {"role": "user", "content": "Observation"}]
     first, *rest = write(tmp_path, a="Say {{ x }}").render("a", x="yes", turns=turns)
     assert first == {"role": "user", "content": "Say yes"}
-    # Turns are what was said: nothing in them is rendered or stripped.
+    # Turns are literal: nothing in them is rendered or stripped.
     assert rest == turns
 
 
@@ -187,13 +187,13 @@ def test_half_a_surrogate_pair_does_not_reach_an_endpoint(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage gives: x"),
+        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage provides: x"),
         ("{{ x.y }}", r"prompt a\.jinja: .* has no attribute 'y'"),
         ("{% include 'b.jinja' %}", r"no prompt 'b\.jinja'"),
         ("line\n{% for %}", r"a\.jinja:2: "),
         ("{{ 1 / 0 }}", r"prompt a\.jinja: division by zero"),
         ("{{ x + 1 }}", r"prompt a\.jinja: "),
-        # What a template from somebody else must not do.
+        # What a third party's template must not do.
         ("{{ x.__class__.__mro__ }}", r"prompt a\.jinja: .* unsafe"),
         ("{{ ''.format.__globals__ }}", r"prompt a\.jinja: "),
         ("{% for i in range(10 ** 9) %}{% endfor %}", r"prompt a\.jinja: "),

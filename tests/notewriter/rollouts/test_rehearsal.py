@@ -1,4 +1,4 @@
-"""The cost of a run before it is spent: real prompts, no model, and the actual figures beside it afterwards."""
+"""Dry runs: real prompts, no model, and the estimate next to the actual figures afterwards."""
 
 import json
 import shutil
@@ -92,7 +92,7 @@ def test_calls_are_counted_by_stage_up_to_the_limits_of_the_loops_and_nobody_is_
     assert {stage: found[stage] for stage in expected} == {stage: n * QUESTIONS for stage, n in expected.items()}
     assert told["tokens_in_all"]["completion_tokens"] == 20 * told["tokens_in_all"]["calls"]
     assert told["tokens_in_all"]["prompt_tokens"] > 20 * told["tokens_in_all"]["calls"]
-    assert "counted with 1.3 tokens a word" in capsys.readouterr().out
+    assert "counted with 1.3 tokens per word" in capsys.readouterr().out
     assert not (folder / "config.yaml").exists()
 
 
@@ -105,7 +105,7 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
         ("react", LIMITED, {"step": 2, "answer": 1}),
         ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
-        # The second sentence is written twice, once to see that it is not sure.
+        # The second sentence is written twice: an unconfident draft, then the sentence.
         ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
         ("rearag", LIMITED, {"step": 2, "observe": 2, "conclude": 1}),
         ("resp", LIMITED, {"global_evidence": 2, "local_pathway": 1, "judge": 2, "plan": 1, "answer": 1}),
@@ -163,7 +163,7 @@ def test_tokens_are_counted_with_the_models_own_tokenizer(run, tiny_model, capsy
 def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     (folder / "chat_template.jinja").write_text("{% for number in range(10**9) %}{% endfor %}")
-    with pytest.raises(UserError, match=r"^tokenizer: .*model: its chat template refuses a prompt \(Range too big"):
+    with pytest.raises(UserError, match=r"^tokenizer: .*model: its chat template fails on a prompt \(Range too big"):
         run("evaluate", dry_run=True, tokenizer=str(folder))
 
 

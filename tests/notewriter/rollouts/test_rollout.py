@@ -1,4 +1,4 @@
-"""A rollout: who is asked, with which sampling, and what is left in the trace."""
+"""Rollouts: which model is called, with which sampling, and what the trace records."""
 
 import json
 from dataclasses import asdict
@@ -18,7 +18,7 @@ PASSAGES = [Passage("p1", "Bridge", "Mira built it."), Passage("p2", "River", "I
 
 
 class Model:
-    """Says its name, with white space around it; remembers what it was asked."""
+    """Replies with its name, padded with white space; remembers its calls."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -80,7 +80,7 @@ async def test_a_chat_goes_on_with_the_turns_so_far(resources):
     turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
     await rollout.generate(STAGE, word="yes", turns=turns)
     assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes / yes / Again."]
-    # The trace keeps what was sent, whatever becomes of the list.
+    # The trace keeps what was sent, even if the list changes later.
     turns.clear()
     assert [message["role"] for message in rollout.trace.steps[0].messages] == ["user", "assistant", "user"]
 
@@ -145,7 +145,7 @@ async def test_a_method_that_retrieves_without_an_index_is_named(resources):
 @pytest.mark.parametrize(
     ("text", "tokens", "kept"),
     [
-        # vLLM tells the end of the turn as a token, OpenAI does not.
+        # vLLM returns the end-of-turn token, OpenAI does not.
         ("Mira did.", ["Mira", " did", ".", "<|im_end|>"], 3),
         ("Mira did.", ["Mira", " did", "."], 3),
         ("Mira", ["Mira", "\n", "</s>"], 1),
@@ -163,5 +163,5 @@ async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, to
     monkeypatch.setattr(resources.clients["policy"], "complete", complete)
     rollout = Rollout(QUESTION, "m", resources)
     assert await rollout.generate_tokens(STAGE, max_tokens=12, word="yes") == scored[:kept]
-    # What came is recorded as it came.
+    # The completion is recorded unchanged.
     assert rollout.trace.steps[0].completion.tokens == scored

@@ -1,0 +1,38 @@
+"""Score predictions with a benchmark's metric family.
+
+    python examples/score_predictions.py --questions questions.jsonl --predictions predictions.jsonl --family hotpotqa
+
+`questions.jsonl` has `id`, `question` and `answers` on each line, `predictions.jsonl` has `id` and `prediction`. A
+question without a prediction scores as an empty one. The interval is a 95% bootstrap interval over questions.
+"""
+
+import argparse
+from pathlib import Path
+
+from eval.metrics import FAMILIES, score
+from eval.statistics import bootstrap_interval
+from notewriter import jsonl
+from notewriter.benchmarks import load_questions
+from notewriter.errors import run
+
+
+def main() -> None:
+    """Parse the command line, score, and print the mean of each metric."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=Path, required=True)
+    parser.add_argument("--predictions", type=Path, required=True)
+    parser.add_argument("--family", choices=FAMILIES, default="hotpotqa")
+    arguments = parser.parse_args()
+
+    questions = load_questions("jsonl", arguments.questions)
+    predictions = {record["id"]: record["prediction"] for _, record in jsonl.read(arguments.predictions)}
+    scores = [score(arguments.family, predictions.get(question.id, ""), question) for question in questions]
+    for metric in FAMILIES[arguments.family].metrics:
+        values = [each[metric.name] for each in scores]
+        interval = bootstrap_interval(values)
+        print(f"{metric.label}: {interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}], {len(values)} questions")
+
+
+if __name__ == "__main__":
+    # Errors that a user can fix become one line.
+    run(main)

@@ -1,0 +1,148 @@
+"""Running the questions of a run concurrently, with a journal of finished ones and a progress bar."""
+
+import asyncio
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from notewriter import jsonl
+from notewriter.models.client import Client
+from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.records import Question
+from notewriter.rollouts.resources import Resources, open_resources
+
+Record = dict[str, Any]
+"""What is known of a finished question, as JSON."""
+
+
+async def for_each_question(
+    questions: Sequence[Question],
+    work: Callable[[Question], Awaitable[Record | None]],
+    journal: Path,
+    *,
+    concurrency: int,
+    description: str,
+    clients: Collection[Client] = (),
+    count: Callable[[Record], Mapping[str, int]] = lambda record: {},
+) -> None:
+    """Run `work` for every question missing from the journal, and append its record.
+
+    Each record needs a `question_id`; None means that there is nothing to do and is not recorded. Finished questions
+    survive a kill. The first error cancels the calls in flight and ends the run. The progress bar also shows the
+    completion tokens per second received by `clients` and the sums of `count` over all records.
+    """
+    totals: Counter[str] = Counter()
+    done = set()
+    with jsonl.Journal(journal) as file:
+        for _, record in jsonl.read(journal):
+            done.add(record["question_id"])
+            totals.update(count(record))
+        waiting = [question for question in questions if question.id not in done]
+        queue = iter(waiting)
+
+        def received() -> int:
+            return sum(client.received for client in clients)
+
+        with _Bar(len(questions), len(waiting), description, 2 * concurrency, received()) as bar:
+
+            async def worker() -> None:
+                for question in queue:
+                    record = await work(question)
+                    if record is not None:
+                        file.append(record)
+                        totals.update(count(record))
+                    bar.finished(received(), totals, show_tokens=bool(clients))
+
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(concurrency, len(waiting))):
+                        workers.create_task(worker())
+            except BaseExceptionGroup as group:
+                raise _first_leaf(group) from None
+
+
+class _Point(NamedTuple):
+    """The state of a run at a moment: monotonic seconds, questions finished and completion tokens received so far."""
+
+    seconds: float
+    questions: int
+    tokens: int
+
+
+class _Bar(tqdm):  # type: ignore[type-arg]
+    """A progress bar whose rates are averages over the last `window` questions.
+
+    tqdm's own average keeps its first value for many updates. On resumption that value is nonsense: questions that
+    were in flight before finish at once, because most of their replies come from the cache.
+    """
+
+    def __init__(self, total: int, waiting: int, description: str, window: int, tokens: int) -> None:
+        self._points = deque([_Point(time.monotonic(), 0, tokens)], maxlen=window + 1)
+        # A terminal gets a moving bar, a log file an occasional line.
+        interval = 0.5 if sys.stderr.isatty() else 30.0
+        super().__init__(
+            total=total,
+            initial=total - waiting,
+            desc=description,
+            unit="question",
+            mininterval=interval,
+            maxinterval=max(interval, 10.0),
+        )
+
+    def finished(self, tokens: int, totals: Mapping[str, int], show_tokens: bool) -> None:
+        """Advance by a question; `tokens` is the number of completion tokens received so far."""
+        self._points.append(_Point(time.monotonic(), self._points[-1].questions + 1, tokens))
+        rate = {"tokens/s": round(self._per_second("tokens"))} if show_tokens else {}
+        self.set_postfix({**rate, **totals}, refresh=False)
+        self.update()
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What the bar shows, with the rate over the window."""
+        return {**super().format_dict, "rate": self._per_second("questions") or None}
+
+    def _per_second(self, name: str) -> float:
+        first, last = self._points[0], self._points[-1]
+        return float((getattr(last, name) - getattr(first, name)) / max(last.seconds - first.seconds, 1e-9))
+
+
+def run_questions(
+    models: ModelArguments,
+    index: Sequence[str] | None,
+    questions: Sequence[Question],
+    work: Callable[[Question, Resources], Awaitable[Record | None]],
+    journal: Path,
+    *,
+    description: str,
+    count: Callable[[Record], Mapping[str, int]] = lambda record: {},
+) -> None:
+    """`for_each_question` with the configured models; servers are started first and stopped at the end.
+
+    The servers' logs are written beside the journal.
+    """
+
+    async def run(roles: Roles) -> None:
+        async with open_resources(models, roles, index) as resources:
+            await for_each_question(
+                questions,
+                lambda question: work(question, resources),
+                journal,
+                concurrency=models.concurrency,
+                description=description,
+                clients=resources.clients.values(),
+                count=count,
+            )
+
+    with served_models(models, journal.parent) as roles:
+        asyncio.run(run(roles))
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

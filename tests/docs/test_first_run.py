@@ -1,0 +1,39 @@
+"""The README's first run, pasted as it stands into an empty folder; a scripted endpoint stands in for the model."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from fake_endpoint import fake_endpoint
+
+ROOT = Path(__file__).parents[2]
+SECTION = re.search(r"^## A first run on your own corpus\n(.*?)^## ", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+
+
+def test_the_first_run_gives_an_index_pairs_a_score_and_a_report(tmp_path: Path):
+    for file, text in re.findall(r"^```json file=(\S+)\n(.*?)^```$", SECTION, re.M | re.S):
+        (tmp_path / file).write_text(text)
+    (shell,) = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.M | re.S)
+    lines = shell.replace("\\\n", " ").splitlines()
+    # Set-up and the model need a network; tests/notewriter/models/test_fetch.py has the second.
+    assert lines[:2] == ["make setup", ".venv/bin/notewriter fetch-model"]
+
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with fake_endpoint(reply=lambda request: "Tolen was founded by Mira Tolen.") as endpoint:
+        for line in lines[2:]:
+            served = "--serve models/SmolLM2-135M-Instruct"
+            line = line.replace(served, f"--base_url {endpoint.base_url} --model {endpoint.model}")
+            program, *arguments = shlex.split(line)
+            assert program == ".venv/bin/notewriter"
+            command = [sys.executable, "-m", "notewriter.cli", *arguments]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+
+    stats = json.loads((tmp_path / "runs/pairs/mine/stats.json").read_text())
+    assert stats["stages"]["deepnote/init_note"]["pairs"] == 2
+    assert json.loads((tmp_path / "runs/mine/metrics.json").read_text())["metrics"]["em"]["mean"] == 0.0
+    assert (tmp_path / "runs/mine.html").exists()

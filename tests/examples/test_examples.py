@@ -1,0 +1,58 @@
+"""Every example runs as its docstring says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_endpoint import fake_endpoint
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: object) -> str:
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_says_how_it_is_run_and_is_linked_from_a_page(example: Path):
+    assert f"    python examples/{example.name} " in example.read_text()
+    pages = [EXAMPLES.parent / "README.md", *(EXAMPLES.parent / "docs").glob("*.md")]
+    assert any(f"examples/{example.name}" in page.read_text() for page in pages)
+
+
+def test_a_method_is_rolled_out():
+    def reply(request):
+        prompt = request["messages"][0]["content"]
+        return '{"status": "False"}' if "status" in prompt else "Mira Tolen founded it."
+
+    with fake_endpoint(reply=reply) as endpoint:
+        printed = run("roll_out.py", "Who founded Tolen?", "--base_url", endpoint.base_url, "--model", endpoint.model)
+    assert printed.startswith("retrieve 'Who founded Tolen?': Tolen")
+    assert "deepnote/init_note (4 tokens): Mira Tolen founded it." in printed
+    assert printed.endswith("answer: Mira Tolen founded it.\n")
+
+
+def test_predictions_are_scored(tmp_path: Path):
+    questions = [{"id": f"q{number}", "question": "Who?", "answers": ["Mira Tolen"]} for number in range(3)]
+    predictions = [{"id": "q0", "prediction": "Mira Tolen"}, {"id": "q1", "prediction": "Mira"}]
+    for name, records in (("questions", questions), ("predictions", predictions)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    folder = (tmp_path / "questions.jsonl", tmp_path / "predictions.jsonl")
+    printed = run("score_predictions.py", "--questions", folder[0], "--predictions", folder[1])
+    means = re.findall(r": (\d\.\d{3}) \[\d\.\d{3}, \d\.\d{3}\], 3 questions", printed)
+    assert sorted(means) == ["0.333", "0.556"]
+
+
+@pytest.mark.integration
+def test_a_model_is_trained_on_pairs(tiny_model: Path, tmp_path: Path):
+    run("train_on_pairs.py", "--model", tiny_model, "--output_dir", tmp_path / "run")
+    record = json.loads((tmp_path / "run/checkpoint/training.json").read_text())
+    assert record["rows"]["train"] == {"deepnote/init_note": 4}
