@@ -20,9 +20,9 @@ COMMANDS = {
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model, to serve it"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
-    "judge": ("eval.judged", "have a judge model rate a run's answers, chains of steps and notes"),
+    "judge": ("eval.judge", "have a judge model rate a run's answers, chains of steps and notes"),
     "compare": ("eval.compare", "compare two runs on the same questions"),
-    "report": ("eval.report", "one HTML page about one or more runs"),
+    "report": ("eval.report.command", "one HTML page about one or more runs"),
     "publish": ("training.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 

@@ -13,9 +13,9 @@ from notewriter.typecheck import misfit
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Against the gold answer that it fits best, or the spans that IIRC's loader kept where there are several."""
+    """Against the best-matching gold answer; where IIRC's loader kept several spans, against all of them."""
     spans = question.metadata.get("spans")
-    if not misfit(spans, list[str]) and len(spans) > 1:
+    if isinstance(spans, list) and len(spans) > 1 and not misfit(spans, list[str]):
         return _spans_score(prediction, spans)
     return _span_score(prediction, question.answers)
 

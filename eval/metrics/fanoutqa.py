@@ -13,7 +13,7 @@ from notewriter.records import Question
 def score(prediction: str, question: Question) -> dict[str, float]:
     """Loose and strict accuracy with the normalisation of the `fanoutqa` package, which lemmatises with spaCy.
 
-    The token F1 against the answer as text stands beside them, since NotesWriting reports one (Table 2).
+    Also the token F1 against the answer as text, which NotesWriting reports (Table 2).
     """
     scores = accuracy(prediction, question.metadata["answer"], _normalize())
     return scores | {"f1": token_f1(prediction, question.answers[0])}
@@ -29,14 +29,15 @@ def _normalize() -> Callable[[str], str]:
             f"metric family fanoutqa: needs the benchmark's package and spaCy's English model ({error}); "
             "run: pip install 'notewriter[fanoutqa]' && python -m spacy download en_core_web_sm"
         ) from error
-    return normalize  # type: ignore[no-any-return]
+    normalizer: Callable[[str], str] = normalize
+    return normalizer
 
 
 def accuracy(prediction: str, answer: Any, normalize: Callable[[str], str]) -> dict[str, float]:
     """How much of a structured answer stands in the prediction (FanOutQA, Zhu et al., 2024, section 4).
 
-    Every key and every value of the answer (a value, or a list or a mapping of values) is looked for as
-    whole words. `loose` is the share that is found, `strict` 1.0 where all are.
+    Every key and every value of the answer (a value, or a list or a mapping of values) is searched for as whole words.
+    `loose` is the share found, `strict` is 1.0 where all are.
     """
     text = normalize(prediction)
     texts = [
