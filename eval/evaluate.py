@@ -9,7 +9,7 @@ from typing import Any
 
 from eval.accounting import check_prices, run_costs
 from eval.judgements import read_run_judgements, summary_of, with_judgements
-from eval.metrics import FAMILIES, check_family, score
+from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
 from notewriter import __version__
 from notewriter.artifacts.costs import write_costs
@@ -77,9 +77,7 @@ def main(argv: list[str]) -> None:
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = load_selected(arguments)
-    for question in questions:
-        # Fails on a question that lacks what the family scores against, before answers are paid for.
-        score(arguments.family, "", question)
+    check_questions(arguments.family, questions)
     work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)

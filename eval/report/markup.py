@@ -1,4 +1,4 @@
-"""The report's two main tables as Markdown and as LaTeX."""
+"""The report's main tables as Markdown and LaTeX."""
 
 from collections.abc import Sequence
 
