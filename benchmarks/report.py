@@ -24,7 +24,7 @@ from notewriter import jsonl
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import write_predictions
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Step, Trace, read_traces
-from notewriter.records import Completion, Question, Sampling
+from notewriter.records import Completion, Message, Question, Sampling
 
 WORDS, PASSAGES, PASSAGE_WORDS, TOP_K, STEPS = 30_000, 20_000, 90, 5, 3
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "en", "ar")]
@@ -83,8 +83,17 @@ def write_run(folder: Path, count: int) -> None:
     ]
     write_predictions(folder / "predictions.jsonl", predictions)
     (folder / "config.yaml").write_text("method: deepnote\n")
-    about = dict.fromkeys(("dataset", "method", "model", "family", "config_hash", "version"), "benchmark")
-    write_metrics(folder / "metrics.json", Metrics(name=folder.name, **about, **summarise(predictions)))
+    metrics = Metrics(
+        name=folder.name,
+        dataset="benchmark",
+        method="deepnote",
+        model="none",
+        family="hotpotqa",
+        config_hash="0",
+        version="0",
+        **summarise(predictions),
+    )
+    write_metrics(folder / "metrics.json", metrics)
 
 
 def trace_of(question: Question, corpus: list[tuple[str, str]], generator: random.Random) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def trace_of(question: Question, corpus: list[tuple[str, str]], generator: rando
     def generate(stage: str, role: str, text: str, *parts: str) -> str:
         prompt = "\n\n".join([INSTRUCTIONS[stage], f"Question: {question.question}", *parts])
         completion = Completion(text, "stop", len(prompt) // 5, len(text) // 5, 0, round(generator.uniform(0.5, 9), 3))
-        messages = [{"role": "user", "content": prompt}]
+        messages: list[Message] = [{"role": "user", "content": prompt}]
         steps.append(Generation(f"deepnote/{stage}", role, messages, Sampling(), completion))
         return text
 

@@ -98,60 +98,58 @@ def main(argv: list[str]) -> None:
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
             )
-        _score(folder, questions, method, arguments.family, arguments.prices)
-        metrics = _metrics(folder, arguments, models, config_hash(config))
-        write_metrics(folder / "metrics.json", metrics)
+        metrics = _finish(folder, arguments, models, questions, method)
         tell_errors(journal, questions)
     sys.stdout.write(_summary(metrics, folder))
 
 
-def _score(
-    folder: Path, questions: list[Question], method: Method, family: str, prices: dict[str, list[float]]
-) -> None:
-    """Write predictions.jsonl, with the scores of judgements in the folder, and costs.json."""
+def _finish(
+    folder: Path, arguments: EvaluateArguments, models: ModelArguments, questions: list[Question], method: Method
+) -> Metrics:
+    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
+
+    Scores that `notewriter judge` left in the folder are kept.
+    """
     by_id = {question.id: question for question in questions}
+    family = arguments.family or BENCHMARKS[arguments.dataset].family
     judgements = read_run_judgements(folder)
-    predictions = (
-        prediction_of(by_id[trace.question_id], trace, family) for trace in _traces(folder, questions, method)
-    )
+    scored = (prediction_of(by_id[trace.question_id], trace, family) for trace in _traces(folder, questions, method))
     path = folder / "predictions.jsonl"
-    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in predictions))
-    costs = run_costs(_traces(folder, questions, method), read_predictions(path).values(), prices)
+    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
+    predictions = read_predictions(path).values()
+    metrics = Metrics(
+        name=arguments.name or folder.name,
+        dataset=arguments.dataset,
+        method=arguments.method,
+        model=_model_name(models),
+        family=family,
+        **summarise(predictions),
+        estimate=estimated(folder).get("estimate"),
+        config_hash=config_hash(asdict(arguments) | asdict(models)),
+        version=__version__,
+        judged=summary_of(judgements),
+    )
+    costs = run_costs(_traces(folder, questions, method), predictions, arguments.prices)
     write_costs(folder / "costs.json", costs)
+    write_metrics(folder / "metrics.json", metrics)
+    return metrics
 
 
 def _traces(folder: Path, questions: list[Question], method: Method) -> Iterator[Trace]:
     """The run's traces in the order of the questions, one at a time in memory."""
-    journal = folder / "traces.jsonl"
-    for record in finished(journal, questions):
-        trace = Trace.from_dict(record, f"{journal}: question {record['question_id']!r}")
+    for record in finished(folder / "traces.jsonl", questions):
+        trace = Trace.from_checked(record)
         if trace.retrieves is None:
             # Earlier versions did not record it.
             trace.retrieves = method.retrieves
         yield trace
 
 
-def _metrics(folder: Path, arguments: EvaluateArguments, models: ModelArguments, digest: str) -> Metrics:
-    """The content of metrics.json, from predictions.jsonl and the judgements in the folder."""
-    return Metrics(
-        name=arguments.name or folder.name,
-        dataset=arguments.dataset,
-        method=arguments.method,
-        model=_model_name(models),
-        family=arguments.family or BENCHMARKS[arguments.dataset].family,
-        **summarise(read_predictions(folder / "predictions.jsonl").values()),
-        estimate=estimated(folder).get("estimate"),
-        config_hash=digest,
-        version=__version__,
-        judged=summary_of(read_run_judgements(folder)),
-    )
-
-
 def _model_name(models: ModelArguments) -> str:
     """The name of the policy's model; of a served one, its folder's."""
     policy = models.models.get("policy", {})
     path = models.serve or policy.get("serve")
-    return Path(path).name if path else str(models.model or policy["model"])
+    return Path(path).name if path else str(models.model or policy.get("model", ""))
 
 
 def _summary(metrics: Metrics, folder: Path) -> str:

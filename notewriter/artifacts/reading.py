@@ -1,6 +1,7 @@
 """How artifacts are read and checked: the file first, then the schema, then every key against the dataclass."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def known_fields(record: object, kind: type, place: str, remedy: str) -> dict[st
     return pick(record, kind)
 
 
-def pick(record: dict[str, Any], kind: type) -> dict[str, Any]:
+def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """The values of a dataclass's fields in a JSON object whose types were checked."""
     return {field.name: record[field.name] for field in fields(kind) if field.name in record}
 

@@ -134,7 +134,12 @@ class Trace:
         Raises:
             UserError: a required key is missing, or a value has the wrong type.
         """
-        values = known_fields(record, TraceRecord, place, REMEDY)
+        return cls.from_checked(known_fields(record, TraceRecord, place, REMEDY))
+
+    @classmethod
+    def from_checked(cls, record: Mapping[str, Any]) -> "Trace":
+        """`from_dict` for a record that was checked before (`run_folder.check_journal`), in a tenth of the time."""
+        values = pick(record, TraceRecord)
         return cls(**values | {"steps": [_step(step) for step in values["steps"]]})
 
 
