@@ -209,7 +209,7 @@ def test_filters_show_what_is_right_wrong_and_changed(browser):
     assert listed(browser) == ["q0", "q1", "q4", "q5", "q6"]
     choose(browser, "show", "lost")
     assert listed(browser) == []
-    assert "No question fits" in browser.find_element("id", "questions").text
+    assert "No question matches" in browser.find_element("id", "questions").text
     choose(browser, "show", "error")
     choose(browser, "run", "0")
     assert listed(browser) == ["q3"]
