@@ -94,7 +94,7 @@ def test_the_quotas_of_the_shards_add_up_and_what_they_are_is_told(build, tmp_pa
     assert stages(merged) == QUOTAS == stats(merged)["quotas"]
     assert stats(merged)["pairs"]["train"] == 7 and stats(merged)["quotas_kept_in_shards"] == 3
     assert "quotas were kept in 3 shards" in (merged / "README.md").read_text()
-    assert "quotas were kept in 3 shards, each its part: as many pairs as one run" in capsys.readouterr().out
+    assert "quotas were split over 3 shards: as many pairs as a single run" in capsys.readouterr().out
 
 
 def test_merged_shards_that_are_short_of_a_quota_say_so_and_go_on_as_one_run(build, tmp_path, capsys):
@@ -109,7 +109,7 @@ def test_merged_shards_that_are_short_of_a_quota_say_so_and_go_on_as_one_run(bui
         jsonl.write(other / "rollouts.jsonl", records)
 
     merged = merge([one, other], tmp_path / "merged")
-    assert "short of its quota of 4" in capsys.readouterr().out
+    assert "below its quota of 4" in capsys.readouterr().out
     assert stages(merged) == {stage: 3}
     build("merged", output_dir=str(merged), **changes)
     assert stages(merged) == {stage: 4}

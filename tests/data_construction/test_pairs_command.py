@@ -116,14 +116,14 @@ def test_every_stage_of_every_question_is_a_pair_or_dropped_for_a_reason(build, 
     assert told["unreadable_judge_replies"].keys() == {"deepnote/accumulate_knowledge"}
     out = capsys.readouterr().out
     assert f"{QUESTIONS} judge reply not readable" in out
-    assert re.search(r"accumulate_knowledge.*\n    \d+ replies of the judge could not be read", out)
+    assert re.search(r"accumulate_knowledge.*\n    \d+ judge replies could not be parsed", out)
 
 
 def test_a_stage_that_no_question_came_to_says_so(build, capsys):
     # After the last round nothing is planned.
     stages = {"resp/global_evidence": "reference", "resp/plan": "retrieval"}
     build(stages=stages, gold_stages=[], method_options={"resp": {"max_step": 1}}, quotas={})
-    assert "  resp/plan: 0 pairs; no prompt of this stage came up\n" in capsys.readouterr().out
+    assert "  resp/plan: 0 pairs; stage not reached\n" in capsys.readouterr().out
 
 
 def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_row(build, capsys):
@@ -141,7 +141,7 @@ def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_ro
     with fake_endpoint(reply) as endpoint:
         folder = build(stages={"deepnote/init_note": "llm"}, gold_stages=[], base_url=endpoint.base_url, dev_share=0.0)
     assert stats(folder)["agreement"] == {"deepnote/init_note": {"asked": 6, "agreed": 6, "rate": 1.0}}
-    assert "named the same in both orders 6 times of 6" in capsys.readouterr().out
+    assert "agreed with itself in 6 of 6 cases" in capsys.readouterr().out
     for row in rows(folder):
         (there, back), replies = row["judge_orders"], [json.loads(reply) for reply in row["judge_replies"]]
         assert there == back[::-1] and there[replies[0]["best_id"] - 1] == back[replies[1]["best_id"] - 1]

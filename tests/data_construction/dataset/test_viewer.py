@@ -84,6 +84,9 @@ def test_what_cannot_be_shown_is_told_in_one_line(tmp_path):
         main(["--chains", str(pairs), "--output", str(page)])
     with pytest.raises(UserError, match=r"cannot be made a folder .*; choose another path"):
         main(["--pairs", str(pairs), "--output", str(pairs / "train.parquet" / "page.html")])
+    write(pairs, [pair(0), pair(1, stage=None)])
+    with pytest.raises(UserError, match=r"train\.parquet: row 1: stage must be str, not None; fix or remove the row"):
+        main(["--pairs", str(pairs), "--output", str(page)])
     (pairs / "train.parquet").write_text("no Parquet")
     with pytest.raises(UserError, match=r"train\.parquet: is not a readable Parquet file"):
         main(["--pairs", str(pairs), "--output", str(page)])
