@@ -96,9 +96,8 @@ def _summary(statistics: PairsStatistics, folder: Path) -> str:
         dropped = dropped or ("none dropped" if yielded["pairs"] else "stage not reached")
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
         if agreement := statistics["agreement"].get(stage):
-            lines.append(
-                f"    the judge agreed with itself in {agreement['agreed']} of {agreement['asked']} cases, asked in two orders"
-            )
+            agreed = f"{agreement['agreed']} of {agreement['asked']}"
+            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
         if count := statistics["unreadable_judge_replies"].get(stage):
             lines.append(f"    {count} judge replies could not be parsed")
         if yielded["pairs"] < (quota := statistics.get("quotas", {}).get(stage, 0)):
