@@ -38,7 +38,8 @@ def to_do(arguments: PairsArguments, questions: list[Question], journal: Path) -
 def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
     """Write the dataset of a finished journal: the pairs in the questions' order, stats.json, and the card.
 
-    Reads the journal twice, one question in memory at a time: for the usual lengths, and to write the pairs.
+    Reads the journal twice: for the usual lengths, and to write the pairs. One question is in memory at a time, and one
+    batch of rows per split.
 
     Returns:
         The summary for the terminal.
