@@ -25,5 +25,6 @@ def main(argv: list[str]) -> None:
     """Write the page."""
     (arguments,) = parse(InspectArguments, argv, prog="notewriter inspect", description=__doc__)
     output = Path(arguments.output)
-    write_viewer(output, arguments.pairs and Path(arguments.pairs), arguments.chains and Path(arguments.chains))
+    pairs, chains = (Path(folder) if folder else None for folder in (arguments.pairs, arguments.chains))
+    write_viewer(output, pairs, chains)
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
