@@ -15,7 +15,7 @@ COMMANDS = {
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "chains": ("data_construction.chains", "have a teacher reason and search, and keep its chains for SFT (ReaRAG)"),
     "merge-shards": ("data_construction.merge_shards", "make one dataset of pairs or chains that were built in shards"),
-    "inspect": ("data_construction.viewer", "one HTML page to leaf through pairs and chains"),
+    "inspect": ("data_construction.viewer", "one HTML page to browse pairs and chains"),
     "preflight": ("training.preflight", "check what a training run would train on, and what it will need"),
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model, to serve it"),
     "ask": ("notewriter.ask", "answer one question on the terminal, step by step"),
