@@ -10,7 +10,7 @@ from typing import Any
 
 from throughput import main
 
-from eval.evaluate import trace_of
+from eval.scoring import trace_of
 from notewriter.methods import prepare
 from notewriter.records import Question
 from notewriter.rollouts.resources import Resources

@@ -19,10 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eval.evaluate import prediction_of, summarise
+from eval.scoring import prediction_of, summarise
 from notewriter import jsonl
-from notewriter.artifacts.traces import Generation, Retrieval, Trace
-from notewriter.records import Completion, Question, Sampling
+from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.predictions import write_predictions
+from notewriter.artifacts.traces import Found, Generation, Retrieval, Step, Trace, read_traces
+from notewriter.records import Completion, Message, Question, Sampling
 
 WORDS, PASSAGES, PASSAGE_WORDS, TOP_K, STEPS = 30_000, 20_000, 90, 5, 3
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "en", "ar")]
@@ -46,7 +48,7 @@ def main() -> None:
         write_run(run, arguments.traces)
     page = (arguments.output_dir / "report.html").resolve()
     start = time.perf_counter()
-    command = "import sys; from eval.report import main; main(sys.argv[1:])"
+    command = "import sys; from eval.report.command import main; main(sys.argv[1:])"
     subprocess.run([sys.executable, "-c", command, "--runs", str(run), "--output", str(page)], check=True)
     written = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
@@ -75,31 +77,39 @@ def write_run(folder: Path, count: int) -> None:
     ]
     folder.mkdir(parents=True, exist_ok=True)
     jsonl.write(folder / "traces.jsonl", (trace_of(question, corpus, generator) for question in questions))
-    traces = (trace for _, trace in jsonl.read(folder / "traces.jsonl"))
+    traces = read_traces(folder / "traces.jsonl")
     predictions = [
         prediction_of(question, trace, "hotpotqa") for question, trace in zip(questions, traces, strict=True)
     ]
-    jsonl.write(folder / "predictions.jsonl", predictions)
+    write_predictions(folder / "predictions.jsonl", predictions)
     (folder / "config.yaml").write_text("method: deepnote\n")
-    about = dict.fromkeys(("dataset", "method", "model", "family", "config_hash", "version"), "benchmark")
-    metrics = {"schema": "notewriter/metrics/1", "name": folder.name, **about, **summarise(predictions)}
-    jsonl.write_text(folder / "metrics.json", [json.dumps(metrics)])
+    metrics = Metrics(
+        name=folder.name,
+        dataset="benchmark",
+        method="deepnote",
+        model="none",
+        family="hotpotqa",
+        config_hash="0",
+        version="0",
+        **summarise(predictions),
+    )
+    write_metrics(folder / "metrics.json", metrics)
 
 
 def trace_of(question: Question, corpus: list[tuple[str, str]], generator: random.Random) -> dict[str, Any]:
     """Three steps of DeepNote: a note copies parts of its passages, and a later one adds to an earlier one."""
-    steps: list[Retrieval | Generation] = []
+    steps: list[Step] = []
 
     def retrieve(query: str) -> list[tuple[str, str]]:
         found = generator.sample(corpus, TOP_K)
-        passages = [{"id": str(number), "title": title} for number, (title, _) in enumerate(found)]
+        passages = [Found(id=str(number), title=title) for number, (title, _) in enumerate(found)]
         steps.append(Retrieval(query, TOP_K, passages, 0.012, TOP_K * PASSAGE_WORDS))
         return found
 
     def generate(stage: str, role: str, text: str, *parts: str) -> str:
         prompt = "\n\n".join([INSTRUCTIONS[stage], f"Question: {question.question}", *parts])
         completion = Completion(text, "stop", len(prompt) // 5, len(text) // 5, 0, round(generator.uniform(0.5, 9), 3))
-        messages = [{"role": "user", "content": prompt}]
+        messages: list[Message] = [{"role": "user", "content": prompt}]
         steps.append(Generation(f"deepnote/{stage}", role, messages, Sampling(), completion))
         return text
 
@@ -120,7 +130,7 @@ def trace_of(question: Question, corpus: list[tuple[str, str]], generator: rando
         status = generate("decide", "judge", '{"status": "True"}', f"First: {note}", f"Second: {longer}")
         note = longer if "True" in status else note
     answer = generate("answer", "answer", " ".join(note.split()[:3]), f"Note: {note}")
-    return Trace(question.id, "deepnote", [*steps], note=note, answer=answer).to_dict()
+    return Trace(question.id, "deepnote", steps, note=note, answer=answer).to_dict()
 
 
 def open_page(page: Path) -> dict[str, float]:

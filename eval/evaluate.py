@@ -1,28 +1,20 @@
 """`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
 
-import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eval.accounting import (
-    COSTS,
-    COSTS_SCHEMA,
-    account,
-    check_prices,
-    fewer_searches,
-    gold_documents,
-    supporting_recall,
-    totals,
-)
-from eval.judgements import read_judgements, summary_of, with_judgements
-from eval.metrics import FAMILIES, check_family, score
-from eval.notes import note_quality
-from eval.statistics import bootstrap_interval
-from notewriter import __version__, jsonl
+from eval.accounting import check_prices, run_costs
+from eval.judgements import read_run_judgements, summary_of, with_judgements
+from eval.metrics import FAMILIES, check_family, check_questions
+from eval.scoring import prediction_of, summarise, trace_of
+from notewriter import __version__
+from notewriter.artifacts.costs import write_costs
+from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.predictions import read_predictions, write_predictions
 from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
@@ -33,24 +25,21 @@ from notewriter.artifacts.run_folder import (
     remaining,
     tell_errors,
 )
-from notewriter.artifacts.traces import TraceRecord
+from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import choose, parse
 from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare
-from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
 from notewriter.records import Question
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
-from notewriter.rollouts.resources import Resources, check_inputs
-from notewriter.rollouts.rollout import Rollout
-from notewriter.rollouts.runner import run_questions
+from notewriter.rollouts.resources import check_inputs
 
 
 @dataclass(kw_only=True)
-class Arguments(QuestionArguments):
-    """What is evaluated, on what, and how it is scored."""
+class EvaluateArguments(QuestionArguments):
+    """What is evaluated, on which questions, and how answers are scored."""
 
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
@@ -58,19 +47,21 @@ class Arguments(QuestionArguments):
     )
     family: str | None = field(
         default=None,
-        metadata={"help": f"whose rules score an answer; default: the dataset's own. One of: {', '.join(FAMILIES)}"},
+        metadata={
+            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
+        },
     )
     prices: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs.json"},
     )
-    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's"})
+    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
 
 
 def main(argv: list[str]) -> None:
-    """Evaluate; questions that are finished already are not asked again."""
+    """Evaluate; questions that were finished before are not asked again."""
     arguments, models, resume, dry = parse(
-        [Arguments, ModelArguments, ResumeArguments, DryRunArguments],
+        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,
@@ -85,9 +76,7 @@ def main(argv: list[str]) -> None:
     check_prices(arguments.prices)
     check_inputs(models, arguments.index)
     questions = load_selected(arguments)
-    for question in questions:
-        # What the family needs of a question is missed before answers are paid for.
-        score(arguments.family or benchmark.family, "", question)
+    check_questions(arguments.family, questions)
     work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
@@ -108,114 +97,64 @@ def main(argv: list[str]) -> None:
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
             )
-        metrics = _finish(arguments, models, folder, questions, config)
+        metrics = _finish(folder, arguments, models, questions, method)
         tell_errors(journal, questions)
     sys.stdout.write(_summary(metrics, folder))
 
 
-async def trace_of(question: Question, resources: Resources, method: Method, options: dict[str, Any]) -> dict[str, Any]:
-    """Run a method on one question; returns the trace as a dictionary.
-
-    A request that the endpoint refuses (a prompt beyond the model's context) leaves the question
-    without an answer and the reason in the trace; it counts as wrong and among the errors.
-    """
-    rollout = Rollout(question, method.name, resources)
-    try:
-        rollout.trace.answer = await method.run(question.question, rollout, **options)
-    except RequestRefused as refusal:
-        rollout.trace.error = str(refusal)
-    return rollout.trace.to_dict()
-
-
-def prediction_of(question: Question, trace: dict[str, Any], family: str) -> dict[str, Any]:
-    """A trace's line in predictions.jsonl: the answer, its scores, the note's scores and the cost.
-
-    Where the trace ended in an error every score is 0, also that of the note that had been written so far.
-    """
-    scores = score(family, trace["answer"], question)
-    if trace["note"] is not None:
-        scores |= note_quality(trace["note"], question)
-    scores |= supporting_recall(trace, question)
-    if trace["error"]:
-        scores = dict.fromkeys(scores, 0.0)
-    return {
-        "schema": "notewriter/prediction/1",
-        "question_id": question.id,
-        "question": question.question,
-        "answers": list(question.answers),
-        "prediction": trace["answer"],
-        "note": trace["note"] or "",
-        "error": trace["error"],
-        "scores": scores,
-        **account(trace, question),
-        "gold_documents": gold_documents(question),
-        "counts": trace["counts"],
-        "metadata": question.metadata,
-    }
-
-
-def summarise(predictions: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Counts, means with 95% bootstrap intervals for each metric, mean costs and `fewer_searches`, over predictions."""
-    predictions = list(predictions)
-    columns: dict[str, list[float]] = {}
-    costs: dict[str, list[float]] = {cost: [] for cost in COSTS}
-    errors = 0
-    for prediction in predictions:
-        errors += bool(prediction["error"])
-        for metric, value in prediction["scores"].items():
-            columns.setdefault(metric, []).append(value)
-        for cost, values in costs.items():
-            values.append(prediction[cost])
-    count = len(costs["calls"])
-    return {
-        "questions": count,
-        "errors": errors,
-        "metrics": {metric: asdict(bootstrap_interval(values)) for metric, values in columns.items()},
-        "per_question": {cost: sum(values) / count for cost, values in costs.items()},
-        **fewer_searches(predictions),
-    }
-
-
 def _finish(
-    arguments: Arguments, models: ModelArguments, folder: Path, questions: list[Question], config: dict[str, Any]
-) -> dict[str, Any]:
+    folder: Path, arguments: EvaluateArguments, models: ModelArguments, questions: list[Question], method: Method
+) -> Metrics:
     """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
 
-    What `notewriter judge` left in the folder joins the scores.
+    Scores that `notewriter judge` left in the folder are kept.
     """
     by_id = {question.id: question for question in questions}
     family = arguments.family or BENCHMARKS[arguments.dataset].family
+    judgements = read_run_judgements(folder)
+    scored = (prediction_of(by_id[trace.question_id], trace, family) for trace in _traces(folder, questions, method))
     path = folder / "predictions.jsonl"
-    traces = finished(folder / "traces.jsonl", questions)
-    predictions = (prediction_of(by_id[trace["question_id"]], trace, family) for trace in traces)
-    judgements = read_judgements(folder)
-    jsonl.write(path, (with_judgements(prediction, judgements, folder) for prediction in predictions))
-    metrics = {
-        "schema": "notewriter/metrics/1",
-        "name": arguments.name or folder.name,
-        "dataset": arguments.dataset,
-        "method": arguments.method,
-        "model": Path(models.serve).name if models.serve else models.model,
-        "family": family,
-        **summarise(prediction for _, prediction in jsonl.read(path)),
-        **estimated(folder),
-        "config_hash": config_hash(config),
-        "version": __version__,
-        **summary_of(judgements),
-    }
-    costs = totals(
-        finished(folder / "traces.jsonl", questions), (record for _, record in jsonl.read(path)), arguments.prices
+    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
+    predictions = read_predictions(path).values()
+    metrics = Metrics(
+        name=arguments.name or folder.name,
+        dataset=arguments.dataset,
+        method=arguments.method,
+        model=_model_name(models),
+        family=family,
+        **summarise(predictions),
+        estimate=estimated(folder).get("estimate"),
+        config_hash=config_hash(asdict(arguments) | asdict(models)),
+        version=__version__,
+        judged=summary_of(judgements),
     )
-    costs = {"schema": COSTS_SCHEMA} | costs
-    jsonl.write_text(folder / "costs.json", [json.dumps(costs, indent=2, ensure_ascii=False) + "\n"])
-    jsonl.write_text(folder / "metrics.json", [json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"])
+    costs = run_costs(_traces(folder, questions, method), predictions, arguments.prices)
+    write_costs(folder / "costs.json", costs)
+    write_metrics(folder / "metrics.json", metrics)
     return metrics
 
 
-def _summary(metrics: dict[str, Any], folder: Path) -> str:
-    lines = [f"{metrics['name']}: {metrics['questions']} questions, {metrics['errors']} errors, in {folder}"]
-    for metric, interval in metrics["metrics"].items():
-        lines.append(f"  {metric:20} {interval['mean']:8.3f}  [{interval['low']:.3f}, {interval['high']:.3f}]")
-    if told := metrics.get("fewer_searches"):
-        lines.append(f"  {told['fewer']} of {told['right']} right answers took fewer searches than gold documents")
+def _traces(folder: Path, questions: list[Question], method: Method) -> Iterator[Trace]:
+    """The run's traces in the order of the questions, one at a time in memory."""
+    for record in finished(folder / "traces.jsonl", questions):
+        trace = Trace.from_checked(record)
+        if trace.retrieves is None:
+            # Earlier versions did not record it.
+            trace.retrieves = method.retrieves
+        yield trace
+
+
+def _model_name(models: ModelArguments) -> str:
+    """The name of the policy's model; of a served one, its folder's."""
+    policy = models.models.get("policy", {})
+    path = models.serve or policy.get("serve")
+    return Path(path).name if path else str(models.model or policy.get("model", ""))
+
+
+def _summary(metrics: Metrics, folder: Path) -> str:
+    lines = [f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, in {folder}"]
+    for metric, interval in metrics.metrics.items():
+        lines.append(f"  {metric:20} {interval.mean:8.3f}  [{interval.low:.3f}, {interval.high:.3f}]")
+    if fewer := metrics.fewer_searches:
+        lines.append(f"  {fewer['fewer']} of {fewer['right']} right answers took fewer searches than gold documents")
     return "\n".join(lines) + "\n"

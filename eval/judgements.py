@@ -1,29 +1,23 @@
 """Judgements: what a judge model is asked about a question of a finished run, and how its reply becomes scores.
 
-A judgement is an async function of a `Case`; `JUDGEMENTS` holds them by name. A run's folder keeps what was judged
-in `judged/`, a file a judgement; here is also how that joins the run's other scores.
+A judgement is an async function of a `Case`; `JUDGEMENTS` contains them by name. The second half of this module merges
+what was judged into a run's predictions and metrics.
 """
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from eval.metrics.metric import Metric
-from notewriter import jsonl
+from notewriter.artifacts.judgements import FOLDER, Judgement, read_judgements
+from notewriter.artifacts.predictions import Prediction
+from notewriter.artifacts.traces import Gold, Retrieval, Step, Trace
 from notewriter.errors import UserError
 from notewriter.method import Stage
 from notewriter.rollouts.parsing import parse_correct, parse_evidence, parse_ratings
-from notewriter.typecheck import misfit
-
-FOLDER = "judged"
-"""The folder in a run's folder that holds its judgements, one judge's."""
-
-SCHEMA = "notewriter/judgement/1"
-
-Record = dict[str, Any]
 
 ANSWER = Stage("judge/answer", "judge")
 CHAIN = Stage("judge/chain", "judge")
@@ -32,9 +26,15 @@ DENSITY = Stage("judge/density", "judge")
 
 @dataclass(frozen=True)
 class Case:
-    """What a judgement gets to see of a question: golds, prediction, the steps in words, and the reference text.
+    """What a judge sees of a question.
 
-    `ask` sends a prompt to the judge's model and returns its reply. `reference` is None where there is none.
+    Args:
+        question: its text.
+        golds: its gold answers.
+        prediction: the method's answer.
+        steps: the method's steps in words (`steps_of`).
+        reference: the text the answer was written from (`eval.evidence.reference_of`); None where there is none.
+        ask: sends a stage's prompt to the judge's model and returns its reply.
     """
 
     question: str
@@ -47,29 +47,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The scores of a question, or a `reason` why it has none; `counts` are numbers that belong to the scores."""
+    """A question's scores, or the reason why it has none; `counts` are numbers that belong to the scores."""
 
     scores: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class JudgementRecord:
-    """What a line of `judged/<name>.jsonl` needs to hold."""
-
-    question_id: str
-    prediction: str
-    model: str
-    scores: dict[str, float]
-    reason: str
-    counts: dict[str, int]
-    replies: list[str]
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-    seconds: float = 0.0
-    refusal: str = ""
 
 
 NOT_READABLE = Outcome(reason="judge reply not readable")
@@ -77,8 +59,8 @@ NOT_READABLE = Outcome(reason="judge reply not readable")
 CRITERIA = ("efficiency", "redundancy", "coherence")
 
 
-def _object(properties: Record) -> Record:
-    """A JSON schema of an object with just these keys."""
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with exactly these keys."""
     return {
         "type": "object",
         "properties": properties,
@@ -88,11 +70,11 @@ def _object(properties: Record) -> Record:
 
 
 async def answer(case: Case) -> Outcome:
-    """`judged_accuracy`: 1.0 where a gold answer is present in the prediction by its meaning, else 0.0.
+    """`judged_accuracy`: 1.0 where the prediction contains the meaning of a gold answer, else 0.0.
 
-    ReaRAG's ACC_L (section 4.1) and NotesWriting's GPT-4 score (figure 6) ask the same. One gold of several is
-    enough, also where each answers another reading of the question (ASQA). A prediction without a word holds
-    none, and no judge is asked.
+    The same question as ReaRAG's ACC_L (section 4.1) and NotesWriting's GPT-4 score (figure 6). One of several golds
+    is enough, even where each answers a different reading of the question (ASQA). A blank prediction scores 0 without
+    asking the judge.
     """
     if not case.prediction.strip():
         return Outcome({"judged_accuracy": 0.0})
@@ -112,7 +94,7 @@ async def answer(case: Case) -> Outcome:
 async def chain(case: Case) -> Outcome:
     """`chain_efficiency`, `chain_redundancy`, `chain_coherence`: the quality of the steps, each from 0 to 5.
 
-    5 is the best of each: a redundancy of 5 is a chain that repeats nothing (NotesWriting, section 6, figure 7).
+    5 is always best: a redundancy of 5 means that the chain repeats nothing (NotesWriting, section 6, figure 7).
     """
     if not case.steps:
         return Outcome(reason="no steps")
@@ -127,9 +109,9 @@ async def chain(case: Case) -> Outcome:
 async def density(case: Case) -> Outcome:
     """`knowledge_density`: the share of the reference text, in tokens, that the judge marks as evidence.
 
-    DeepNote, section 5.3: evidence tokens / reference tokens, where the model that answers marks the evidence; give
-    that one as the judge to repeat the paper. A piece that does not stand in the text word for word does not count,
-    and none counts twice. Tokens are words and punctuation marks, so that no tokenizer is needed.
+    DeepNote, section 5.3: evidence tokens / reference tokens. In the paper the answering model marks the evidence; use
+    it as the judge to reproduce this. Pieces that do not occur verbatim in the text do not count, and no token counts
+    twice. Tokens are words and punctuation marks, so no tokenizer is needed.
     """
     if case.reference is None:
         return Outcome(reason="no reference text")
@@ -145,8 +127,8 @@ async def density(case: Case) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """How a judgement is asked, and the scores that it gives."""
+class JudgementKind:
+    """How a question is judged, and the scores that this yields."""
 
     judge: Callable[[Case], Awaitable[Outcome]]
     metrics: tuple[Metric, ...]
@@ -162,11 +144,11 @@ def _rating(name: str, label: str, scale: str) -> Metric:
 
 
 JUDGEMENTS = {
-    "answer": Judgement(
+    "answer": JudgementKind(
         answer,
         (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
     ),
-    "chain": Judgement(
+    "chain": JudgementKind(
         chain,
         (
             _rating("chain_efficiency", "Efficiency of the chain (0 to 5)", "5 is the best"),
@@ -174,7 +156,7 @@ JUDGEMENTS = {
             _rating("chain_coherence", "Coherence of the chain (0 to 5)", "5 is the best"),
         ),
     ),
-    "density": Judgement(
+    "density": JudgementKind(
         density,
         (Metric("knowledge_density", "Knowledge density", "Share of the note that a judge model marks as evidence."),),
     ),
@@ -184,143 +166,107 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def marked(reference: str, evidence: Sequence[str]) -> dict[str, int]:
-    """How many tokens of a text are marked by pieces of it.
+    """Count the tokens of a text that quoted pieces of it mark as evidence.
 
-    A piece marks the first place where all of its tokens stand, in this order and case, and none is marked yet.
+    A piece marks the first place where all of its tokens occur, in the same order and case, and none is marked yet.
 
     Returns:
-        `reference_tokens`, `evidence_tokens` (those that are marked), `pieces`, and `not_verbatim`: pieces that
-        have no such place.
+        `reference_tokens`, `evidence_tokens` (those marked), `pieces`, and `not_verbatim`: pieces without such a place.
     """
     tokens = _TOKEN.findall(reference)
-    free, lost = [*tokens], 0
+    free, not_verbatim = [*tokens], 0
     for piece in map(_TOKEN.findall, evidence):
         start = _find(free, piece)
         if start is None:
-            lost += 1
+            not_verbatim += 1
         else:
             free[start : start + len(piece)] = [""] * len(piece)
     return {
         "reference_tokens": len(tokens),
         "evidence_tokens": free.count(""),
         "pieces": len(evidence),
-        "not_verbatim": lost,
+        "not_verbatim": not_verbatim,
     }
 
 
 def _find(tokens: list[str], piece: list[str]) -> int | None:
-    """Where a piece begins in a list of tokens; None where it does not stand in it."""
+    """The index at which a piece begins in a list of tokens; None where it does not occur."""
     if not piece:
         return None
-    # No token holds a line break, so that a search for text finds whole tokens, and at the speed of one.
+    # No token contains a line break, so a text search finds whole tokens, at the speed of a text search.
     text = "\n" + "".join(f"{token}\n" for token in tokens)
     place = text.find("\n" + "".join(f"{token}\n" for token in piece))
     return None if place < 0 else text.count("\n", 0, place)
 
 
-def steps_of(trace: Record) -> list[str]:
+def steps_of(trace: Trace) -> list[str]:
     """A trace's steps as a judge reads them: searches with the titles found, and what was written at which stage."""
-    return [_STEPS[step["kind"]](step) for step in trace["steps"]]
+    return [_in_words(step) for step in trace.steps]
 
 
-def _search(step: Record) -> str:
-    found = "; ".join(passage["title"] for passage in step["passages"]) or "nothing"
-    return f"search: {step['query']}\nfound: {found}"
+def _in_words(step: Step) -> str:
+    if isinstance(step, Retrieval):
+        found = "; ".join(passage["title"] for passage in step.passages) or "nothing"
+        return f"search: {step.query}\nfound: {found}"
+    text = step.text if isinstance(step, Gold) else step.completion.text
+    return f"{step.stage.rpartition('/')[2].replace('_', ' ')}: {text.strip()}"
 
 
-def _written(step: Record) -> str:
-    return f"{step['stage'].rpartition('/')[2].replace('_', ' ')}: {step['completion']['text'].strip()}"
+RunJudgements = Mapping[str, Mapping[str, Judgement]]
+"""Name of the judgement -> question id -> judgement."""
 
 
-_STEPS: dict[str, Callable[[Record], str]] = {"retrieve": _search, "generate": _written}
-
-_FIRST_PASSAGE = re.compile(r"^\[1\] ", re.MULTILINE)
-_LABEL = re.compile(r"\s*\bquestion:\s*\Z", re.IGNORECASE)
-
-
-def reference_of(trace: Record, question: str) -> str | None:
-    """The text that a trace's answer was written from (DeepNote's reference, section 5.3).
-
-    It is the note, where the method keeps one. Else there is none (None) where nothing was retrieved. Else it is the
-    passages in the last prompt, from the first one that is numbered to the question. Else it is the observations in
-    the last chat, as a method that acts saw them.
-    """
-    if trace["note"] is not None:
-        return str(trace["note"])
-    if not any(step["kind"] == "retrieve" and step["passages"] for step in trace["steps"]):
-        return None
-    prompts = [step["messages"] for step in trace["steps"] if step["kind"] == "generate"]
-    if prompts and (first := _FIRST_PASSAGE.search(text := prompts[-1][0]["content"])):
-        end = text.rfind(question)
-        return _LABEL.sub("", text[first.start() : end if end > first.start() else None]).strip()
-    for messages in reversed(prompts):
-        if seen := [message["content"] for message in messages[1:] if message["role"] == "user"]:
-            return "\n".join(seen)
-    return None
-
-
-def read_judgements(run: Path) -> dict[str, dict[str, Record]]:
-    """What a run's folder holds of judgements: judgement -> question id -> record; empty where none was judged.
+def read_run_judgements(run: Path) -> RunJudgements:
+    """The judgements in a run's folder; empty where none was made.
 
     Raises:
         UserError: a line is not what `notewriter judge` writes.
     """
     paths = {name: run / FOLDER / f"{name}.jsonl" for name in JUDGEMENTS}
-    return {name: _read(path) for name, path in paths.items() if path.exists()}
+    return {name: read_judgements(path) for name, path in paths.items() if path.exists()}
 
 
-def _read(path: Path) -> dict[str, Record]:
-    with jsonl.Journal(path):  # removes a last line that a kill has cut
-        pass
-    records = {}
-    for number, record in jsonl.read(path):
-        if record.get("schema") != SCHEMA:
-            raise UserError(
-                f"{path}:{number}: has the schema {record.get('schema')!r}, not {SCHEMA!r}; "
-                f"remove {path.parent} and run `notewriter judge` again"
-            )
-        if problem := misfit(record, JudgementRecord, f"{path}:{number}"):
-            raise UserError(f"{problem}; remove {path.parent} and run `notewriter judge` again")
-        records[record["question_id"]] = record
-    return records
-
-
-def with_judgements(prediction: Record, judgements: dict[str, dict[str, Record]], run: Path) -> Record:
-    """A line of predictions.jsonl whose scores have those of the judgements, and no others that a judge gave before.
+def with_judgements(prediction: Prediction, judgements: RunJudgements, run: Path) -> Prediction:
+    """A prediction with the scores of its judgements in place of those that a judge gave before.
 
     Raises:
-        UserError: another answer to the question was judged.
+        UserError: the judged answer was a different one.
     """
-    judged = {score for judgement in JUDGEMENTS.values() for score in judgement.scores}
-    scores = {name: value for name, value in prediction["scores"].items() if name not in judged}
-    for records in judgements.values():
-        if record := records.get(prediction["question_id"]):
-            if record["prediction"] != prediction["prediction"]:
+    judged = {score for kind in JUDGEMENTS.values() for score in kind.scores}
+    scores = {name: value for name, value in prediction.scores.items() if name not in judged}
+    for by_question in judgements.values():
+        if judgement := by_question.get(prediction.question_id):
+            if judgement.prediction != prediction.prediction:
                 raise UserError(
-                    f"{run / FOLDER}: question {prediction['question_id']!r} had another answer when it was judged; "
+                    f"{run / FOLDER}: question {prediction.question_id!r} had a different answer when it was judged; "
                     f"remove {run / FOLDER} and run `notewriter judge` again"
                 )
-            scores |= record["scores"]
-    return prediction | {"scores": scores}
+            scores |= judgement.scores
+    return replace(prediction, scores=scores)
 
 
-def summary_of(judgements: dict[str, dict[str, Record]]) -> Record:
-    """What metrics.json tells of judgements beside the means: `{"judged": judgement -> ...}`; empty without any.
+def summary_of(judgements: RunJudgements) -> dict[str, dict[str, object]] | None:
+    """The `judged` section of metrics.json: judgement -> what came of it; None where nothing was judged.
 
-    For each: the judge's `model`, the number of questions that have scores (`scored`), the number of those that have
-    none by the reason (`left_out`), sums of what was counted and of the judge's tokens.
+    For each: the judge's `model`, how many questions have scores (`scored`), how many have none by reason
+    (`left_out`), and sums of the counts and of the judge's tokens.
     """
-    told = {}
-    for name, records in judgements.items():
+    summaries: dict[str, dict[str, object]] = {}
+    for name, by_question in judgements.items():
         counts: Counter[str] = Counter()
-        for record in records.values():
-            counts.update(record["counts"])
-            counts.update({key: record[key] for key in ("prompt_tokens", "completion_tokens")})
-        reasons = Counter(record["reason"] for record in records.values() if record["reason"])
-        told[name] = {
-            "model": ", ".join(sorted({record["model"] for record in records.values()})),
-            "scored": sum(not record["reason"] for record in records.values()),
-            "left_out": dict(sorted(reasons.items())),
+        for judgement in by_question.values():
+            counts.update(judgement.counts)
+            counts["prompt_tokens"] += judgement.prompt_tokens
+            counts["completion_tokens"] += judgement.completion_tokens
+        summaries[name] = {
+            "model": ", ".join(sorted({judgement.model for judgement in by_question.values()})),
+            "scored": sum(not judgement.reason for judgement in by_question.values()),
+            "left_out": left_out(by_question),
             **dict(sorted(counts.items())),
         }
-    return {"judged": told} if told else {}
+    return summaries or None
+
+
+def left_out(judgements: Mapping[str, Judgement]) -> dict[str, int]:
+    """Reason -> how many questions have no scores because of it."""
+    return dict(sorted(Counter(each.reason for each in judgements.values() if each.reason).items()))

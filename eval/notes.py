@@ -1,4 +1,4 @@
-"""How much of what is needed to answer a question its note holds."""
+"""How much of what is needed to answer a question its note contains."""
 
 from collections import Counter
 
@@ -18,14 +18,13 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
     """Measure a note against a question's gold answers and supporting facts, without a model.
 
     Returns:
-        `note_fact_recall`: for each supporting fact the share, in [0, 1], of its SQuAD-normalised tokens
-            (as a multiset) that occur in the note; the mean over the facts. Left out where no fact
-            has a token.
-        `note_has_answer`: 1.0 if a normalised gold answer occurs in the normalised note as whole words,
-            else 0.0. Left out where no answer has a token.
-        `note_words`: the length of the note in words separated by white space.
+        `note_fact_recall`: the share, in [0, 1], of a supporting fact's SQuAD-normalised tokens (as a multiset) that
+            occur in the note, averaged over the facts. Left out where no fact has a token.
+        `note_has_answer`: 1.0 if a normalised gold answer occurs in the normalised note as whole words, else 0.0. Left
+            out where no answer has a token.
+        `note_words`: the length of the note in whitespace-separated words.
 
-    Recall alone is won by copying every passage, so read it beside `note_words`.
+    Copying every passage maximises recall, so read it together with `note_words`.
     """
     quality = {}
     normalised = normalise(note)

@@ -20,9 +20,9 @@ COMMANDS = {
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
-    "judge": ("eval.judged", "rate a run's answers, reasoning chains and notes with a judge model"),
+    "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),
-    "report": ("eval.report", "write an HTML report on one or more runs"),
+    "report": ("eval.report.command", "write an HTML report on one or more runs"),
     "publish": ("training.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 

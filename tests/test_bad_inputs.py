@@ -214,10 +214,10 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         text("run/predictions.jsonl", '{"schema": "notew'),
         ["predictions.jsonl:1: is not JSON"],
     ),
-    ("predictions: empty", "report", text("run/predictions.jsonl", ""), ["predictions.jsonl: holds no prediction"]),
+    ("predictions: empty", "report", text("run/predictions.jsonl", ""), ["predictions.jsonl: contains no predictions"]),
     ("metrics: null", "compare", text("run/metrics.json", "null"), ["metrics.json: has the schema None"]),
     ("metrics: deep", "compare", text("run/metrics.json", "[" * 99_999), ["metrics.json"]),
-    ("costs: a list", "report", text("run/costs.json", "[]"), ["costs.json: is not what an evaluation"]),
+    ("costs: a list", "report", text("run/costs.json", "[]"), ["costs.json: has the schema None"]),
     ("costs: deep", "report", text("run/costs.json", "[" * 99_999), ["costs.json"]),
     ("parquet that is text", "inspect", text("pairs/train.parquet", "PAR1" * 10), ["train.parquet: is not a readable"]),
     # Questions and corpora.

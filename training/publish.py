@@ -14,6 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError 
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from notewriter import config
+from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.pages.cards import render_card
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "not recorded"
 TRAINING_SCHEMA = "notewriter/training/1"
-METRICS_SCHEMA = "notewriter/metrics/1"
 STATS_SCHEMA = "notewriter/pairs-stats/1"
 
 # What a model consists of goes, and nothing else: optimizer states, checkpoints of a run, logs and whatever a user
@@ -183,34 +183,19 @@ def read_record(path: Path, schema: str) -> dict[str, Any]:
     return record
 
 
-def read_metrics(path: Path) -> dict[str, Any]:
-    """A run's metrics.json, with what an older one may lack filled in as not recorded.
-
-    Raises:
-        UserError: it is no metrics.json, or a metric has no mean, low and high.
-    """
-    record = read_record(path, METRICS_SCHEMA)
-    keys = ("name", "dataset", "method", "model", "family", "questions", "errors")
-    run = {key: record.get(key, NOT_RECORDED) for key in keys} | {"metrics": record.get("metrics", {})}
-    for metric, interval in run["metrics"].items():
-        if not all(isinstance(interval.get(key), int | float) for key in ("mean", "low", "high")):
-            raise UserError(f"{path}: metric {metric!r} needs the numbers mean, low and high; run the evaluation again")
-    return run
-
-
-def model_index(runs: Iterable[Mapping[str, Any]]) -> list[EvalResult]:
+def model_index(runs: Iterable[Metrics]) -> list[EvalResult]:
     """Every score of every run as the hub's metadata has it; values as in metrics.json, to four digits."""
     return [
         EvalResult(
             task_type="question-answering",
-            dataset_type=run["dataset"],
-            dataset_name=run["dataset"],
+            dataset_type=run.dataset,
+            dataset_name=run.dataset,
             metric_type=metric,
-            metric_name=f"{metric} ({run['family']}), {run['method']}",
-            metric_value=round(interval["mean"], 4),
+            metric_name=f"{metric} ({run.family}), {run.method}",
+            metric_value=round(interval.mean, 4),
         )
         for run in runs
-        for metric, interval in run["metrics"].items()
+        for metric, interval in run.metrics.items()
     ]
 
 

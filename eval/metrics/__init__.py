@@ -1,4 +1,7 @@
-"""Metric families, each under the rules of the benchmark that it is named after; one file a family."""
+"""Metric families, each following the rules of the benchmark it is named after; one file per family."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from eval.metrics import (
     asqa,
@@ -32,32 +35,55 @@ FAMILIES: dict[str, Family] = {
 
 
 def check_family(family: str) -> None:
-    """Make sure that a family can score, before answers are paid for.
+    """Check that a family exists and can score, before answers are paid for.
 
     Raises:
-        UserError: there is no such family, or what it needs is not installed.
+        UserError: no such family, or a package that it needs is not installed.
     """
     choose("metric family", family, FAMILIES).check()
 
 
-def score(family: str, prediction: str, question: Question) -> dict[str, float]:
-    """Score a prediction by the rules of a family, each metric in [0, 1].
+def check_questions(family: str, questions: Iterable[Question]) -> None:
+    """Check that questions contain what a family scores against, before answers are paid for.
 
     Raises:
-        UserError: no such family, or a question that lacks what this one scores against.
+        UserError: no such family, or a question that lacks it.
+    """
+    chosen: Family = choose("metric family", family, FAMILIES)
+    for question in questions:
+        with _naming(family, question):
+            if not (question.answers and chosen.golds(question)):
+                raise UserError(
+                    f"question {question.id}: has no gold answer for metric family {family}; "
+                    f"load it with dataset: {family}"
+                )
+
+
+def score(family: str, prediction: str, question: Question) -> dict[str, float]:
+    """Score a prediction with a family; returns each metric in [0, 1].
+
+    Raises:
+        UserError: no such family, or a question that lacks what it scores against.
         ValueError: the question has no gold answer.
     """
     chosen: Family = choose("metric family", family, FAMILIES)
     if not question.answers:
         raise ValueError(f"question {question.id}: a prediction cannot be scored without a gold answer")
-    try:
+    with _naming(family, question):
         return chosen.score(prediction, question)
+
+
+@contextlib.contextmanager
+def _naming(family: str, question: Question) -> Iterator[None]:
+    """Turn the errors of a question that a family cannot score into a `UserError` that names it."""
+    try:
+        yield
     except KeyError as error:
         raise UserError(
             f"question {question.id}: has no {error} for metric family {family}; load it with dataset: {family}"
         ) from error
     except (TypeError, AttributeError, ZeroDivisionError) as error:
         raise UserError(
-            f"question {question.id}: its metadata is not what metric family {family} scores against ({error}); "
+            f"question {question.id}: its metadata does not fit metric family {family} ({error}); "
             f"load it with dataset: {family}"
         ) from error

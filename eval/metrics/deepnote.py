@@ -6,7 +6,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Accuracy looks for the gold as it is written, unnormalised, anywhere in the prediction."""
+    """Accuracy looks for an unnormalised gold answer anywhere in the prediction, ignoring case."""
     return {
         "acc": float(any(gold.lower() in prediction.lower() for gold in question.answers)),
         "f1": best(token_f1, prediction, question.answers),

@@ -1,6 +1,6 @@
 """DROP (Dua et al., 2019), as IRCoT scores IIRC: em and f1 over sets of tokens, in which numbers must agree.
 
-Both are rounded to two places, as by the official scorer. Answers of several spans are aligned.
+Both are rounded to two places, as in the official scorer. Answers of several spans are aligned.
 """
 
 import re
@@ -13,9 +13,9 @@ from notewriter.typecheck import misfit
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Against the gold answer that it fits best, or the spans that IIRC's loader kept where there are several."""
+    """Against the best-matching gold answer; where IIRC's loader kept several spans, against all of them."""
     spans = question.metadata.get("spans")
-    if not misfit(spans, list[str]) and len(spans) > 1:
+    if isinstance(spans, list) and len(spans) > 1 and not misfit(spans, list[str]):
         return _spans_score(prediction, spans)
     return _span_score(prediction, question.answers)
 
@@ -23,7 +23,7 @@ def score(prediction: str, question: Question) -> dict[str, float]:
 def _span_score(prediction: str, golds: Sequence[str]) -> dict[str, float]:
     best = (0.0, 0.0)
     for gold in golds:
-        # A blank gold is passed over, as by the scorer of IRCoT's IIRC.
+        # Blank golds are skipped, as in the scorer of IRCoT's IIRC.
         if gold.strip():
             em = float(" ".join(_tokens(prediction)) == " ".join(_tokens(gold)))
             best = max(best, (em, round(_f1(prediction, gold), 2)))
@@ -31,13 +31,13 @@ def _span_score(prediction: str, golds: Sequence[str]) -> dict[str, float]:
 
 
 def _spans_score(prediction: str, golds: list[str]) -> dict[str, float]:
-    """EM and F1 of an answer of several spans, each against the one that it fits best (DROP's official scorer).
+    """EM and F1 of an answer of several spans, aligned so that the sum of F1 is greatest (DROP's official scorer).
 
     F1 is the mean over the spans of the side that has more of them.
     """
     predicted, golds = _listed(prediction, len(golds)), [gold for gold in golds if gold.strip()]
     left, right = ([" ".join(_tokens(span)) for span in spans] for spans in (predicted, golds))
-    # The best sum of F1 by the golds that are taken, as bits.
+    # Bit set of the golds that are taken -> the greatest sum of F1.
     best = {0: 0.0}
     for span in predicted:
         values = [(1 << place, _f1(span, gold)) for place, gold in enumerate(golds)]
@@ -50,10 +50,10 @@ def _spans_score(prediction: str, golds: list[str]) -> dict[str, float]:
 
 
 def _listed(prediction: str, spans: int) -> list[str]:
-    """The parts of a prediction that lists several things, between commas, semicolons and line breaks.
+    """The items of a prediction that is a list, separated by commas, semicolons and line breaks.
 
-    The last ones may have an "and" between them, which parts them where there are fewer parts than gold `spans`.
-    IRCoT's evaluation wants brackets around a list, which no prompt here asks for; they do no harm.
+    An "and" separates the last two where there would be fewer items than gold `spans`. IRCoT's evaluation expects
+    brackets around a list, which no prompt here asks for; they are ignored.
     """
     parts = [re.sub(r"^and\s+", "", part.strip()) for part in re.split(r"[,;\n]", prediction.strip("[] \n"))]
     if len(parts) < spans:
@@ -63,7 +63,7 @@ def _listed(prediction: str, spans: int) -> list[str]:
 
 
 def _f1(prediction: str, gold: str) -> float:
-    """F1 of the two sets of tokens, 0 where the gold holds numbers and the prediction none of them."""
+    """F1 of the two sets of tokens; 0 where the gold contains numbers and the prediction none of them."""
     predicted, expected = set(_tokens(prediction)), set(_tokens(gold))
     numbers = {token for token in expected if _is_number(token)}
     if numbers and not numbers & predicted:
@@ -75,7 +75,7 @@ def _f1(prediction: str, gold: str) -> float:
 
 
 def _tokens(text: str) -> list[str]:
-    """Tokens between spaces and hyphens, normalised one by one; a number keeps its sign and its point."""
+    """Tokens between spaces and hyphens, each normalised; numbers keep their sign and decimal point."""
     tokens = []
     for token in re.split("[ -]", text.lower()):
         bare = str(float(token)) if _is_number(token) else _number(token.translate(PUNCTUATION))

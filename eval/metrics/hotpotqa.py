@@ -6,7 +6,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """The benchmark has one gold answer a question; aliases come second and do not count."""
+    """Against the benchmark's one gold answer; aliases, which follow it, do not count."""
     gold = question.answers[0]
     return {"em": exact_match(prediction, gold), "f1": verdict_f1(prediction, gold)}
 

@@ -1,6 +1,6 @@
-"""What a metric and a family of metrics are; each family says it of itself, in its own file."""
+"""What a metric and a metric family are; each family declares its own in its own file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,14 +9,14 @@ from notewriter.records import Question
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that a question gets.
+    """A number per question.
 
     Args:
         name: its key in files.
-        label: what it is called on a page.
-        meaning: what it says, in a sentence.
+        label: its name in tables and plots.
+        meaning: what it measures, in one sentence.
         better: which direction is better; None where neither is.
-        decimals: as many are shown.
+        decimals: how many are shown.
     """
 
     name: str
@@ -28,22 +28,25 @@ class Metric:
 
 @dataclass(frozen=True)
 class Family:
-    """The metrics of a benchmark under the rules of its own scorer.
+    """The metrics of a benchmark, computed as its own scorer does.
 
     Args:
-        score: `score(prediction, question)`, values in [0, 1] by the metrics' names; the scorers' rounding for print is
-            left to whoever prints, except where a scorer rounds a single item.
+        score: `score(prediction, question)` returns values in [0, 1] by metric name. Rounding for print is left out,
+            except where a scorer rounds single items.
         metrics: what `score` returns.
-        check: raises `UserError` where what it needs is not installed.
+        check: raises `UserError` where a required package is not installed.
+        golds: what `score` compares a prediction with, for families that need more than the question's gold answers;
+            empty or raising where the question lacks it. Cheap, as it is called for all questions before a run.
     """
 
     score: Callable[[str, Question], dict[str, float]]
     metrics: tuple[Metric, ...]
     check: Callable[[], object] = lambda: None
+    golds: Callable[[Question], Sized] = lambda question: question.answers
 
 
 EXACT_MATCH = Metric(
-    "em", "Exact match", "Share of predictions that are a gold answer, but for case, punctuation and articles."
+    "em", "Exact match", "Share of predictions that equal a gold answer up to case, punctuation and articles."
 )
-F1 = Metric("f1", "Token F1", "Overlap of the words of prediction and gold, 0 to 1; the best gold answer counts.")
-ACCURACY = Metric("acc", "Accuracy", "Share of predictions that are right by the benchmark's own rule.")
+F1 = Metric("f1", "Token F1", "Overlap of the words of prediction and gold, 0 to 1, for the best-matching gold answer.")
+ACCURACY = Metric("acc", "Accuracy", "Share of predictions that are right according to the benchmark's own rule.")

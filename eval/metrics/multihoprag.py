@@ -1,7 +1,7 @@
-"""MultiHop-RAG (Tang & Yang, 2024): acc by the official formula, with em and f1 beside it.
+"""MultiHop-RAG (Tang & Yang, 2024): acc by the official formula, and additionally em and f1.
 
-The formula takes one shared word for a right answer (a prediction "the" is right about "the sun"). Of a prediction that
-says `The answer to the question is "..."`, as the official prompt asks for, the quotation counts.
+The formula counts one shared word as a right answer (the prediction "the" is right for "the sun"). Where a prediction
+says `The answer to the question is "..."`, as the official prompt asks for, the quoted part is scored.
 """
 
 import re
@@ -14,7 +14,7 @@ _QUOTED_ANSWER = re.compile(r'The answer to the question is "(.*?)"')
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Accuracy by a shared word, be it "the"; em and f1 are SQuAD's."""
+    """Accuracy by a shared word, even "the"; em and f1 as in SQuAD."""
     if quoted := _QUOTED_ANSWER.search(prediction):
         prediction = quoted[1]
     words = set(prediction.lower().split())

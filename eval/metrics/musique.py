@@ -1,4 +1,4 @@
-"""MuSiQue (Trivedi et al., 2022): em and f1, the maximum over the gold answers, with no rule for yes and no."""
+"""MuSiQue (Trivedi et al., 2022): em and f1, the maximum over the gold answers, without a rule for yes and no."""
 
 from eval.metrics.metric import EXACT_MATCH, F1, Family
 from eval.metrics.text import best, empty_aware_f1, exact_match
@@ -6,7 +6,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Each metric against the gold answer that it fits best."""
+    """Each metric against the best-matching gold answer."""
     return {
         "em": best(exact_match, prediction, question.answers),
         "f1": best(empty_aware_f1, prediction, question.answers),

@@ -1,4 +1,4 @@
-"""Natural Questions, open (Lee et al., 2019): em, and f1 beside it, the maximum over the gold answers."""
+"""Natural Questions, open (Lee et al., 2019): em, and additionally f1, the maximum over the gold answers."""
 
 from eval.metrics.metric import EXACT_MATCH, F1, Family
 from eval.metrics.text import best, exact_match, token_f1
@@ -6,7 +6,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Each metric against the gold answer that it fits best."""
+    """Each metric against the best-matching gold answer."""
     return {
         "em": best(exact_match, prediction, question.answers),
         "f1": best(token_f1, prediction, question.answers),

@@ -1,4 +1,4 @@
-"""StrategyQA as DeepNote scores it: acc, whether the gold yes or no stands in the prediction as a word."""
+"""StrategyQA as scored by DeepNote: acc, whether the prediction contains the gold yes or no as a word."""
 
 import re
 
@@ -7,7 +7,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """1.0 where a gold verdict stands in the prediction as a word, in any case."""
+    """1.0 where the prediction contains a gold verdict as a word, in any case."""
     text = prediction.lower()
     return {"acc": float(any(re.search(rf"\b{re.escape(gold.lower())}\b", text) for gold in question.answers))}
 

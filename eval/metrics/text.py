@@ -1,7 +1,7 @@
 """What short-answer scorers share: SQuAD's normalisation, exact match and token F1.
 
-The scorers agree on the normalisation and differ in the corner cases (yes and no, empty answers, aliases), so a number
-means something only with its family's name beside it.
+The scorers agree on the normalisation and differ in corner cases (yes and no, empty answers, aliases), so a number is
+meaningful only together with the name of its family.
 """
 
 import re
@@ -15,16 +15,16 @@ _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
 def normalise(text: str) -> str:
-    """Lower-case, without ASCII punctuation, without English articles, single spaces.
+    """Lower-case, without ASCII punctuation and English articles, with single spaces.
 
-    Source: SQuAD (Rajpurkar et al., 2016), the normalisation of its evaluation script. Punctuation
-    goes before articles do and leaves no space, so that "Betty-Cohen" becomes "bettycohen".
+    Source: the evaluation script of SQuAD (Rajpurkar et al., 2016). Punctuation is removed before articles and leaves
+    no space, so "Betty-Cohen" becomes "bettycohen".
     """
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """F1 of the two normalised texts' tokens as multisets, in [0, 1]; 0 where they share none.
+    """F1 of the normalised texts' tokens as multisets, in [0, 1]; 0 where they share none.
 
     Source: SQuAD (Rajpurkar et al., 2016), section 6.1.
     """
@@ -37,12 +37,12 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1.0 where the normalised texts are the same, else 0.0 (SQuAD)."""
+    """1.0 where the normalised texts are equal, else 0.0 (SQuAD)."""
     return float(normalise(prediction) == normalise(gold))
 
 
 def verdict_f1(prediction: str, gold: str) -> float:
-    """Token F1, but no partial credit where either side is a bare yes, no or noanswer (HotpotQA)."""
+    """Token F1 without partial credit where either side is just yes, no or noanswer (HotpotQA)."""
     left, right = normalise(prediction), normalise(gold)
     if left != right and (left in _VERDICTS or right in _VERDICTS):
         return 0.0
@@ -50,7 +50,7 @@ def verdict_f1(prediction: str, gold: str) -> float:
 
 
 def empty_aware_f1(prediction: str, gold: str) -> float:
-    """Token F1, but two texts that both normalise to nothing agree (SQuAD 2.0, MuSiQue)."""
+    """Token F1, where two texts that both normalise to nothing agree (SQuAD 2.0, MuSiQue)."""
     if not normalise(prediction) and not normalise(gold):
         return 1.0
     return token_f1(prediction, gold)

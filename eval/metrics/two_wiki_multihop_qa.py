@@ -6,7 +6,7 @@ from notewriter.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
-    """Each metric against the gold answer that it fits best."""
+    """Each metric against the best-matching gold answer."""
     return {
         "em": best(exact_match, prediction, question.answers),
         "f1": best(verdict_f1, prediction, question.answers),

@@ -1,27 +1,27 @@
-"""Texts and numbers in forms that compress well and that the page's script reads back."""
+"""Texts and numbers in forms that compress well and that the page's script decodes."""
 
 import re
 from collections.abc import Iterable
 from itertools import pairwise
 
 TOKEN = re.compile(r"\w+ ?|\W ?")
-"""A word or another character, with the space after it: these matched one after the other are the whole text."""
+"""A word or any other character, with the space after it; successive matches cover the whole text."""
 
 FIRST = 0x5D
-"""The first code: from here on JSON escapes no character."""
+"""The first code point in use: JSON escapes no character from here on."""
 
 SURROGATES = range(0xD800, 0xE000)
-"""Codes that are no characters."""
+"""Code points that are not characters."""
 
 FULL = 1_000_000
-"""Words that get a character; what comes after them is spelled out, for which 100,000 characters are left."""
+"""Words that get a character; later words are spelled out, for which 100,000 characters are left."""
 
 
 class Vocabulary:
-    """The words of many texts, and a character for each: a text becomes as many characters as it has words.
+    """The words of many texts, each with a character of its own: a coded text has one character per word.
 
-    A compressor looks back some ten thousand bytes, so it would spell most words anew in every block. Numbers are
-    given in the order in which words are met, and so mostly the lower, the commoner the word.
+    A compressor looks back about ten thousand bytes, so it would spell out most words again in every block. Words are
+    numbered as they are met, so common words mostly get low numbers.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Vocabulary:
         return list(self._numbers)
 
     def code(self, text: str) -> str:
-        """The text with a character a word."""
+        """The text with one character per word."""
         numbers = self._numbers
         coded = []
         for token in TOKEN.findall(text):
@@ -48,5 +48,5 @@ def _character(number: int) -> str:
 
 
 def gaps(numbers: Iterable[int]) -> list[int]:
-    """The numbers, each as how many lie between it and the one before: small where they are close together."""
+    """Ascending numbers as differences, each the count of numbers skipped: small where they are close together."""
     return [number - before - 1 for before, number in pairwise([-1, *numbers])]

@@ -1,9 +1,9 @@
-"""The report's two main tables as Markdown and as LaTeX."""
+"""The report's main tables as Markdown and LaTeX."""
 
 from collections.abc import Sequence
 
-TABLE = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-"""A caption, a header and rows of as many cells; the first column is words, the others are numbers."""
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""Caption, header and rows; the first column is text, the others are numbers."""
 
 MARKDOWN = str.maketrans(
     {character: "\\" + character for character in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "\n": " "}
@@ -15,8 +15,8 @@ LATEX = str.maketrans(
 )
 
 
-def markdown(tables: Sequence[TABLE]) -> str:
-    """Tables as GitHub's Markdown; what a name or a reason holds is text, never markup."""
+def markdown(tables: Sequence[Table]) -> str:
+    """Tables as GitHub-flavoured Markdown; names and reasons are escaped."""
     parts = []
     for caption, header, rows in tables:
         lines = [_line(header), "|" + "|".join([" --- ", *[" ---: "] * (len(header) - 1)]) + "|", *map(_line, rows)]
@@ -28,8 +28,8 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.translate(MARKDOWN) for cell in cells) + " |"
 
 
-def latex(tables: Sequence[TABLE]) -> str:
-    r"""Tables as LaTeX that `\input` puts into a paper; they need the package booktabs."""
+def latex(tables: Sequence[Table]) -> str:
+    r"""Tables as LaTeX, for `\input`; they need the package booktabs."""
     parts = []
     for caption, header, rows in tables:
         head, *body = (" & ".join(cell.translate(LATEX) for cell in cells) + r" \\" for cells in (header, *rows))

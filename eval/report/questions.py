@@ -1,34 +1,29 @@
 """What the list of questions, its filters and its search need before a question is opened."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from eval.catalogue import metric_named
 from eval.report.coding import gaps
+from eval.report.headline import shares
 from eval.report.runs import Run
-from eval.report.scores import shares
 from eval.report.traces import CHUNK, Traces
-from eval.scores import metric_named
-
-Record = dict[str, Any]
-
-Question = tuple[str, Record]
-"""An id and what any run's predictions tell of the question."""
+from notewriter.artifacts.predictions import Prediction
 
 
-def questions_of(runs: Sequence[Run]) -> list[Question]:
-    """`(id, prediction)` of every question of any run, in the first run's order.
+def questions_of(runs: Sequence[Run]) -> list[Prediction]:
+    """Every question that any run answered, as the first of these runs has it, in the first run's order.
 
-    An id that stands for another question in another run is another question.
+    An id that stands for different questions in two runs is two questions.
     """
-    found: dict[tuple[str, str], Record] = {}
+    found: dict[tuple[str, str], Prediction] = {}
     for run in runs:
-        for identifier, record in run.predictions.items():
-            found.setdefault((identifier, record["question"]), record)
-    return [(identifier, record) for (identifier, _), record in found.items()]
+        for prediction in run.predictions.values():
+            found.setdefault((prediction.question_id, prediction.question), prediction)
+    return list(found.values())
 
 
-def index(runs: Sequence[Run], questions: Sequence[Question], traces: Traces) -> Record:
-    """What the trace viewer needs of every question before one is opened."""
+def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) -> dict[str, object]:
+    """What the trace viewer needs of all questions before one is opened."""
     return {
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
         "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
@@ -36,43 +31,43 @@ def index(runs: Sequence[Run], questions: Sequence[Question], traces: Traces) ->
         "first_pieces": traces.first_pieces,
         "questions": [
             {
-                "id": identifier,
-                "question": record["question"],
-                "answers": record["answers"],
-                "runs": [
-                    {
-                        "scores": run.predictions[identifier]["scores"],
-                        "failed": bool(traces.errors[number][identifier]),
-                        "trace": traces.places[number][identifier],
-                    }
-                    if _has(run, identifier, record)
-                    else None
-                    for number, run in enumerate(runs)
-                ],
+                "id": question.question_id,
+                "question": question.question,
+                "answers": question.answers,
+                "runs": [_result(run, number, question, traces) for number, run in enumerate(runs)],
             }
-            for identifier, record in questions
+            for question in questions
         ],
     }
 
 
-def _has(run: Run, identifier: str, record: Record) -> bool:
-    """Whether a run answered this very question, not another one under the same id."""
-    return identifier in run.predictions and run.predictions[identifier]["question"] == record["question"]
+def _result(run: Run, number: int, question: Prediction, traces: Traces) -> dict[str, object] | None:
+    """How a run did on a question; None where it did not answer it."""
+    prediction = _same_question(run, question)
+    if prediction is None:
+        return None
+    return {
+        "scores": prediction.scores,
+        "failed": bool(traces.errors[number][question.question_id]),
+        "trace": traces.places[number][question.question_id],
+    }
 
 
-def words(runs: Sequence[Run], questions: Sequence[Question]) -> dict[str, list[int]]:
-    """Each word of a prediction or a note, in lower case -> the questions that have it, as `gaps` of their numbers.
+def _same_question(run: Run, question: Prediction) -> Prediction | None:
+    """A run's prediction for a question; None where it has none, or another question under the same id."""
+    prediction = run.predictions.get(question.question_id)
+    return prediction if prediction and prediction.question == question.question else None
 
-    Texts are longer than their words, each named once; those of several runs on one question are mostly the same.
+
+def words(runs: Sequence[Run], questions: Sequence[Prediction]) -> dict[str, list[int]]:
+    """The search index: each lower-case word of a prediction or a note -> the questions that have it, as `gaps`.
+
+    It is smaller than the texts, since a word is stored once, and several runs' texts on a question are much alike.
     """
     found: dict[str, list[int]] = {}
-    for number, (identifier, record) in enumerate(questions):
-        texts = (
-            run.predictions[identifier][key]
-            for run in runs
-            if _has(run, identifier, record)
-            for key in ("prediction", "note")
-        )
+    for number, question in enumerate(questions):
+        predictions = [prediction for run in runs if (prediction := _same_question(run, question))]
+        texts = [text for prediction in predictions for text in (prediction.prediction, prediction.note)]
         for word in sorted({word for text in texts for word in text.lower().split()}):
             found.setdefault(word, []).append(number)
     return {word: gaps(numbers) for word, numbers in sorted(found.items())}

@@ -1,15 +1,15 @@
-// --- What is embedded ----------------------------------------------------------------------------
+// --- Embedded data -------------------------------------------------------------------------------
 
 const unpacked = new Map();
 let runs, metrics, questions, chunk, firstPieces;
 
-// What stays unpacked once it was needed: "vocabulary", "words" or a block of traces.
+// Unpacks "vocabulary", "words" or a block of traces once, and keeps it.
 function kept(id) {
   if (!unpacked.has(id)) unpacked.set(id, unpack(id));
   return unpacked.get(id);
 }
 
-// What a run did on a question, and `read`, which gives a coded text in words (see coding.py).
+// What a run did on a question, and `read`, which decodes a text (see coding.py).
 async function opened(place) {
   const [vocabulary, block] = await Promise.all([kept("vocabulary"), kept(`traces-${Math.floor(place / chunk)}`)]);
   const word = (character) => vocabulary[character.codePointAt(0) - (character < "\ud800" ? FIRST : FIRST + SURROGATES)];
@@ -18,13 +18,13 @@ async function opened(place) {
 const FIRST = 0x5d;
 const SURROGATES = 0x800;
 
-// The numbers of which `gaps` are kept.
+// The numbers encoded by `gaps` (see coding.py).
 function numbers(gaps) {
   let number = -1;
   return gaps.map((gap) => (number += gap + 1));
 }
 
-// The piece of prompts that has this number, from the block where it is needed first.
+// The piece of a prompt with this number, from the block that needs it first.
 async function piece(number) {
   const block = firstPieces.findLastIndex((first) => first <= number);
   const traces = await kept(`traces-${block}`);
@@ -32,13 +32,13 @@ async function piece(number) {
   return traces.pieces[number - firstPieces[block]];
 }
 
-// --- What is right -------------------------------------------------------------------------------
+// --- Right and wrong -----------------------------------------------------------------------------
 
 const RIGHT = 0.5;
 const called = (name) => metrics.find((metric) => metric.name === name)?.label ?? name.replaceAll("_", " ");
 const SYMBOLS = { right: "✓", wrong: "✗", error: "!", absent: "–" };
 
-// "right", "wrong", "error" or "absent": how a run did on a question by the chosen score.
+// How a run did on a question by the chosen score: "right", "wrong", "error" or "absent".
 function status(result) {
   if (result === null) return "absent";
   if (result.failed) return "error";
@@ -58,7 +58,7 @@ const FILTERS = {
 
 // --- The list ------------------------------------------------------------------------------------
 
-// The numbers of the questions that a word stands in: in question, id and gold answers, or in any prediction or note.
+// The indices of the questions that contain a word in question, id, gold answers or any run's prediction or note.
 async function holding(word) {
   const found = new Set();
   for (const [other, gaps] of Object.entries(await kept("words"))) {
@@ -77,7 +77,7 @@ async function refresh() {
   const search = (searches += 1);
   const sought = [];
   for (const word of byId("search").value.toLowerCase().split(/\s+/).filter(Boolean)) sought.push(await holding(word));
-  // A later search has begun while this one waited.
+  // A later search has started in the meantime.
   if (search !== searches) return;
   const filter = FILTERS[byId("show").value];
   const run = Number(byId("run").value);
@@ -89,7 +89,7 @@ async function refresh() {
     return filter.keep(now, before);
   });
   byId("count").textContent = `${fitting.length.toLocaleString("en")} of ${plural(questions.length, "question")}`;
-  show(fitting, "No question fits the search and the filter.");
+  show(fitting, "No question matches the search and the filter.");
 }
 
 function listItem(index) {
@@ -119,7 +119,7 @@ function detail(index) {
   ];
 }
 
-// The answer, the note and the steps come into the column as soon as they are unpacked.
+// Answer, note and steps are added to the column once they are unpacked.
 function column(run, result) {
   const heading = make("h4", {}, run.label);
   heading.setAttribute("style", `--run: ${run.colour}`);
@@ -189,7 +189,7 @@ const prompt = (messages, read) => folded("Prompt", async () => {
 
 // --- How a note grew -----------------------------------------------------------------------------
 
-// Puts the text into the element, words that the earlier note does not hold marked; returns how many those are.
+// Appends the text to the element, marking words that the earlier note lacks; returns how many there are.
 function markNew(text, previous, element) {
   const known = new Set(words(previous).map(bare));
   let count = 0;

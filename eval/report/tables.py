@@ -1,37 +1,107 @@
-"""What stands in the report's tables: scores, costs, differences, kinds of questions, the papers' numbers."""
+"""The report's tables: scores, costs, differences, kinds of questions, the papers' numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 import yaml
 
-from eval.accounting import COSTS
-from eval.compare import Comparison, compare_uncorrected, correct, p_value_text
-from eval.report.markup import TABLE
+from eval.catalogue import metric_named
+from eval.comparison import Comparison, Paired, compare_uncorrected, corrected, p_value_text
+from eval.report.headline import headline, measured
+from eval.report.markup import Table
 from eval.report.runs import Run
-from eval.report.scores import headline, measured
-from eval.scores import metric_named
 from eval.statistics import bootstrap_interval
+from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.errors import UserError
 
-Record = dict[str, Any]
-
 KINDS = {"type": "Type", "hops": "Hops"}
-"""Metadata of questions by which the score is taken apart; a value like `a | b` is of both kinds."""
+"""Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""
 
 MOST_KINDS = 20
-"""Rows at the most for each of `KINDS`: those with the most questions."""
+"""At most so many rows for each of `KINDS`: the kinds with the most questions."""
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 """The papers' main tables: `paper`, `table`, `dataset`, `method`, `model` and `values` (metric -> percent)."""
 
 
-def differences(runs: Sequence[Run]) -> list[Record]:
-    """For each run but the first its paired differences from the first by metric, or the reason why there are none.
+class Cell(TypedDict):
+    """A number as text, with its value and its interval where these are shown."""
 
-    p-values are corrected for the scores of all runs together, since they are read together.
+    text: str
+    value: NotRequired[float]
+    interval: NotRequired[str]
+
+
+class Row(TypedDict):
+    """A score or a cost: a cell for each run, None where a run does not have it."""
+
+    metric: str
+    cells: list[Cell | None]
+
+
+class KindRow(TypedDict):
+    """A kind of question: a cell for each run, None where a run has no such question."""
+
+    kind: str
+    questions: int
+    cells: list[Cell | None]
+
+
+class DifferenceRow(TypedDict):
+    """A score's or a cost's difference from the first run; `kind` is `count` where neither direction is better."""
+
+    value: float
+    text: str
+    interval: str
+    excludes_zero: bool
+    kind: Literal["gain", "loss", "count"]
+    p_value: str
+    questions: int
+
+
+class Difference(TypedDict):
+    """A run's differences from the first run, by metric, or the `reason` why there are none."""
+
+    run: Run
+    reason: str
+    rows: dict[str, DifferenceRow]
+
+
+class PublishedRow(TypedDict):
+    """A row of a paper's table; values are percentages."""
+
+    paper: str
+    table: int
+    dataset: str
+    method: str
+    model: str
+    values: dict[str, float]
+
+
+class OwnRow(TypedDict):
+    """A run beside the papers' rows; values are percentages."""
+
+    run: Run
+    method: str
+    model: str
+    values: dict[str, float]
+
+
+class PublishedTable(TypedDict):
+    """The runs on a dataset and the papers' rows for it."""
+
+    dataset: str
+    metrics: list[str]
+    ours: list[OwnRow]
+    theirs: list[PublishedRow]
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """For each run but the first, its paired differences from the first.
+
+    p-values are corrected for the scores of all runs together, since these are read together.
     """
     comparisons: list[Comparison] = []
     reasons = []
@@ -42,138 +112,131 @@ def differences(runs: Sequence[Run]) -> list[Record]:
         except UserError as error:
             comparisons.append({})
             reasons.append(str(error))
-    correct(comparisons)
     return [
-        {"run": run, "reason": reason, "rows": _differences(comparison)}
-        for run, reason, comparison in zip(runs[1:], reasons, comparisons, strict=True)
+        Difference(
+            run=run,
+            reason=reason,
+            rows={metric: _difference(metric, paired) for metric, paired in comparison.items()},
+        )
+        for run, reason, comparison in zip(runs[1:], reasons, corrected(comparisons), strict=True)
     ]
 
 
-def _differences(comparison: Comparison) -> dict[str, Record]:
-    rows = {}
-    for metric, values in comparison.items():
-        difference = values["difference"]
-        places = metric_named(metric).decimals
-        rows[metric] = {
-            "value": difference.mean,
-            "text": f"{difference.mean:+,.{places}f}",
-            "interval": f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
-            "excludes_zero": difference.excludes_zero,
-            "kind": _direction(metric, difference.mean),
-            "p_value": p_value_text(metric, values["p_value"]),
-            "questions": values["questions"],
-        }
-    return rows
+def _difference(metric: str, paired: Paired) -> DifferenceRow:
+    difference, places = paired.difference, metric_named(metric).decimals
+    return DifferenceRow(
+        value=difference.mean,
+        text=f"{difference.mean:+,.{places}f}",
+        interval=f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
+        excludes_zero=difference.excludes_zero,
+        kind=_direction(metric, difference.mean),
+        p_value=p_value_text(metric, paired.p_value),
+        questions=paired.questions,
+    )
 
 
-def _direction(metric: str, difference: float) -> str:
-    """What a difference is to a reader: a `gain` or a `loss`, or a `count` of which neither is better."""
+def _direction(metric: str, difference: float) -> Literal["gain", "loss", "count"]:
     better = metric_named(metric).better
     return "count" if better is None else "gain" if (difference > 0) == (better == "higher") else "loss"
 
 
-def scores(runs: Sequence[Run]) -> list[Record]:
-    """A row a metric, a cell a run: the mean as in metrics.json with its interval, None where a run has none."""
+def scores(runs: Sequence[Run]) -> list[Row]:
+    """A row for each metric: means as in metrics.json, with their intervals."""
     rows = []
     for metric in measured(runs):
-        intervals = [run.metrics["metrics"].get(metric) for run in runs]
         places = metric_named(metric).decimals
+        intervals = [run.metrics.metrics.get(metric) for run in runs]
         cells = [
-            interval
-            and {
-                "value": interval["mean"],
-                "text": f"{interval['mean']:,.{places}f}",
-                "interval": f"{interval['low']:,.{places}f} to {interval['high']:,.{places}f}",
-            }
+            Cell(
+                value=interval.mean,
+                text=f"{interval.mean:,.{places}f}",
+                interval=f"{interval.low:,.{places}f} to {interval.high:,.{places}f}",
+            )
+            if interval
+            else None
             for interval in intervals
         ]
-        rows.append({"metric": metric, "cells": cells})
+        rows.append(Row(metric=metric, cells=cells))
     return rows
 
 
-def costs(runs: Sequence[Run]) -> list[Record]:
-    """A row a cost, a cell a run: the mean a question."""
+def costs(runs: Sequence[Run]) -> list[Row]:
+    """A row for each cost: means per question."""
     rows = []
     for cost in COSTS:
-        means = [run.metrics["per_question"][cost] for run in runs]
+        means = [run.metrics.per_question[cost] for run in runs]
         places = metric_named(cost).decimals
-        rows.append({"metric": cost, "cells": [{"value": mean, "text": f"{mean:,.{places}f}"} for mean in means]})
+        rows.append(Row(metric=cost, cells=[Cell(value=mean, text=f"{mean:,.{places}f}") for mean in means]))
     return rows
 
 
-def kinds(runs: Sequence[Run]) -> list[Record]:
-    """The headline score by kinds of questions: a row a kind, a cell a run with its interval (None: no question)."""
+def kinds(runs: Sequence[Run]) -> list[KindRow]:
+    """The headline score broken down by kind of question."""
     metric = headline(runs)
-    rows = []
+    rows: list[KindRow] = []
     for key, title in KINDS.items():
         values: list[dict[str, list[float]]] = []
         for run in runs:
             by_kind: dict[str, list[float]] = {}
-            for record in run.predictions.values():
-                for kind in _kinds_of(record, key) if metric in record["scores"] else ():
-                    by_kind.setdefault(kind, []).append(record["scores"][metric])
+            for prediction in run.predictions.values():
+                if metric in prediction.scores:
+                    for kind in _kinds_of(prediction, key):
+                        by_kind.setdefault(kind, []).append(prediction.scores[metric])
             values.append(by_kind)
         most: Counter[str] = Counter()
         for by_kind in values:
             most |= Counter({kind: len(found) for kind, found in by_kind.items()})
         rows += [
-            {
-                "kind": f"{title}: {kind}",
-                "questions": most[kind],
-                "cells": [_kind_cell(by_kind[kind]) if kind in by_kind else None for by_kind in values],
-            }
+            KindRow(
+                kind=f"{title}: {kind}",
+                questions=most[kind],
+                cells=[_kind_cell(by_kind[kind]) if kind in by_kind else None for by_kind in values],
+            )
             for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS))
         ]
     return rows
 
 
-def _kinds_of(record: Record, key: str) -> list[str]:
-    value = record.get("metadata", {}).get(key)
+def _kinds_of(prediction: Prediction, key: str) -> list[str]:
+    value = prediction.metadata.get(key)
     if not isinstance(value, str | int):
         return []
     return list(dict.fromkeys(kind for kind in map(str.strip, str(value).split("|")) if kind))
 
 
-def _kind_cell(values: list[float]) -> Record:
+def _kind_cell(values: list[float]) -> Cell:
     interval = bootstrap_interval(values)
-    return {"text": f"{interval.mean:.3f}", "interval": f"{interval.low:.3f} to {interval.high:.3f}"}
+    return Cell(text=f"{interval.mean:.3f}", interval=f"{interval.low:.3f} to {interval.high:.3f}")
 
 
-def published(runs: Sequence[Run]) -> list[Record]:
-    """The runs' own scores and the papers', in percent, for each dataset of theirs that a paper has."""
-    rows = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+def published(runs: Sequence[Run]) -> list[PublishedTable]:
+    """The runs' scores beside the papers', for each of the runs' datasets that a paper reports."""
+    rows: list[PublishedRow] = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
     tables = []
-    for dataset in dict.fromkeys(run.metrics["dataset"] for run in runs):
+    for dataset in dict.fromkeys(run.metrics.dataset for run in runs):
         theirs = [row for row in rows if row["dataset"] == dataset]
         metrics = list(dict.fromkeys(metric for row in theirs for metric in row["values"]))
-        ours = [
-            {
-                "run": run,
-                "method": run.metrics["method"],
-                "model": run.metrics["model"],
-                "values": {
-                    metric: run.metrics["metrics"][metric]["mean"] * 100
-                    for metric in metrics
-                    if metric in run.metrics["metrics"]
-                },
-            }
-            for run in runs
-            if run.metrics["dataset"] == dataset
-        ]
+        ours = [_own_row(run, metrics) for run in runs if run.metrics.dataset == dataset]
         if theirs:
-            tables.append({"dataset": dataset, "metrics": metrics, "ours": ours, "theirs": theirs})
+            tables.append(PublishedTable(dataset=dataset, metrics=metrics, ours=ours, theirs=theirs))
     return tables
 
 
-def text_tables(runs: Sequence[Run], rows: Sequence[Record], compared: Sequence[Record]) -> list[TABLE]:
-    """Rows of `scores` and `costs` as one table, and one each of `differences`, for Markdown and LaTeX."""
+def _own_row(run: Run, metrics: list[str]) -> OwnRow:
+    means = {metric: interval.mean for metric, interval in run.metrics.metrics.items()}
+    values = {metric: means[metric] * 100 for metric in metrics if metric in means}
+    return OwnRow(run=run, method=run.metrics.method, model=run.metrics.model, values=values)
 
-    def cell(value: Record | None) -> str:
+
+def text_tables(runs: Sequence[Run], rows: Sequence[Row], compared: Sequence[Difference]) -> list[Table]:
+    """Rows of `scores` and `costs` as one table, and one for each of `differences`, for Markdown and LaTeX."""
+
+    def cell(value: Cell | None) -> str:
         if value is None:
             return ""
-        return f"{value['text']} [{value['interval']}]" if "interval" in value else str(value["text"])
+        return f"{value['text']} [{value['interval']}]" if "interval" in value else value["text"]
 
-    tables: list[TABLE] = [
+    tables: list[Table] = [
         (
             "Scores with 95% bootstrap intervals, and mean costs a question",
             ["", *(run.label for run in runs)],

@@ -1,26 +1,39 @@
-"""Traces: what the rollout of one question did, step by step."""
+"""traces.jsonl: what the rollout of each question did, step by step."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypedDict
 
+from notewriter import jsonl
+from notewriter.artifacts.reading import check_present, check_schema, known_fields, pick
+from notewriter.errors import UserError
 from notewriter.records import Completion, Message, Sampling
+
+TRACE_SCHEMA = "notewriter/trace/1"
+
+REMEDY = "run the evaluation again"
 
 
 class Found(TypedDict):
-    """A passage that a retrieval found."""
+    """A retrieved passage."""
 
     id: str
     title: str
 
 
-TRACE_SCHEMA = "notewriter/trace/1"
-
-
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """A step that retrieved: the query, the ids and titles of what it found, best first, and their length in words.
+    """A retrieval step.
 
-    `facts` are the places of the question's supporting facts that stand in these passages.
+    Args:
+        query: what was searched for.
+        top_k: how many passages were asked for.
+        passages: ids and titles of the passages found, best first.
+        seconds: how long the search took.
+        words: total length of the passages' texts.
+        facts: indices of the question's supporting facts that occur in the passages; None in traces of versions that
+            did not record them.
     """
 
     query: str
@@ -28,13 +41,13 @@ class Retrieval:
     passages: list[Found]
     seconds: float
     words: int = 0
-    facts: list[int] = field(default_factory=list)
+    facts: list[int] | None = None
     kind: str = "retrieve"
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A step that generated: the stage, the model's role, what it was sent and what it replied."""
+    """A model call: its stage, the role of the model, what it was sent and what it replied."""
 
     stage: str
     role: str
@@ -46,7 +59,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A step where what the gold evidence would write took the place of a completion; only data construction has it."""
+    """A step whose completion was replaced by one written from the gold evidence; only in data construction."""
 
     stage: str
     role: str
@@ -55,36 +68,109 @@ class Gold:
     kind: str = "gold"
 
 
+Step = Retrieval | Generation | Gold
+
+
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """A trace as it is on disk, where every key has to be there; see `Trace`."""
+    """A trace on disk, where keys without a default must be present; see `Trace`."""
 
     question_id: str
     method: str
-    steps: list[Retrieval | Generation | Gold]
+    steps: list[Step]
     note: str | None
     answer: str
     counts: dict[str, int]
     error: str
+    retrieves: bool | None = None
 
 
 @dataclass(slots=True)
 class Trace:
-    """What one question's rollout did, step by step.
+    """What the rollout of one question did.
 
-    `note` is the note the answer was written from (None for methods without one). `counts` are the events
-    that the method counted. `error` says why a question has no answer, for example that its prompt was longer
-    than the model's context.
+    Args:
+        question_id: the question.
+        method: the method's name.
+        steps: retrievals and model calls, in order.
+        note: the note the answer was written from; None for methods without notes.
+        answer: the method's answer, empty after an error.
+        counts: events that the method counted, by name.
+        error: why the question has no answer, for example a prompt longer than the model's context.
+        retrieves: whether the method retrieves; None where this was not recorded.
     """
 
     question_id: str
     method: str
-    steps: list[Retrieval | Generation | Gold] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     note: str | None = None
     answer: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     error: str = ""
+    retrieves: bool | None = None
+
+    @property
+    def retrievals(self) -> list[Retrieval]:
+        """The retrieval steps."""
+        return [step for step in self.steps if isinstance(step, Retrieval)]
+
+    @property
+    def generations(self) -> list[Generation]:
+        """The model calls."""
+        return [step for step in self.steps if isinstance(step, Generation)]
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as a JSON-ready dictionary, with its schema."""
         return {"schema": TRACE_SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], place: str = "trace") -> "Trace":
+        """The trace in a record that `to_dict` wrote, in this version or an earlier one.
+
+        Args:
+            record: the parsed line.
+            place: file and line, for errors.
+
+        Raises:
+            UserError: a required key is missing, or a value has the wrong type.
+        """
+        return cls.from_checked(known_fields(record, TraceRecord, place, REMEDY))
+
+    @classmethod
+    def from_checked(cls, record: Mapping[str, Any]) -> "Trace":
+        """`from_dict` for a record that was checked before (`run_folder.check_journal`), in a tenth of the time."""
+        values = pick(record, TraceRecord)
+        return cls(**values | {"steps": [_step(step) for step in values["steps"]]})
+
+
+def read_traces(path: Path) -> Iterator[Trace]:
+    """Stream the traces of a finished run, in the order of the file.
+
+    Raises:
+        UserError: the file is missing, a line is not a trace, or two lines are of one question; names the line.
+    """
+    check_present(path)
+    seen = set()
+    for number, record in jsonl.read(path):
+        place = f"{path}:{number}"
+        check_schema(record, TRACE_SCHEMA, place, f"{REMEDY} with this version")
+        trace = Trace.from_dict(record, place)
+        if trace.question_id in seen:
+            raise UserError(f"{place}: duplicate question {trace.question_id!r}; remove one of the lines")
+        seen.add(trace.question_id)
+        yield trace
+
+
+def _step(record: dict[str, Any]) -> Step:
+    """A step from a record whose types were checked."""
+    if record["kind"] == "retrieve":
+        return Retrieval(**pick(record, Retrieval))
+    if record["kind"] == "gold":
+        return Gold(**pick(record, Gold))
+    sampling, completion = pick(record["sampling"], Sampling), pick(record["completion"], Completion)
+    if "stop" in sampling:
+        sampling["stop"] = tuple(sampling["stop"])
+    if completion.get("tokens") is not None:
+        completion["tokens"] = [(token, logprob) for token, logprob in completion["tokens"]]
+    parts = {"sampling": Sampling(**sampling), "completion": Completion(**completion)}
+    return Generation(**pick(record, Generation) | parts)

@@ -1,4 +1,4 @@
-"""HTML pages that are one file each: what the report and the page of pairs have in common."""
+"""Self-contained HTML pages: what the report and the viewer of pairs and chains share."""
 
 import base64
 import gzip
@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,12 +13,17 @@ from markupsafe import Markup
 from notewriter import jsonl
 
 
-def write_page(output: Path, template: Path, data: Mapping[str, Any], **variables: Any) -> None:
+def write_page(output: Path, template: Path, data: Mapping[str, object], **variables: object) -> None:
     """Render a template that extends `page.html.jinja` into one self-contained file.
 
-    `data` (element id -> JSON-ready value) is embedded for the page's script, which puts texts of models and
-    corpora on the page as text only; in the template every variable is escaped. The page's own policy forbids it
-    any network request.
+    Variables are escaped in the template. The page's script inserts texts of models and corpora as text only, and its
+    content security policy forbids all network requests.
+
+    Args:
+        output: the file to write.
+        template: extends `page.html.jinja`.
+        data: element id -> JSON-ready value, embedded for the page's script.
+        variables: the template's variables.
 
     Raises:
         UserError: the file cannot be written.
@@ -35,17 +39,17 @@ def write_page(output: Path, template: Path, data: Mapping[str, Any], **variable
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # The page's one script carries the digest of the data, which no text in the data can foretell.
+    # The script's nonce is the digest of the data, which no text inside the data can predict.
     parts = environment.get_template(template.name).generate(data=embedded, nonce=digest.hexdigest(), **variables)
     jsonl.write_text(output, parts)
 
 
-def packed(value: Any) -> str:
-    """JSON, compressed and in ASCII, for `unpack` of the page's script; the same value gives the same text."""
+def packed(value: object) -> str:
+    """Deterministically compressed JSON as ASCII, for `unpack` in the page's script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", jsonl.UNENCODABLE)
     return base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
 
 
-def embed(value: Any) -> Markup:
-    """JSON for a script element: no `<` can end the element or open a comment, and all is ASCII."""
+def embed(value: object) -> Markup:
+    """JSON for a script element, in ASCII; `<` is escaped, so it can neither end the element nor open a comment."""
     return Markup(json.dumps(value).replace("<", "\\u003c"))

@@ -1,17 +1,16 @@
-"""Markdown cards of what is published: the YAML metadata of the Hugging Face Hub, and a body from a template."""
+"""Markdown cards for the Hugging Face Hub: YAML metadata and a body from a template."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import CardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
-def render_card(template: Path, data: CardData, **variables: Any) -> str:
+def render_card(template: Path, data: CardData, **variables: object) -> str:
     """A card's text.
 
-    Whatever the template prints comes from a model or a user: escaped here, nothing can be forgotten there.
+    Values come from models or users, so all that the template prints is escaped here rather than in the template.
     """
     environment = Environment(
         loader=FileSystemLoader(template.parent),
@@ -27,5 +26,5 @@ def render_card(template: Path, data: CardData, **variables: Any) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    """A value as one line of plain text: neither Markdown nor HTML in it has an effect, in a table or outside."""
+    """A value as one line of plain text, in which neither Markdown nor HTML has an effect, even inside a table."""
     return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", " ".join(str(value).split()))

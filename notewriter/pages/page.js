@@ -1,11 +1,11 @@
-// Every text of a model, a corpus or a dataset reaches the page through textContent, and in no other way.
+// Texts of models, corpora and datasets reach the page through textContent only.
 const byId = (id) => document.getElementById(id);
 const parse = (id) => JSON.parse(byId(id).textContent);
 
-// Whether the browser has read an element to its end: the script runs while the page is still being read.
+// Whether the browser has parsed an element completely: the script runs while the page is still loading.
 const complete = (id) => document.readyState !== "loading" || byId(id)?.nextElementSibling;
 
-// What `packed` embedded. Megabytes of it: a loop over the bytes takes a tenth of the time of Uint8Array.from.
+// Decodes what `packed` embedded. A loop over megabytes takes a tenth of the time of Uint8Array.from.
 async function unpack(id) {
   while (!complete(id)) await new Promise((resolve) => setTimeout(resolve, 5));
   const binary = atob(parse(id));
@@ -26,15 +26,15 @@ const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count ==
 const words = (text) => text.split(/\s+/).filter(Boolean);
 const bare = (word) => word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "");
 
-// --- A list, and beside it the item that is open -------------------------------------------------
+// --- A list, and the open item beside it ---------------------------------------------------------
 
-// The page gives `listItem(index)`, an element of the list, and `detail(index)`, what to show of an open item.
+// The page defines `listItem(index)`, an element of the list, and `detail(index)`, the elements of an open item.
 const PORTION = 300;
 const list = document.querySelector(".items");
 let shown = [];
 let selected = -1;
 
-// Puts the items of these indices into the list, or a sentence where there are none. What was open stays open.
+// Shows the items with these indices, or a sentence where there are none. An open item that is shown stays open.
 function show(indices, nothing) {
   shown = indices;
   list.replaceChildren();
@@ -43,7 +43,7 @@ function show(indices, nothing) {
   select(shown.includes(selected) ? selected : shown[0] ?? -1);
 }
 
-// Long lists grow as one reads on.
+// Long lists are filled in portions while scrolling.
 function more() {
   const from = list.childElementCount;
   list.append(...shown.slice(from, from + PORTION).map(listItem));
@@ -60,7 +60,7 @@ function select(index) {
   byId("detail").replaceChildren(...(index < 0 ? [] : detail(index)));
 }
 
-// Scrolls the list alone: Element.scrollIntoView would move the page too.
+// Scrolls the list only: Element.scrollIntoView would move the page too.
 function scrollInto(item) {
   const top = item.offsetTop - list.offsetTop;
   if (top < list.scrollTop) list.scrollTop = top;
@@ -88,9 +88,9 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "/") { event.preventDefault(); byId("search").focus(); }
 });
 
-// --- What is folded away -------------------------------------------------------------------------
+// --- Folded elements -----------------------------------------------------------------------------
 
-// Prompts are long and seldom read: `elements()`, which may take its time, goes onto the page when it is opened.
+// Prompts are long and rarely read: `elements()`, which may be slow, is called when the fold is opened first.
 function folded(title, elements, attributes = {}) {
   const element = make("details", attributes, make("summary", {}, title));
   element.addEventListener("toggle", async () => element.append(...(await elements())), { once: true });

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from notewriter import jsonl
+from notewriter.artifacts.metrics import METRICS_SCHEMA
+from notewriter.artifacts.predictions import PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.records import Completion, Sampling
 
@@ -20,7 +22,7 @@ def _write_run(folder, scores, *, name="", family="musique", question="Who?", pr
         folder / "predictions.jsonl",
         (
             {
-                "schema": "notewriter/prediction/1",
+                "schema": PREDICTION_SCHEMA,
                 "question_id": identifier,
                 "question": question,
                 "answers": ["Fulda"],
@@ -40,7 +42,7 @@ def _write_run(folder, scores, *, name="", family="musique", question="Who?", pr
     jsonl.write(folder / "traces.jsonl", (_trace(identifier, question, prediction, error) for identifier in scores))
     (folder / "config.yaml").write_text("top_k: 5\n")
     metrics = {
-        "schema": "notewriter/metrics/1",
+        "schema": METRICS_SCHEMA,
         "name": name or folder.name,
         "dataset": "musique",
         "method": "deepnote",

@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields
 from statistics import mean
 
 import pytest
@@ -6,10 +7,12 @@ from fake_endpoint import fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from eval import evaluate
-from eval.compare import COSTS, METRICS_KEYS, PREDICTION_KEYS, compare, read_metrics, read_predictions
-from eval.evaluate import prediction_of
-from eval.report import write_report
+from eval.comparison import compare
+from eval.report.page import write_report
+from eval.scoring import prediction_of
 from notewriter import jsonl
+from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
@@ -61,8 +64,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
     questions = [record for _, record in jsonl.read(world["path"])]
     assert [record["question_id"] for record in records] == [question["id"] for question in questions]
     for record, question in zip(records, questions, strict=True):
-        assert record.keys() == {"schema", "metadata", "gold_documents", *PREDICTION_KEYS}
-        assert all(isinstance(record[key], expected) for key, expected in PREDICTION_KEYS.items())
+        assert list(record) == ["schema", *(field.name for field in fields(Prediction))]
         assert record["answers"] == question["answers"]
         assert record["scores"].keys() == {
             *("em", "f1", "note_fact_recall", "note_has_answer", "note_words", "supporting_recall")
@@ -75,14 +77,16 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
 def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
     folder = run(concurrency=3)
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics.keys() == {"schema", "fewer_searches", *METRICS_KEYS}
-    predictions = list(read_predictions(folder).values())
+    # Nothing was estimated or judged.
+    expected = ["schema", *(field.name for field in fields(Metrics) if field.name not in {"estimate", "judged"})]
+    assert list(metrics) == expected
+    predictions = list(read_predictions(folder / "predictions.jsonl").values())
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 0)
     for metric, interval in metrics["metrics"].items():
-        assert interval["mean"] == pytest.approx(mean(prediction["scores"][metric] for prediction in predictions))
+        assert interval["mean"] == pytest.approx(mean(prediction.scores[metric] for prediction in predictions))
         assert interval["low"] <= interval["mean"] <= interval["high"]
     for cost in COSTS:
-        assert metrics["per_question"][cost] == pytest.approx(mean(prediction[cost] for prediction in predictions))
+        assert metrics["per_question"][cost] == pytest.approx(mean(prediction.cost(cost) for prediction in predictions))
     assert metrics["metrics"]["em"]["mean"] == 0.5
     told = {key: metrics[key] for key in ("name", "dataset", "method", "model", "family")}
     assert told == {"name": "run", "dataset": "jsonl", "method": "deepnote", "model": "fake", "family": "hotpotqa"}
@@ -91,9 +95,9 @@ def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
 @pytest.mark.parametrize(("method", "calls", "retrievals"), [("direct", 1, 0), ("vanilla", 1, 1)])
 def test_methods_without_a_note_are_scored_by_their_answers_alone(run, method, calls, retrievals):
     changes = {"method": method, "method_options": {}} | ({"index": None} if method == "direct" else {})
-    for prediction in read_predictions(run(**changes)).values():
-        assert prediction["scores"].keys() - {"supporting_recall"} == {"em", "f1"}
-        assert (prediction["calls"], prediction["retrievals"]) == (calls, retrievals)
+    for prediction in read_predictions(run(**changes) / "predictions.jsonl").values():
+        assert prediction.scores.keys() - {"supporting_recall"} == {"em", "f1"}
+        assert (prediction.calls, prediction.retrievals) == (calls, retrievals)
 
 
 def test_several_indexes_are_searched_as_one(run, world, tmp_path):
@@ -109,7 +113,7 @@ def test_several_indexes_are_searched_as_one(run, world, tmp_path):
 
 def test_a_run_can_be_compared_and_reported(run, tmp_path):
     before, after = run("before", method="direct", method_options={}), run("after")
-    assert compare([before], [after])["f1"]["questions"] == QUESTIONS
+    assert compare([before], [after])["f1"].questions == QUESTIONS
     write_report([before, after], tmp_path / "report.html")
     assert "before" in (tmp_path / "report.html").read_text()
 
@@ -131,6 +135,28 @@ def test_a_run_that_goes_on_ends_with_the_files_of_one_that_was_not_stopped(run,
     assert len(endpoint.requests) == asked
 
 
+def test_traces_of_an_earlier_version_that_do_not_say_whether_the_method_retrieves_give_the_same_files(run):
+    settings = {"method": "ircot", "method_options": {"max_step": 1}}
+    folder = run(**settings)
+    first, *others = [record for _, record in jsonl.read(folder / "traces.jsonl")]
+    # An error before the first search: nothing was found.
+    traces = [first | {"steps": [], "answer": "", "error": "the prompt is too long"}, *others]
+    written = []
+    for _ in range(2):
+        jsonl.write(folder / "traces.jsonl", traces)
+        run(**settings)
+        written.append([(folder / name).read_bytes() for name in ("metrics.json", "predictions.jsonl", "costs.json")])
+        assert all(trace.pop("retrieves", True) for trace in traces)
+    assert written[0] == written[1]
+    predictions = read_predictions(folder / "predictions.jsonl").values()
+    assert all("supporting_recall" in prediction.scores for prediction in predictions)
+
+
+def test_the_model_of_a_run_is_that_of_the_policy_wherever_it_is_named(run, endpoint):
+    folder = run(base_url=None, model=None, models={"policy": {"base_url": endpoint.base_url, "model": "fake"}})
+    assert read_metrics(folder / "metrics.json").model == "fake"
+
+
 def test_a_finished_run_needs_no_endpoint(run):
     with fake_endpoint() as gone:
         folder = run(base_url=gone.base_url)
@@ -146,25 +172,25 @@ def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
     (told,) = [record.message for record in caplog.records if "ended in an error" in record.message]
     assert told.startswith(f"1 of {QUESTIONS} questions ended in an error, 1 in this one: This model's maximum context")
     assert told.endswith("They stay so until the same command is run with --retry_errors")
-    metrics = read_metrics(folder)
-    assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 1)
-    first = next(iter(read_predictions(folder).values()))
-    assert first["error"].startswith("This model's maximum context length is 4096 tokens.")
-    assert (first["prediction"], first["calls"]) == ("", 1)
-    assert first["note"] and set(first["scores"].values()) == {0}
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.questions, metrics.errors) == (QUESTIONS, 1)
+    first = next(iter(read_predictions(folder / "predictions.jsonl").values()))
+    assert first.error.startswith("This model's maximum context length is 4096 tokens.")
+    assert (first.prediction, first.calls) == ("", 1)
+    assert first.note and set(first.scores.values()) == {0}
 
 
 def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_other_call_is_made(run):
     with fake_endpoint() as undisturbed:
-        expected = read_metrics(run("undisturbed", base_url=undisturbed.base_url, concurrency=1))
+        expected = read_metrics(run("undisturbed", base_url=undisturbed.base_url, concurrency=1) / "metrics.json")
     with fake_endpoint(faults=[None, "400"]) as refusing:
         folder = run(base_url=refusing.base_url, concurrency=1)
         run(base_url=refusing.base_url, concurrency=1)
-        assert read_metrics(folder)["errors"] == 1
+        assert read_metrics(folder / "metrics.json").errors == 1
         run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
-    metrics = read_metrics(folder)
-    assert (metrics["errors"], metrics["metrics"]) == (0, expected["metrics"])
-    assert metrics["config_hash"] == expected["config_hash"]
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.errors, metrics.metrics) == (0, expected.metrics)
+    assert metrics.config_hash == expected.config_hash
     # The refused call alone was made twice.
     assert len(refusing.requests) == len(undisturbed.requests) + 1
 
@@ -172,21 +198,22 @@ def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_othe
 def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):
     # The very first call is refused: the question has an empty note, which counts as such.
     with fake_endpoint(faults=["400"]) as refusing:
-        first = next(iter(read_predictions(run("refused", base_url=refusing.base_url, concurrency=1)).values()))
-    assert first["error"] and first["note"] == ""
-    assert first["scores"].keys() >= {"note_words", "note_has_answer"} and set(first["scores"].values()) == {0}
-    without = read_metrics(run("without", method="vanilla", method_options={}))
-    assert without["metrics"].keys() == {"em", "f1", "supporting_recall"}
+        folder = run("refused", base_url=refusing.base_url, concurrency=1)
+    first = next(iter(read_predictions(folder / "predictions.jsonl").values()))
+    assert first.error and first.note == ""
+    assert first.scores.keys() >= {"note_words", "note_has_answer"} and set(first.scores.values()) == {0}
+    without = read_metrics(run("without", method="vanilla", method_options={}) / "metrics.json")
+    assert without.metrics.keys() == {"em", "f1", "supporting_recall"}
     for note, measured in ((None, False), ("", True), ("Tolen", True)):
-        trace = {**Trace("q", "any").to_dict(), "note": note}
-        scores = prediction_of(Question("q", "Where?", ("Tolen",)), trace, "hotpotqa")["scores"]
+        trace = Trace("q", "any", note=note)
+        scores = prediction_of(Question("q", "Where?", ("Tolen",)), trace, "hotpotqa").scores
         assert ("note_words" in scores) is measured
 
 
 @pytest.mark.parametrize("error", ["", "the prompt is too long"])
 def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(error):
-    trace = Trace("q", "direct", error=error).to_dict()
-    scores = prediction_of(Question("q", "Which letter?", ("A",)), trace, "musique")["scores"]
+    trace = Trace("q", "direct", error=error)
+    scores = prediction_of(Question("q", "Which letter?", ("A",)), trace, "musique").scores
     assert scores == ({"em": 0, "f1": 0} if error else {"em": 1, "f1": 1})
 
 
@@ -196,7 +223,7 @@ def test_every_method_runs_through_the_command(run, method):
     traces = [trace for _, trace in jsonl.read(folder / "traces.jsonl")]
     assert [(trace["method"], trace["error"]) for trace in traces] == [(method, "")] * 2
     assert all(trace["answer"] and trace["steps"] for trace in traces)
-    assert read_metrics(folder)["per_question"]["calls"] >= 1
+    assert read_metrics(folder / "metrics.json").per_question["calls"] >= 1
 
 
 @pytest.mark.parametrize("method", ["ircot", "flare", "react"])
@@ -205,12 +232,12 @@ def test_notes_are_an_option_of_methods_that_retrieve_step_by_step(run, method):
     ((_, trace),) = jsonl.read(folder / "traces.jsonl")
     stages = {step["stage"].split("/")[1] for step in trace["steps"] if step["kind"] == "generate"}
     assert "step" in stages and trace["note"] is not None
-    assert "note_words" in read_metrics(folder)["metrics"]
+    assert "note_words" in read_metrics(folder / "metrics.json").metrics
 
 
 def test_the_family_decides_which_scores_there_are(run):
     folder = run(family="deepnote", method="direct", method_options={})
-    assert read_metrics(folder)["metrics"].keys() == {"acc", "em", "f1"}
+    assert read_metrics(folder / "metrics.json").metrics.keys() == {"acc", "em", "f1"}
 
 
 def test_costs_are_told_by_stage_and_role_and_in_money(run):
@@ -227,13 +254,14 @@ def test_a_benchmark_brings_its_metrics_and_its_style_of_answer(run, endpoint, t
     path = tmp_path / "strategyqa.json"
     path.write_text(json.dumps([{"qid": "s1", "question": "Would it fit?", "answer": False, "evidence": []}]))
     folder = run(dataset="strategyqa", path=str(path), method="direct", method_options={})
-    metrics = read_metrics(folder)
-    assert (metrics["family"], list(metrics["metrics"])) == ("strategyqa", ["acc"])
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.family, list(metrics.metrics)) == ("strategyqa", ["acc"])
     assert "yes or no" in endpoint.requests[-1]["messages"][0]["content"]
 
 
 def test_limit_draws_the_same_questions_for_a_seed(run):
-    drawn = [list(read_predictions(run(f"{seed}{again}", limit=3, seed=seed))) for seed in (1, 2) for again in "ab"]
+    folders = [run(f"{seed}{again}", limit=3, seed=seed) for seed in (1, 2) for again in "ab"]
+    drawn = [list(read_predictions(folder / "predictions.jsonl")) for folder in folders]
     assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and drawn[0] != drawn[2]
     assert all(len(ids) == 3 for ids in drawn)
 

@@ -1,11 +1,12 @@
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from eval import metrics
-from eval.metrics import check_family
+from eval.metrics import check_family, check_questions
 from eval.metrics.fanoutqa import accuracy
 from eval.metrics.text import normalise
 from notewriter import jsonl
@@ -175,6 +176,27 @@ def test_fanoutqa_gives_the_f1_against_the_answer_as_text_beside_its_accuracy(mo
 def test_a_family_whose_gold_a_question_lacks_names_the_question_and_the_dataset():
     with pytest.raises(UserError, match=r"question q7: has no 'short_answers'.*dataset: asqa"):
         metrics.score("asqa", "Fulda", Question("q7", "Where?", ("Fulda",)))
+
+
+@pytest.mark.parametrize(
+    ("family", "metadata", "message"),
+    [
+        ("asqa", {}, "has no 'short_answers' for metric family asqa"),
+        ("asqa", {"short_answers": []}, "has no gold answer for metric family asqa"),
+        ("asqa", {"short_answers": [["Fulda"], [3]]}, "its metadata does not fit metric family asqa"),
+        ("asqa", {"short_answers": 3}, "its metadata does not fit metric family asqa"),
+        ("fanoutqa", {}, "has no 'answer' for metric family fanoutqa"),
+        ("fanoutqa", {"answer": {}}, "has no gold answer for metric family fanoutqa"),
+    ],
+)
+def test_any_question_that_a_family_cannot_score_is_found_before_answers_are_paid_for(family, metadata, message):
+    right = {"short_answers": [["Fulda"]], "answer": {"river": ["Fulda"], "long": True}}
+    questions = [Question("q1", "Where?", ("Fulda",), metadata=right), Question("q2", "Where?", ("Fulda",))]
+    check_questions(family, questions[:1])
+    with pytest.raises(UserError, match=f"question q2: {message}.*; load it with dataset: {family}"):
+        check_questions(family, [questions[0], replace(questions[1], metadata=metadata)])
+    with pytest.raises(UserError, match="question q3: has no gold answer"):
+        check_questions("nq", [Question("q3", "Where?", ())])
 
 
 def test_a_question_is_scored_by_its_answers_in_the_other_families():

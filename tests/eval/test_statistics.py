@@ -3,7 +3,6 @@ import pytest
 
 from eval import statistics
 from eval.statistics import (
-    Interval,
     bootstrap_interval,
     holm,
     mcnemar,
@@ -11,6 +10,7 @@ from eval.statistics import (
     permutation_test,
     standard_deviation,
 )
+from notewriter.artifacts.metrics import Interval
 
 
 def test_the_interval_agrees_with_the_normal_approximation_on_a_large_sample():

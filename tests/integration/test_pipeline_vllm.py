@@ -18,9 +18,11 @@ from transformers import AutoTokenizer
 
 from data_construction import pairs
 from eval import evaluate
-from eval.compare import compare, read_metrics, read_predictions
-from eval.report import write_report
+from eval.comparison import compare
+from eval.report.page import write_report
 from notewriter import jsonl
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.predictions import read_predictions
 from notewriter.models.client import Client, Endpoint
 from notewriter.records import Passage, Sampling
 from notewriter.rollouts.prompts import Prompts
@@ -215,10 +217,10 @@ def test_a_judge_that_is_bound_to_a_schema_always_names_two_candidates(vllm_serv
 
 def test_evaluation_finishes_and_counts_the_tokens_of_every_method(runs):
     for method, folder in runs.items():
-        metrics = read_metrics(folder)
-        assert (metrics["method"], metrics["questions"], metrics["errors"]) == (method, QUESTIONS, 0)
-        assert metrics["per_question"]["prompt_tokens"] > metrics["per_question"]["completion_tokens"] > 0
-        assert len(read_predictions(folder)) == QUESTIONS
+        metrics = read_metrics(folder / "metrics.json")
+        assert (metrics.method, metrics.questions, metrics.errors) == (method, QUESTIONS, 0)
+        assert metrics.per_question["prompt_tokens"] > metrics.per_question["completion_tokens"] > 0
+        assert len(read_predictions(folder / "predictions.jsonl")) == QUESTIONS
 
 
 def test_the_tokens_counted_are_those_of_the_chat_template(runs, tokenizer):
@@ -231,7 +233,7 @@ def test_the_tokens_counted_are_those_of_the_chat_template(runs, tokenizer):
 
 
 def test_runs_can_be_compared_and_reported(runs, tmp_path):
-    assert compare([runs["direct"]], [runs["deepnote"]])["prompt_tokens"]["difference"].mean > 0
+    assert compare([runs["direct"]], [runs["deepnote"]])["prompt_tokens"].difference.mean > 0
     write_report(list(runs.values()), tmp_path / "report.html")
     assert all(method in (tmp_path / "report.html").read_text() for method in METHODS)
 

@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.accounting import COSTS
-from eval.report import write_report
+from eval.report.page import write_report
 from eval.statistics import bootstrap_interval
 from notewriter import jsonl
+from notewriter.artifacts.metrics import METRICS_SCHEMA
+from notewriter.artifacts.predictions import COSTS, PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.records import Completion, Sampling
 
@@ -68,7 +69,7 @@ def write_run(folder: Path, predictions: list[str], errors: dict[int, str]) -> P
         em = float(prediction == gold)
         records.append(
             {
-                "schema": "notewriter/prediction/1",
+                "schema": PREDICTION_SCHEMA,
                 "question_id": f"q{number}",
                 "question": question,
                 "answers": [gold],
@@ -96,7 +97,7 @@ def write_run(folder: Path, predictions: list[str], errors: dict[int, str]) -> P
         interval = bootstrap_interval([record["scores"][metric] for record in records])
         intervals[metric] = {"mean": interval.mean, "low": interval.low, "high": interval.high}
     metrics = {
-        "schema": "notewriter/metrics/1",
+        "schema": METRICS_SCHEMA,
         "name": folder.name,
         "dataset": "world",
         "method": "deepnote",
@@ -208,7 +209,7 @@ def test_filters_show_what_is_right_wrong_and_changed(browser):
     assert listed(browser) == ["q0", "q1", "q4", "q5", "q6"]
     choose(browser, "show", "lost")
     assert listed(browser) == []
-    assert "No question fits" in browser.find_element("id", "questions").text
+    assert "No question matches" in browser.find_element("id", "questions").text
     choose(browser, "show", "error")
     choose(browser, "run", "0")
     assert listed(browser) == ["q3"]

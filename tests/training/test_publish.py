@@ -12,6 +12,8 @@ import yaml
 from fake_hub import REPO, Hub
 from huggingface_hub import constants
 
+from notewriter.artifacts.metrics import METRICS_SCHEMA
+from notewriter.artifacts.predictions import COSTS
 from notewriter.errors import UserError
 from training import publish
 
@@ -70,7 +72,7 @@ def metrics(tmp_path: Path) -> Path:
 
 def write_metrics(path: Path, **changes: Any) -> Path:
     record = {
-        "schema": "notewriter/metrics/1",
+        "schema": METRICS_SCHEMA,
         "name": "after",
         "dataset": "hotpotqa",
         "method": "deepnote",
@@ -82,6 +84,9 @@ def write_metrics(path: Path, **changes: Any) -> Path:
             "f1": {"mean": 0.512345, "low": 0.4, "high": 0.6},
             "em": {"mean": 0.25, "low": 0.2, "high": 0.3},
         },
+        "per_question": dict.fromkeys(COSTS, 1.0),
+        "config_hash": "0",
+        "version": "0",
     }
     path.write_text(json.dumps(record | changes))
     return path

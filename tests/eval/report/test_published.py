@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eval.catalogue import METRICS
 from eval.report.tables import PUBLISHED
-from eval.scores import METRICS
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.methods import METHODS
 

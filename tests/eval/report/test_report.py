@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eval.accounting import COUNTED
-from eval.report import main, write_report
+from eval.report.command import main
+from eval.report.page import write_report
 from eval.report.traces import CHUNK
 from notewriter import jsonl
+from notewriter.artifacts.costs import COSTS_SCHEMA, COUNTED
 from notewriter.errors import UserError
 
 HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'
@@ -77,7 +78,7 @@ def test_the_score_stands_against_costs_and_steps_on_axes_that_end_at_round_numb
 
 
 COSTS = {
-    "schema": "notewriter/costs/1",
+    "schema": COSTS_SCHEMA,
     "stages": {
         "deepnote/init_note (notes)": dict.fromkeys(COUNTED, 1000),
         "deepnote/answer (answer)": dict.fromkeys(COUNTED, 234),
@@ -110,10 +111,19 @@ def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
         assert text in judged
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "notewriter/costs/0"}', '{"schema": "notewriter/costs/1"}'])
-def test_malformed_costs_are_refused(two_runs, tmp_path, text):
-    (two_runs[0] / "costs.json").write_text(text)
-    with pytest.raises(UserError, match=r"costs\.json: is not what an evaluation or a judge writes"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", ":1: is not JSON"),
+        ("[]", ": has the schema None"),
+        ('{"schema": "notewriter/costs/0"}', ": has the schema 'notewriter/costs/0'"),
+        (json.dumps({"schema": COSTS_SCHEMA}), " has no 'stages'"),
+        (json.dumps(COSTS | {"stages": {"a": {"calls": 1}}}), ": stages: a has no 'prompt_tokens'"),
+    ],
+)
+def test_malformed_costs_are_refused(two_runs, tmp_path, content, message):
+    (two_runs[0] / "costs.json").write_text(content)
+    with pytest.raises(UserError, match=re.escape(f"costs.json{message}") + ".*; run the evaluation, or the judge"):
         write_report(two_runs, tmp_path / "report.html")
 
 
@@ -162,7 +172,7 @@ def test_runs_of_one_name_go_by_their_folders(write_run, tmp_path):
     write_report(runs, tmp_path / "report.html")
     labels = [run["label"] for run in Page(tmp_path / "report.html").data["index"]["runs"]]
     assert labels == [str(run) for run in runs]
-    with pytest.raises(UserError, match="one: is named twice"):
+    with pytest.raises(UserError, match="one: given twice in --runs"):
         write_report([runs[0], runs[0]], tmp_path / "report.html")
 
 
@@ -179,7 +189,7 @@ def test_runs_that_measured_different_things_leave_cells_empty(write_run, tmp_pa
 def test_a_missing_file_is_named_with_what_to_do(write_run, tmp_path, name):
     run = write_run(tmp_path / "run", {"a": 0.0})
     (run / name).unlink()
-    with pytest.raises(UserError, match=re.escape(name) + ": is not there; finish the run"):
+    with pytest.raises(UserError, match=re.escape(name) + ": no such file; run `notewriter evaluate` again"):
         write_report([run], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
@@ -204,5 +214,5 @@ def test_the_tables_are_written_as_markdown_and_latex(two_runs, tmp_path):
 def test_an_output_that_cannot_be_written_is_refused(two_runs, tmp_path):
     with pytest.raises(UserError, match="cannot be written"):
         write_report(two_runs, tmp_path)
-    with pytest.raises(UserError, match="names no folder"):
+    with pytest.raises(UserError, match="--runs is empty"):
         write_report([], tmp_path / "report.html")

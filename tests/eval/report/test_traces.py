@@ -110,7 +110,7 @@ def test_a_prediction_without_a_trace_comes_last_and_has_no_steps(write_run, tmp
 def test_a_trace_that_is_there_twice_is_named(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0})
     change_traces(run, lambda records: records * 2)
-    with pytest.raises(UserError, match=r"traces\.jsonl:2: question 'a' is there twice"):
+    with pytest.raises(UserError, match=r"traces\.jsonl:2: duplicate question 'a'"):
         pack(read_runs([run]), 10**6)
 
 

@@ -1,17 +1,17 @@
-"""Which scores and costs the report shows, and what they are called there."""
+"""Which scores the report shows, and which of them it puts first."""
 
 from collections.abc import Sequence
 
+from eval.catalogue import metric_named
 from eval.report.runs import Run
-from eval.scores import metric_named
 
 HEADLINE = ("f1", "acc", "str_em", "loose")
-"""The score that is held against costs and taken apart by kinds of questions: the first of these, else any share."""
+"""The score that is plotted against costs and broken down by kind of question is the first of these that a run has."""
 
 
 def measured(runs: Sequence[Run]) -> list[str]:
-    """The metrics that any run has, in the order in which they come."""
-    return list(dict.fromkeys(metric for run in runs for metric in run.metrics["metrics"]))
+    """The metrics that any run has, in the order in which they appear."""
+    return list(dict.fromkeys(metric for run in runs for metric in run.metrics.metrics))
 
 
 def shares(runs: Sequence[Run]) -> list[str]:
@@ -20,11 +20,11 @@ def shares(runs: Sequence[Run]) -> list[str]:
 
 
 def _is_share(runs: Sequence[Run], metric: str) -> bool:
-    values = [record["scores"].get(metric, 0) for run in runs for record in run.predictions.values()]
+    values = (prediction.scores.get(metric, 0) for run in runs for prediction in run.predictions.values())
     return all(0 <= value <= 1 for value in values)
 
 
 def headline(runs: Sequence[Run]) -> str | None:
-    """The first score of `HEADLINE` that a run has, else the first share."""
+    """The first score of `HEADLINE` that a run has, else the first share; None without any."""
     found = shares(runs)
     return next((metric for metric in (*HEADLINE, *found) if metric in found), None)

@@ -1,11 +1,10 @@
-import json
-
 import pytest
 
-from eval.compare import compare, format_table, main, read_metrics, read_predictions
-from eval.scores import metric_named
-from eval.statistics import Interval
+from eval.catalogue import metric_named
+from eval.compare import main
+from eval.comparison import Paired, compare, format_table
 from notewriter import jsonl
+from notewriter.artifacts.metrics import Interval
 from notewriter.errors import UserError
 
 
@@ -13,19 +12,19 @@ def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": 1.0, "only before": 1.0})
     after = write_run(tmp_path / "after", {"only after": 1.0, "b": 1.0, "a": 0.5}, calls=5)
     comparison = compare([before], [after])
-    assert comparison["f1"]["before"] == 0.5
-    assert comparison["f1"]["after"] == 0.75
-    assert comparison["f1"]["questions"] == 2
-    assert comparison["f1"]["difference"].mean == pytest.approx(0.25)
-    assert comparison["calls"]["difference"] == Interval(2.0, 2.0, 2.0)
+    assert comparison["f1"].before == 0.5
+    assert comparison["f1"].after == 0.75
+    assert comparison["f1"].questions == 2
+    assert comparison["f1"].difference.mean == pytest.approx(0.25)
+    assert comparison["calls"].difference == Interval(2.0, 2.0, 2.0)
 
 
 def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": None})
     after = write_run(tmp_path / "after", {"a": 1.0, "b": 1.0})
     comparison = compare([before], [after])
-    assert comparison["f1"]["questions"] == 1
-    assert comparison["calls"]["questions"] == 2
+    assert comparison["f1"].questions == 1
+    assert comparison["calls"].questions == 2
 
 
 def test_runs_without_a_common_question_cannot_be_compared(write_run, tmp_path):
@@ -37,7 +36,7 @@ def test_runs_without_a_common_question_cannot_be_compared(write_run, tmp_path):
 def test_one_id_must_stand_for_one_question(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0})
     after = write_run(tmp_path / "after", {"a": 0.0}, question="Where?")
-    with pytest.raises(UserError, match="question 'a' has another text"):
+    with pytest.raises(UserError, match="question 'a' has a different text"):
         compare([before], [after])
 
 
@@ -64,8 +63,8 @@ def test_several_seeds_are_averaged_question_by_question_and_their_deviation_is_
         write_run(tmp_path / f"after{seed}", {"a": 1.0, "b": 0.75})
     folders = {side: [tmp_path / f"{side}{seed}" for seed in (0, 1)] for side in ("before", "after")}
     row = compare(folders["before"], folders["after"])["f1"]
-    assert (row["before"], row["after"], row["questions"]) == (0.25, 0.875, 2)
-    assert row["deviations"] == (pytest.approx(0.1768, abs=1e-4), 0.0)
+    assert (row.before, row.after, row.questions) == (0.25, 0.875, 2)
+    assert row.deviations == (pytest.approx(0.1768, abs=1e-4), 0.0)
     main([*("--before", *map(str, folders["before"])), *("--after", *map(str, folders["after"]))])
     assert "0.250 ± 0.177" in capsys.readouterr().out
 
@@ -73,7 +72,7 @@ def test_several_seeds_are_averaged_question_by_question_and_their_deviation_is_
 def test_the_p_values_of_the_scores_are_corrected_for_their_number(write_run, tmp_path):
     write_run(tmp_path / "before", {str(number): 0.0 for number in range(8)})
     write_run(tmp_path / "after", {str(number): 1.0 for number in range(8)})
-    alone = compare([tmp_path / "before"], [tmp_path / "after"])["f1"]["p_value"]
+    alone = compare([tmp_path / "before"], [tmp_path / "after"])["f1"].p_value
     assert alone == pytest.approx(2 / 2**8)
     for folder in ("before", "after"):
         records = [record for _, record in jsonl.read(tmp_path / folder / "predictions.jsonl")]
@@ -81,7 +80,7 @@ def test_the_p_values_of_the_scores_are_corrected_for_their_number(write_run, tm
             record["scores"]["em"] = record["scores"]["f1"]
         jsonl.write(tmp_path / folder / "predictions.jsonl", records)
     both = compare([tmp_path / "before"], [tmp_path / "after"])
-    assert both["f1"]["p_value"] == both["em"]["p_value"] == pytest.approx(2 * alone)
+    assert both["f1"].p_value == both["em"].p_value == pytest.approx(2 * alone)
 
 
 def test_a_table_gives_costs_fewer_decimals_than_shares():
@@ -89,59 +88,15 @@ def test_a_table_gives_costs_fewer_decimals_than_shares():
     assert metric_named("prompt_tokens").decimals == 1
     table = format_table(
         {
-            "prompt_tokens": {
-                "before": 1500,
-                "after": 900,
-                "deviations": (None, None),
-                "difference": Interval(-600, -700, -500),
-                "p_value": 0.01,
-                "questions": 4,
-            }
+            "prompt_tokens": Paired(
+                before=1500,
+                after=900,
+                deviations=(None, None),
+                difference=Interval(-600, -700, -500),
+                p_value=0.01,
+                questions=4,
+            )
         }
     )
     assert "| 1,500.0 |" in table
     assert "-600.0 [-700.0, -500.0] *" in table
-
-
-def test_a_folder_or_file_that_is_missing_is_named_with_what_to_do(write_run, tmp_path):
-    with pytest.raises(UserError, match=r"nowhere: is no folder; give the folder of a run"):
-        read_metrics(tmp_path / "nowhere")
-    run = write_run(tmp_path / "run", {"a": 0.0})
-    (run / "metrics.json").unlink()
-    with pytest.raises(UserError, match=r"metrics\.json: is not there; finish the run"):
-        compare([run], [run])
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("schema", "notewriter/prediction/9", "has the schema 'notewriter/prediction/9'"),
-        ("scores", None, "needs 'scores' as dict"),
-        ("scores", {"f1": "high"}, "score 'f1' is no finite number"),
-        ("scores", {"f1": float("nan")}, "score 'f1' is no finite number"),
-        ("question_id", "a", "question 'a' is there twice"),
-    ],
-)
-def test_a_malformed_prediction_is_named_by_its_line(write_run, tmp_path, key, value, message):
-    run = write_run(tmp_path / "run", {"a": 0.0, "b": 0.0})
-    records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
-    records[1][key] = value
-    jsonl.write(run / "predictions.jsonl", records)
-    with pytest.raises(UserError, match=rf"predictions\.jsonl:2: {message}"):
-        read_predictions(run)
-
-
-def test_metrics_that_are_not_whole_are_refused(write_run, tmp_path):
-    run = write_run(tmp_path / "run", {"a": 0.0})
-    whole = json.loads((run / "metrics.json").read_text())
-    for key, value, message in [
-        ("metrics", {"f1": {"mean": 0.5}}, "metric 'f1' needs the numbers"),
-        ("per_question", {}, "per_question needs the number 'calls'"),
-        ("name", 7, "needs 'name' as str"),
-    ]:
-        (run / "metrics.json").write_text(json.dumps(whole | {key: value}))
-        with pytest.raises(UserError, match=message):
-            read_metrics(run)
-    (run / "metrics.json").write_text("{")
-    with pytest.raises(UserError, match=r"metrics\.json:1: is not JSON"):
-        read_metrics(run)

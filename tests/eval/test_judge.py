@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from fake_endpoint import fake_endpoint
@@ -9,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_world import run_config, tiny_world, write_config
 
-from eval import evaluate, judged
-from eval.compare import compare, read_metrics, read_predictions
-from eval.judgements import marked, reference_of, steps_of
-from eval.report import write_report
+from eval import evaluate
+from eval import judge as command
+from eval.comparison import compare
+from eval.evidence import reference_of
+from eval.judgements import marked, steps_of
+from eval.report.page import write_report
 from notewriter import jsonl
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.errors import UserError
 from notewriter.records import Completion, Sampling
@@ -81,10 +86,18 @@ def judge(tmp_path):
                 "concurrency": 1,
             }
             asked = len(endpoint.requests)
-            judged.main(write_config(tmp_path / "judge.yaml", options | changes))
+            command.main(write_config(tmp_path / "judge.yaml", options | changes))
             return endpoint.requests[asked:]
 
         yield run
+
+
+def metrics_of(run):
+    return read_metrics(run / "metrics.json")
+
+
+def predictions_of(run):
+    return list(read_predictions(run / "predictions.jsonl").values())
 
 
 def records(run, judgement):
@@ -93,20 +106,20 @@ def records(run, judgement):
 
 def test_the_scores_of_every_judgement_join_those_of_the_run(evaluated, judge):
     run = evaluated()
-    before = read_metrics(run)
+    before = metrics_of(run)
     requests = judge(run)
     assert [asked_for(request) for request in requests] == sorted(["answer", "chain", "density"] * QUESTIONS)
-    metrics = read_metrics(run)
-    means = {metric: interval["mean"] for metric, interval in metrics["metrics"].items()}
+    metrics = metrics_of(run)
+    means = {metric: interval.mean for metric, interval in metrics.metrics.items()}
     assert means["judged_accuracy"] == means["em"] == 0.5
     assert {key: means[f"chain_{key}"] for key in RATINGS} == RATINGS
     # "About the" of "About the river, 1234."
     assert means["knowledge_density"] == pytest.approx(2 / 6)
-    assert metrics["metrics"].items() > before["metrics"].items()
-    assert {key: metrics[key] for key in before if key != "metrics"} == {k: before[k] for k in before if k != "metrics"}
-    for prediction in read_predictions(run).values():
-        assert prediction["scores"]["judged_accuracy"] == prediction["scores"]["em"]
-    told = metrics["judged"]
+    assert metrics.metrics.items() > before.metrics.items()
+    assert replace(metrics, metrics=before.metrics, judged=None) == before
+    for prediction in predictions_of(run):
+        assert prediction.scores["judged_accuracy"] == prediction.scores["em"]
+    told = metrics.judged
     assert told.keys() == {"answer", "chain", "density"}
     assert all((each["model"], each["scored"], each["left_out"]) == ("fake", QUESTIONS, {}) for each in told.values())
     assert (told["density"]["not_verbatim"], told["density"]["pieces"]) == (QUESTIONS, 2 * QUESTIONS)
@@ -151,9 +164,9 @@ def test_runs_are_compared_and_reported_by_what_was_judged(evaluated, judge, tmp
     before, after = evaluated("before", method="vanilla", method_options={}), evaluated("after")
     judge(before, after)
     comparison = compare([before], [after])
-    assert comparison["judged_accuracy"]["questions"] == comparison["knowledge_density"]["questions"] == QUESTIONS
+    assert comparison["judged_accuracy"].questions == comparison["knowledge_density"].questions == QUESTIONS
     # The passages of the one are longer than the note of the other, and as much of both is marked.
-    assert comparison["knowledge_density"]["difference"].mean > 0
+    assert comparison["knowledge_density"].difference.mean > 0
     write_report([before, after], tmp_path / "report.html")
     assert "Knowledge density" in (tmp_path / "report.html").read_text()
 
@@ -164,16 +177,16 @@ def test_replies_that_cannot_be_read_are_counted_by_their_reason_and_left_out(ev
     # Refused with its JSON schema, and then without.
     with fake_endpoint(lambda _: next(replies), faults=["400", "400"]) as endpoint:
         judge(run, judgements=["answer"], base_url=endpoint.base_url, max_tokens=20)
-    metrics = read_metrics(run)
-    assert metrics["metrics"]["judged_accuracy"]["mean"] == pytest.approx(1 / (QUESTIONS - 3))
-    assert metrics["judged"]["answer"]["scored"] == QUESTIONS - 3
-    assert metrics["judged"]["answer"]["left_out"] == {
+    metrics = metrics_of(run)
+    assert metrics.metrics["judged_accuracy"].mean == pytest.approx(1 / (QUESTIONS - 3))
+    assert metrics.judged["answer"]["scored"] == QUESTIONS - 3
+    assert metrics.judged["answer"]["left_out"] == {
         "judge reply cut at max_tokens": 1,
         "judge reply not readable": 1,
         "request refused": 1,
     }
     assert "1 left out: judge reply not readable" in capsys.readouterr().out
-    scored = ["judged_accuracy" in prediction["scores"] for prediction in read_predictions(run).values()]
+    scored = ["judged_accuracy" in prediction.scores for prediction in predictions_of(run)]
     assert scored == [False] * 3 + [True] * (QUESTIONS - 3)
     refused, unreadable, *_ = records(run, "answer")
     assert refused["refusal"].startswith("This model's maximum context length") and refused["replies"] == []
@@ -184,18 +197,18 @@ def test_what_the_judge_refused_is_asked_again_when_that_is_wanted(evaluated, ju
     run = evaluated()
     with fake_endpoint(good_judge, faults=["400", "400"]) as endpoint:
         judge(run, judgements=["answer"], base_url=endpoint.base_url)
-    assert read_metrics(run)["judged"]["answer"]["left_out"] == {"request refused": 1}
+    assert metrics_of(run).judged["answer"]["left_out"] == {"request refused": 1}
     assert judge(run, judgements=["answer"]) == []
     assert len(judge(run, judgements=["answer"], retry_errors=True)) == 1
-    assert read_metrics(run)["judged"]["answer"]["left_out"] == {}
-    assert read_metrics(run)["metrics"]["judged_accuracy"]["mean"] == 0.5
+    assert metrics_of(run).judged["answer"]["left_out"] == {}
+    assert metrics_of(run).metrics["judged_accuracy"].mean == 0.5
 
 
 def test_questions_that_ended_in_an_error_score_nothing_and_no_judge_is_asked(evaluated, judge):
     run = evaluated(faults=["400"])
     assert len(judge(run)) == 3 * (QUESTIONS - 1)
-    first = next(iter(read_predictions(run).values()))
-    assert first["error"] and {first["scores"][score] for score in ("judged_accuracy", "chain_coherence")} == {0}
+    first = predictions_of(run)[0]
+    assert first.error and {first.scores[score] for score in ("judged_accuracy", "chain_coherence")} == {0}
 
 
 def test_a_killed_judge_goes_on_and_ends_with_the_same_metrics(evaluated, judge):
@@ -209,14 +222,14 @@ def test_a_killed_judge_goes_on_and_ends_with_the_same_metrics(evaluated, judge)
     assert (run / "metrics.json").read_bytes() == whole
     journal.write_bytes(journal.read_bytes()[:-40])
     evaluated()
-    assert read_metrics(run)["judged"]["answer"]["scored"] == QUESTIONS - 1
+    assert metrics_of(run).judged["answer"]["scored"] == QUESTIONS - 1
 
 
 def test_a_judgement_is_added_to_those_that_there_are(evaluated, judge):
     run = evaluated()
     judge(run, judgements=["answer"])
     assert {asked_for(request) for request in judge(run, judgements=["chain", "answer"])} == {"chain"}
-    assert read_metrics(run)["judged"].keys() == {"answer", "chain"}
+    assert metrics_of(run).judged.keys() == {"answer", "chain"}
 
 
 def test_another_judge_is_refused(evaluated, judge):
@@ -231,7 +244,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
     judge(run, judgements=["answer"])
     traces = [trace for _, trace in jsonl.read(run / "traces.jsonl")]
     jsonl.write(run / "traces.jsonl", [trace | {"answer": "Another one"} for trace in traces])
-    with pytest.raises(UserError, match=r"had another answer when it was judged; remove .*judged and run"):
+    with pytest.raises(UserError, match=r"had a different answer when it was judged; remove .*judged and run"):
         evaluated()
 
 
@@ -240,7 +253,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
     [
         ({"judgements": ["beauty"]}, "unknown judgement 'beauty'; choose one of: answer, chain, density"),
         ({"runs": []}, "runs must have at least 1"),
-        ({"runs": ["nowhere"]}, "nowhere: is no folder"),
+        ({"runs": ["nowhere"]}, "nowhere: no such folder"),
         ({"base_url": None}, "no model; give --serve PATH"),
     ],
 )
@@ -248,7 +261,7 @@ def test_a_mistake_is_found_before_a_judge_is_asked(evaluated, judge, changes, m
     run = evaluated()
     with pytest.raises(UserError, match=message):
         judge(run, **changes)
-    assert "judged" not in read_metrics(run)
+    assert metrics_of(run).judged is None
 
 
 def test_an_unfinished_trace_is_named(evaluated, judge):
@@ -266,7 +279,7 @@ def test_an_unfinished_trace_is_named(evaluated, judge):
 
 
 def trace(*steps, note=None):
-    return Trace("q", "any", list(steps), note=note).to_dict()
+    return Trace("q", "any", list(steps), note=note)
 
 
 def generation(stage, text, *messages):
@@ -325,9 +338,9 @@ def test_the_reference_is_what_the_answer_was_written_from(steps, note, referenc
 def test_a_method_that_read_nothing_has_no_density(evaluated, judge):
     run = evaluated(method="direct", method_options={})
     assert judge(run, judgements=["density"]) == []
-    metrics = read_metrics(run)
-    assert metrics["judged"]["density"]["left_out"] == {"no reference text": QUESTIONS}
-    assert "knowledge_density" not in metrics["metrics"]
+    metrics = metrics_of(run)
+    assert metrics.judged["density"]["left_out"] == {"no reference text": QUESTIONS}
+    assert "knowledge_density" not in metrics.metrics
 
 
 @pytest.mark.parametrize(

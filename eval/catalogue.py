@@ -1,6 +1,6 @@
-"""Every score and cost that a run may have, gathered from those who compute them."""
+"""Every score and cost that a run may have, collected from the modules that compute them."""
 
-from eval import accounting, notes
+from eval import accounting, evidence, notes
 from eval.judgements import JUDGEMENTS
 from eval.metrics import FAMILIES
 from eval.metrics.metric import Metric
@@ -10,6 +10,7 @@ METRICS: dict[str, Metric] = {
     for metrics in (
         *(family.metrics for family in FAMILIES.values()),
         *(judgement.metrics for judgement in JUDGEMENTS.values()),
+        evidence.METRICS,
         accounting.METRICS,
         notes.METRICS,
     )
@@ -18,5 +19,5 @@ METRICS: dict[str, Metric] = {
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of that name; one that nobody declares goes by its name, and more of it is better."""
+    """The metric of that name; an undeclared one is labelled with its name, and higher is better."""
     return METRICS.get(name) or Metric(name, name, "")

@@ -1,0 +1,180 @@
+"""Two runs, or two groups of seeds, compared on the questions they share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from eval.catalogue import metric_named
+from eval.statistics import holm, mcnemar, paired_interval, permutation_test, standard_deviation
+from notewriter.artifacts.metrics import Interval, read_metrics
+from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
+from notewriter.errors import UserError
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A score or cost before and after.
+
+    Args:
+        before: its mean before.
+        after: its mean after.
+        deviations: the standard deviation over the seeds of either side; None for a single seed.
+        difference: the mean of `after - before`, paired by question, with its interval.
+        p_value: of the null hypothesis that there is no difference.
+        questions: how many were paired.
+    """
+
+    before: float
+    after: float
+    deviations: tuple[float | None, float | None]
+    difference: Interval
+    p_value: float
+    questions: int
+
+
+Comparison = dict[str, Paired]
+"""Score or cost -> its values on both sides."""
+
+
+def compare(before: list[Path], after: list[Path]) -> Comparison:
+    """Compare run folders on the questions they share, by the scores and costs that all of them have.
+
+    Several folders on one side are one configuration under several seeds. Differences are `after - before`, paired by
+    question, with 95% bootstrap intervals and p-values corrected for the number of scores.
+
+    Raises:
+        UserError: see `compare_uncorrected`.
+    """
+    (comparison,) = corrected([compare_uncorrected(before, after)])
+    return comparison
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons that are read together, their p-values corrected for the number of scores in all of them (`holm`)."""
+    p_values = [
+        paired.p_value for comparison in comparisons for metric, paired in comparison.items() if metric not in COSTS
+    ]
+    remaining = iter(holm(p_values))
+    return [
+        {
+            metric: paired if metric in COSTS else replace(paired, p_value=next(remaining))
+            for metric, paired in comparison.items()
+        }
+        for comparison in comparisons
+    ]
+
+
+def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
+    """`compare` with uncorrected p-values, of `mcnemar` where every score is 0 or 1, else of `permutation_test`.
+
+    Raises:
+        UserError: files that are missing or malformed, runs scored by different metric families, runs without a common
+            question, or an id that stands for different questions.
+    """
+    runs = [*before, *after]
+    read = [read_predictions(run / "predictions.jsonl") for run in runs]
+    _check_comparable(runs, read)
+    shared = [question for question in read[0] if all(question in predictions for predictions in read)]
+    if not shared:
+        folders = " and ".join(map(str, runs))
+        raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
+
+    comparison: Comparison = {}
+    for metric in dict.fromkeys(metric for question in shared for metric in read[0][question].scores):
+        scored = [each for each in shared if all(metric in predictions[each].scores for predictions in read)]
+        if scored:
+            scores = [[predictions[each].scores[metric] for each in scored] for predictions in read]
+            comparison[metric] = _paired(scores[: len(before)], scores[len(before) :])
+    for cost in COSTS:
+        costs = [[float(predictions[each].cost(cost)) for each in shared] for predictions in read]
+        comparison[cost] = _paired(costs[: len(before)], costs[len(before) :])
+    return comparison
+
+
+def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> None:
+    """Check that all runs follow the rules of one metric family, and mean the same question by the same id."""
+    first, *others = runs
+    family = read_metrics(first / "metrics.json").family
+    for run, predictions in zip(others, read[1:], strict=True):
+        if (other := read_metrics(run / "metrics.json").family) != family:
+            raise UserError(
+                f"{first} was scored by {family!r} and {run} by {other!r}, whose rules differ; "
+                "evaluate both with one metric family"
+            )
+        for question in read[0].keys() & predictions.keys():
+            if read[0][question].question != predictions[question].question:
+                raise UserError(
+                    f"{first} and {run}: question {question!r} has a different text in each; "
+                    "evaluate both on one question file"
+                )
+
+
+def _paired(before: list[list[float]], after: list[list[float]]) -> Paired:
+    """Compare one score; each side has the shape (seeds, questions)."""
+    left, right = _averages(before), _averages(after)
+    test = mcnemar if {*left, *right} <= {0, 1} else permutation_test
+    return Paired(
+        before=sum(left) / len(left),
+        after=sum(right) / len(right),
+        deviations=(_deviation(before), _deviation(after)),
+        difference=paired_interval(left, right),
+        p_value=test(left, right),
+        questions=len(left),
+    )
+
+
+def _averages(seeds: list[list[float]]) -> list[float]:
+    return [sum(values) / len(values) for values in zip(*seeds, strict=True)]
+
+
+def _deviation(seeds: list[list[float]]) -> float | None:
+    return standard_deviation([sum(seed) / len(seed) for seed in seeds]) if len(seeds) > 1 else None
+
+
+def p_value_text(metric: str, p_value: float) -> str:
+    """A p-value as tables show it; empty for costs, which are left out of the correction."""
+    if metric in COSTS:
+        return ""
+    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
+
+
+def format_table(comparison: Comparison) -> str:
+    """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero."""
+    rows = [["metric", "before", "after", "difference [95% interval]", "p", "questions"]]
+    for metric, paired in comparison.items():
+        difference = paired.difference
+        places = metric_named(metric).decimals
+        interval = f"{difference.mean:+,.{places}f} [{difference.low:+,.{places}f}, {difference.high:+,.{places}f}]"
+        rows.append(
+            [
+                metric,
+                *(
+                    f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
+                    for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
+                ),
+                interval + (" *" if difference.excludes_zero else "  "),
+                p_value_text(metric, paired.p_value),
+                str(paired.questions),
+            ]
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    # Words are aligned left, numbers right.
+    lines = [
+        "| "
+        + " | ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
+    several_seeds = any(deviation is not None for paired in comparison.values() for deviation in paired.deviations)
+    return "\n".join(
+        [
+            *(lines[0], rule, *lines[1:], ""),
+            "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
+            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm).",
+            *(["± is the standard deviation over seeds."] if several_seeds else []),
+        ]
+    )

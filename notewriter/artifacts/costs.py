@@ -1,0 +1,108 @@
+"""costs.json: the calls, tokens, seconds and money of a run, or of judging it, by stage and role."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from notewriter import jsonl
+from notewriter.artifacts.reading import check_schema, known_fields, read_json
+
+COSTS_SCHEMA = "notewriter/costs/1"
+
+REMEDY = "run the evaluation, or the judge whose costs these are, again"
+
+
+@dataclass(slots=True)
+class StageCosts:
+    """Sums over the calls of a stage.
+
+    Args:
+        calls: model calls.
+        prompt_tokens: tokens sent.
+        cached_tokens: those of them that the server had in its prefix cache.
+        completion_tokens: tokens received.
+        seconds: time spent waiting for the model; concurrent calls add up.
+    """
+
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    seconds: float
+
+    def __add__(self, other: "StageCosts") -> "StageCosts":
+        return StageCosts(
+            calls=self.calls + other.calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+COUNTED = tuple(field.name for field in fields(StageCosts))
+"""What is summed for each stage and role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a run cost.
+
+    Args:
+        stages: `stage (role)` -> sums.
+        money: in the currency of the prices; None where no prices were given.
+        counts: events that methods counted, by name.
+        compression: words retrieved per word of the text that answers were written from (ReSP, section 5.2); None
+            without retrieval.
+    """
+
+    stages: dict[str, StageCosts]
+    money: float | None = None
+    counts: dict[str, int]
+    compression: float | None
+
+    @property
+    def total(self) -> StageCosts:
+        """The sums over all stages."""
+        return sum(self.stages.values(), StageCosts(0, 0, 0, 0, 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of costs.json, with its schema."""
+        record = {"schema": COSTS_SCHEMA, **asdict(self)}
+        if self.money is None:
+            del record["money"]
+        return record
+
+    @classmethod
+    def from_dict(cls, record: object, place: str = "costs") -> "Costs":
+        """The costs in a record that `to_dict` wrote.
+
+        Raises:
+            UserError: another schema, a missing key, or a value of the wrong type.
+        """
+        check_schema(record, COSTS_SCHEMA, place, REMEDY)
+        values = known_fields(record, Costs, place, REMEDY)
+        stages = {
+            stage: StageCosts(**known_fields(sums, StageCosts, place, REMEDY))
+            for stage, sums in values["stages"].items()
+        }
+        return cls(**values | {"stages": stages})
+
+
+def read_costs(path: Path) -> Costs | None:
+    """A costs.json; None where there is none.
+
+    Raises:
+        UserError: the file is not what an evaluation or a judge writes.
+    """
+    return Costs.from_dict(read_json(path, REMEDY), str(path)) if path.exists() else None
+
+
+def write_costs(path: Path, costs: Costs) -> None:
+    """Write costs.json.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write_text(path, [json.dumps(costs.to_dict(), indent=2, ensure_ascii=False) + "\n"])

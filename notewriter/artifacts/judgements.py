@@ -1,0 +1,74 @@
+"""judged/NAME.jsonl in a run's folder: what a judge model said about each question, and the scores that follow."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from notewriter import jsonl
+from notewriter.artifacts.reading import check_schema, known_fields
+
+JUDGEMENT_SCHEMA = "notewriter/judgement/1"
+
+FOLDER = "judged"
+"""The folder in a run's folder that contains its judgements, all by one judge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The judgement of one question.
+
+    Args:
+        question_id: the question.
+        prediction: the answer that was judged.
+        model: the judge's model.
+        scores: metric -> value; empty where there is a `reason`.
+        reason: why there are no scores.
+        refusal: the endpoint's message where it refused the request.
+        counts: numbers that belong to the scores.
+        replies: the judge's raw replies.
+        prompt_tokens: tokens sent to the judge.
+        cached_tokens: those of them that the server had in its prefix cache.
+        completion_tokens: tokens written by the judge.
+        seconds: time spent waiting for the judge.
+    """
+
+    question_id: str
+    prediction: str
+    model: str
+    scores: dict[str, float]
+    reason: str
+    refusal: str = ""
+    counts: dict[str, int]
+    replies: list[str]
+    prompt_tokens: int
+    cached_tokens: int = 0
+    completion_tokens: int
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line in the judgement's file, with its schema."""
+        return {"schema": JUDGEMENT_SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], place: str, remedy: str) -> "Judgement":
+        """The judgement in a record that `to_dict` wrote, in this version or an earlier one.
+
+        Raises:
+            UserError: another schema, a missing key, or a value of the wrong type.
+        """
+        check_schema(record, JUDGEMENT_SCHEMA, place, remedy)
+        return cls(**known_fields(record, Judgement, place, remedy))
+
+
+def read_judgements(path: Path) -> dict[str, Judgement]:
+    """A file of judgements by question id; an interrupted command's partial last line is removed.
+
+    Raises:
+        UserError: a line is not a judgement.
+    """
+    with jsonl.Journal(path):  # removes a partial last line
+        pass
+    remedy = f"remove {path.parent} and run `notewriter judge` again"
+    judgements = (Judgement.from_dict(record, f"{path}:{number}", remedy) for number, record in jsonl.read(path))
+    return {judgement.question_id: judgement for judgement in judgements}

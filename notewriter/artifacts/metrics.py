@@ -1,0 +1,126 @@
+"""metrics.json: a run's mean scores with their intervals, and its mean costs per question."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from notewriter import jsonl
+from notewriter.artifacts.predictions import COSTS
+from notewriter.artifacts.reading import check_schema, known_fields, read_json
+from notewriter.errors import UserError
+
+METRICS_SCHEMA = "notewriter/metrics/1"
+
+REMEDY = "run the evaluation again"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with the bounds of its confidence interval, in the unit of the values."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return self.low > 0 or self.high < 0
+
+
+class FewerSearches(TypedDict):
+    """How many answers were right, and how many of these took fewer searches than there are gold documents."""
+
+    right: int
+    fewer: int
+
+
+class Summary(TypedDict):
+    """The part of metrics.json that follows from the predictions.
+
+    `metrics` maps a score to its mean over the questions that have it, `per_question` each of `COSTS` to its mean;
+    `fewer_searches` is None where no question names its gold documents or nothing was searched.
+    """
+
+    questions: int
+    errors: int
+    metrics: dict[str, Interval]
+    per_question: dict[str, float]
+    fewer_searches: FewerSearches | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """A run's metrics; see `Summary` for those that follow from the predictions.
+
+    Args:
+        name: the run's name in tables.
+        dataset: the benchmark.
+        method: the method.
+        model: the model's name.
+        family: the metric family that scored the answers.
+        questions: how many.
+        errors: questions without an answer.
+        metrics: score -> mean with its interval.
+        per_question: cost -> mean.
+        fewer_searches: see `FewerSearches`.
+        estimate: what a dry run predicted for this run.
+        config_hash: a hash of all settings that can change a result.
+        version: the version of notewriter.
+        judged: judgement -> the judge's model and what came of it (`eval.judgements.summary_of`).
+    """
+
+    name: str
+    dataset: str
+    method: str
+    model: str
+    family: str
+    questions: int
+    errors: int
+    metrics: dict[str, Interval]
+    per_question: dict[str, float]
+    fewer_searches: FewerSearches | None = None
+    estimate: dict[str, object] | None = None
+    config_hash: str
+    version: str
+    judged: dict[str, dict[str, object]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of metrics.json, with its schema; what is None is left out."""
+        record = {"schema": METRICS_SCHEMA, **asdict(self)}
+        return {key: value for key, value in record.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, record: object, place: str = "metrics") -> "Metrics":
+        """The metrics in a record that `to_dict` wrote.
+
+        Raises:
+            UserError: another schema, a missing key, or a value of the wrong type.
+        """
+        check_schema(record, METRICS_SCHEMA, place, f"{REMEDY} with this version")
+        values = known_fields(record, Metrics, place, REMEDY)
+        if missing := [cost for cost in COSTS if cost not in values["per_question"]]:
+            raise UserError(f"{place}: per_question has no {missing[0]!r}; {REMEDY}")
+        intervals = {
+            name: Interval(each["mean"], each["low"], each["high"]) for name, each in values["metrics"].items()
+        }
+        return cls(**values | {"metrics": intervals})
+
+
+def read_metrics(path: Path) -> Metrics:
+    """A run's metrics.json.
+
+    Raises:
+        UserError: the folder or file is missing, or it is not what an evaluation writes.
+    """
+    return Metrics.from_dict(read_json(path, REMEDY), str(path))
+
+
+def write_metrics(path: Path, metrics: Metrics) -> None:
+    """Write metrics.json.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write_text(path, [json.dumps(metrics.to_dict(), indent=2, ensure_ascii=False) + "\n"])

@@ -1,0 +1,77 @@
+"""How artifacts are read and checked: the file first, then the schema, then every key against the dataclass."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from notewriter.errors import UserError
+from notewriter.typecheck import misfit
+
+
+def check_present(path: Path) -> None:
+    """Check that a file of a run folder exists.
+
+    Raises:
+        UserError: the folder or the file is missing.
+    """
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent}: no such folder; give the folder of a run, for example runs/NAME")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; run `notewriter evaluate` again, which resumes an unfinished run")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of a run folder.
+
+    Raises:
+        UserError: the folder or the file is missing, cannot be read or is not UTF-8.
+    """
+    check_present(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); check its permissions and encoding") from error
+
+
+def check_schema(record: object, schema: str, place: str, remedy: str) -> None:
+    """Check the `schema` field of a JSON object.
+
+    Raises:
+        UserError: it is missing or names another schema.
+    """
+    found = record.get("schema") if isinstance(record, dict) else None
+    if found != schema:
+        raise UserError(f"{place}: has the schema {found!r}, not {schema!r}; {remedy}")
+
+
+def known_fields(record: object, kind: type, place: str, remedy: str) -> dict[str, Any]:
+    """The values of a dataclass's fields in a JSON object; unknown keys are ignored.
+
+    Raises:
+        UserError: a required key is missing, or a value has the wrong type.
+    """
+    if problem := misfit(record, kind, place):
+        raise UserError(f"{problem}; {remedy}")
+    assert isinstance(record, dict)
+    return pick(record, kind)
+
+
+def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The values of a dataclass's fields in a JSON object whose types were checked."""
+    return {field.name: record[field.name] for field in fields(kind) if field.name in record}
+
+
+def read_json(path: Path, remedy: str) -> object:
+    """The JSON value in a file of a run folder.
+
+    Raises:
+        UserError: the file cannot be read or is not JSON; names the line.
+    """
+    try:
+        value: object = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{path}{line}: is not JSON ({error}); {remedy}") from error
+    return value
