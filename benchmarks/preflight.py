@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from data_construction import world
+from data_construction.world import world
 from notewriter import jsonl
 
 

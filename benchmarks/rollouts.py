@@ -11,8 +11,8 @@ from typing import Any
 from throughput import main
 
 from data_construction.judges import JUDGES
-from data_construction.pairs import roll_out
-from data_construction.sampling import Recipe
+from data_construction.recipe import PreparedMethod, Recipe
+from data_construction.sampling import roll_out
 from notewriter.methods import prepare
 from notewriter.records import Question
 from notewriter.rollouts.resources import Resources
@@ -23,8 +23,9 @@ OPTIONS = {"max_step": 1, "max_failure": 1}
 
 async def work(question: Question, resources: Resources) -> dict[str, Any]:
     """One question's pairs."""
-    recipe = Recipe({stage: [(name, JUDGES[name].judge)] for stage, name in STAGES.items()})
-    return await roll_out(question, resources, recipe, {"deepnote": (prepare("deepnote", OPTIONS), OPTIONS)}, (2, 3))
+    methods = {"deepnote": PreparedMethod(prepare("deepnote", OPTIONS), OPTIONS)}
+    judges = {stage: [(name, JUDGES[name].judge)] for stage, name in STAGES.items()}
+    return await roll_out(question, resources, Recipe(judges, methods=methods, top_k_range=(2, 3)))
 
 
 if __name__ == "__main__":

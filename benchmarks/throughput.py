@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_construction import world
+from data_construction.world import world
 from notewriter.benchmarks import load_questions
 from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, served_models

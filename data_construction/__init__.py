@@ -1,1 +1,1 @@
-"""Rollouts with a teacher model become labelled pairs."""
+"""Data construction: rollouts with a teacher model become preference pairs and reasoning chains."""

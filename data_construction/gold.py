@@ -1,10 +1,10 @@
-"""What the gold evidence would write at a stage: a candidate for teachers too weak to find one by themselves.
+"""Candidates written from the gold evidence, for teachers too weak to find them, and scores against that evidence.
 
-It uses nothing that the model could not see: a note holds facts of the passages at hand, a query
-names the title of a passage that the index can find. Pairs tell it apart (`chosen_source.kind`).
+They use nothing that the model cannot see: a note has facts of the passages in its prompt, a query names the title of a
+passage that the index can find. Pairs mark them (`chosen_source.kind`).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from eval.metrics.text import token_f1
@@ -16,18 +16,18 @@ from notewriter.rollouts.parsing import parse_note
 Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 
-async def gold_note(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """The supporting facts that stand in the note so far or in the passages, word for word, one a line."""
+async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The supporting facts that occur verbatim in the note so far or the passages, one per line; None without any."""
     note = variables.get("note", "")
     texts = [note, *(passage.text for passage in variables["passages"])]
     facts = [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
     return "\n".join(facts) or None
 
 
-async def gold_document_note(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """A note-taker's reply to one document (NotesWriting): its supporting facts that are not noted yet, or NO.
+async def gold_document_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """A note-taker's reply to one document (NotesWriting): its supporting facts that are not in the note yet, or NO.
 
-    None where no facts are known, so that nobody can tell what is relevant.
+    None without known facts, since relevance is then unknown.
     """
     if not question.supporting_facts:
         return None
@@ -35,11 +35,11 @@ async def gold_document_note(question: Question, variables: dict[str, Any], sear
     return "YES#" + "\n".join(facts) if facts else "NO#No relevant information."
 
 
-async def gold_query(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """A question for the title of the passage that holds the first fact missing in the note.
+async def gold_query(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """A question about the title of the passage with the first fact that the note lacks.
 
-    None where the note holds every fact, or does not name that title, so that no model could know it; and where the
-    stage is given no note.
+    None if the note has every fact, or does not mention that title, so that no model could know it; also None at
+    stages whose prompt has no note.
     """
     note = variables.get("note", "")
     for fact in question.supporting_facts:
@@ -49,17 +49,17 @@ async def gold_query(question: Question, variables: dict[str, Any], search: Sear
     return None
 
 
-async def gold_status(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """The adaptive decision by the gold evidence."""
+async def gold_status(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The adaptive decision according to the gold evidence."""
     return f'{{"status": "{is_better(question, variables["best_note"], variables["new_note"])}"}}'
 
 
-async def gold_answer(question: Question, variables: dict[str, Any], search: Search) -> str | None:
-    """The gold answer; None where it is empty, as for a question that cannot be answered."""
+async def gold_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The gold answer; None if it is empty, as for an unanswerable question."""
     return question.answers[0].strip() or None
 
 
-GOLD: dict[Kind, Callable[[Question, dict[str, Any], Search], Awaitable[str | None]]] = {
+GOLD: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
     "note": gold_note,
     "updated note": gold_note,
     "document note": gold_document_note,
@@ -67,19 +67,19 @@ GOLD: dict[Kind, Callable[[Question, dict[str, Any], Search], Awaitable[str | No
     "status": gold_status,
     "answer": gold_answer,
 }
-"""What the gold evidence would write, by the kind of stage; a step has no such text."""
+"""Writers by kind of stage; a step has none."""
 
 
 def is_better(question: Question, best_note: str, new_note: str) -> bool:
-    """Whether a new note is worth more than the one so far by the gold evidence."""
+    """Whether a new note has a higher `reference_score` than the current one."""
     return reference_score(new_note, question) > reference_score(best_note, question)
 
 
 def reference_score(note: str, question: Question) -> float:
-    """A note's worth by the gold evidence, 0 to 1: what it holds of it against its length.
+    """How much of the gold evidence a note contains for its length, in [0, 1].
 
-    The mean of (a) its token F1 against the supporting facts, which falls for what is missing and for
-    what is beside the point, and (b) whether it holds a gold answer; (b) alone where no facts are known.
+    The mean of (a) its token F1 against the supporting facts, which penalises both missing and irrelevant text, and
+    (b) whether it contains a gold answer; (b) alone without known facts.
     """
     has_answer = note_quality(note, question).get("note_has_answer", 0.0)
     if not question.supporting_facts:
@@ -87,11 +87,11 @@ def reference_score(note: str, question: Question) -> float:
     return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
 
 
-def document_note_score(reply: str, question: Question, variables: dict[str, Any]) -> float:
-    """A note-taker's reply to one document by the gold evidence, 0 to 1.
+def document_note_score(reply: str, question: Question, variables: Mapping[str, Any]) -> float:
+    """The score of a note-taker's reply to one document, in [0, 1].
 
-    Where the document has supporting facts that are not noted yet, the token F1 of the note against them; where it
-    has none, 1 for a NO and 0 for a note. A reply that is neither YES nor NO is worth nothing.
+    If the document has supporting facts that are not in the note yet: the note's token F1 against them. If it has none:
+    1 for a NO and 0 for a note. A reply that is neither YES nor NO scores 0.
     """
     note = parse_note(reply)
     if note is None:
@@ -100,7 +100,7 @@ def document_note_score(reply: str, question: Question, variables: dict[str, Any
     return token_f1(note, " ".join(facts)) if facts else float(not note)
 
 
-def _new_facts(question: Question, variables: dict[str, Any]) -> list[str]:
-    """The supporting facts that stand in the passages and not in the note so far."""
+def _new_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:
+    """The supporting facts that occur in the passages but not in the note so far."""
     text = "\n".join(passage.text for passage in variables["passages"])
     return [fact for fact in question.supporting_facts if fact in text and fact not in variables["note"]]

@@ -1,20 +1,23 @@
-"""The sampling rollout: a method runs as always, and at the stages being trained its choices become pairs."""
+"""The sampling rollout: a method runs as at inference, and at the trained stages its choices become pairs."""
 
 import asyncio
 import contextlib
 import hashlib
-import itertools
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
+from data_construction.dataset.hygiene import pair_fault
+from data_construction.dataset.quotas import Quotas
 from data_construction.gold import GOLD
-from data_construction.hygiene import pair_fault
-from data_construction.judges import Case, Judge, Verdict, decide
-from data_construction.pairs_format import SCHEMA
-from notewriter.artifacts.traces import Gold, TraceRecord
+from data_construction.judges.case import Case, Verdict
+from data_construction.judges.tie_breaking import decide
+from data_construction.recipe import Recipe, methods_of
+from notewriter.artifacts.pairs import SCHEMA, Pair, Source
+from notewriter.artifacts.rollouts import Agreement, Drop, PairsRollout, StageUsage, UnreadableReplies
+from notewriter.artifacts.traces import Gold
 from notewriter.method import Method, Stage
 from notewriter.models.client import RequestRefused
 from notewriter.records import Completion, Message, Passage, Question, Sampling
@@ -24,27 +27,8 @@ from notewriter.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How candidates are drawn and judged.
-
-    `judges` maps the stages being trained to their judges, in the order in which they are asked. `orders` says in
-    how many orders a judge's model sees the candidates. `samplers` are (temperature, top_p), one
-    candidate each (DeepNote, section 3.4: 0.1, 0.5, 0.9 squared). `gold_stages` are the stages where
-    what the gold evidence would write joins the candidates, for teachers too weak to find it themselves.
-    """
-
-    judges: Mapping[str, Sequence[tuple[str, Judge]]]
-    samplers: Sequence[tuple[float, float]] = tuple(itertools.product((0.1, 0.5, 0.9), repeat=2))
-    gold_stages: frozenset[str] = frozenset()
-    orders: int = 2
-    min_gap: float = 0.0
-    family: str = "hotpotqa"
-    seed: int | None = 0
-
-
-@dataclass(frozen=True)
 class Candidate:
-    """A text that could be the completion: drawn from the model, or (without these two) from the gold evidence."""
+    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence."""
 
     text: str
     sampling: Sampling | None = None
@@ -56,23 +40,32 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
-    def source(self) -> dict[str, Any]:
-        """Where the text comes from, as a pair tells it."""
+    def source(self) -> Source:
+        """Where the text comes from, as recorded in a pair."""
         if self.sampling is None:
             return {"kind": "gold"}
-        return {"kind": "model"} | {key: getattr(self.sampling, key) for key in ("temperature", "top_p", "max_tokens")}
+        return {
+            "kind": "model",
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "max_tokens": self.sampling.max_tokens,
+        }
 
 
 @dataclass
 class Judged:
-    """What became of one prompt at a stage being trained: a pair's row, or the reason why there is none.
+    """The result of one prompt at a trained stage.
 
-    `agreements` say whether a judge that was asked in two orders named the same both times, `unreadable` how many of
-    its replies could not be read.
+    Args:
+        stage: the stage.
+        row: the pair, or None.
+        reason: why there is no pair.
+        agreements: for each judge asked in two orders, whether it named the same candidates both times.
+        unreadable: how many of the judges' replies could not be parsed.
     """
 
     stage: str
-    row: dict[str, Any] | None = None
+    row: Pair | None = None
     reason: str = ""
     agreements: list[bool] = field(default_factory=list)
     unreadable: int = 0
@@ -80,10 +73,12 @@ class Judged:
 
 @dataclass
 class Harvest:
-    """What one question's sampling rollouts yield, in the order in which the prompts came up, and what they cost.
+    """What the sampling rollouts of one question yield and cost.
 
-    `refused` are the methods that ended with a request that the endpoint refused; `usage` holds the tokens of
-    every distinct call by stage and role.
+    Args:
+        judged: one entry per prompt at a trained stage, in the order in which the prompts came up.
+        refused: the methods that ended because the endpoint refused a request.
+        usage: (stage, role) -> calls and tokens of every distinct call.
     """
 
     judged: list[Judged] = field(default_factory=list)
@@ -91,100 +86,78 @@ class Harvest:
     usage: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Pair]:
         """The pairs."""
         return [judged.row for judged in self.judged if judged.row]
 
     @property
-    def drops(self) -> list[dict[str, str]]:
-        """Where there is no pair, and why."""
-        drops = [{"stage": judged.stage, "reason": judged.reason} for judged in self.judged if judged.reason]
-        # The endpoint's words, which the trace keeps, would make every refusal a reason of its own.
-        return drops + [
-            {"stage": f"{method}/*", "reason": "the endpoint refused the request"} for method in self.refused
-        ]
+    def drops(self) -> list[Drop]:
+        """The prompts without a pair, and the methods that ended early."""
+        drops = [Drop(stage=judged.stage, reason=judged.reason) for judged in self.judged if judged.reason]
+        # Not the endpoint's own message, which would make every refusal a separate reason; the trace has it.
+        return drops + [Drop(stage=f"{method}/*", reason="the endpoint refused the request") for method in self.refused]
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the journal keeps of it.
-
-        These are `rows`, `drops` (stage, reason), `agreements` (stage, agreed), `unreadable` (stage, a judge's
-        replies) and `usage` (stage, role, tokens).
-        """
+    def record(self, question_id: str, traces: list[dict[str, Any]]) -> PairsRollout:
+        """The line of the journal."""
         return {
+            "question_id": question_id,
             "rows": self.rows,
             "drops": self.drops,
             "agreements": [
-                {"stage": judged.stage, "agreed": agreed} for judged in self.judged for agreed in judged.agreements
+                Agreement(stage=judged.stage, agreed=agreed) for judged in self.judged for agreed in judged.agreements
             ],
             "unreadable": [
-                {"stage": judged.stage, "replies": judged.unreadable} for judged in self.judged if judged.unreadable
+                UnreadableReplies(stage=judged.stage, replies=judged.unreadable)
+                for judged in self.judged
+                if judged.unreadable
             ],
             "usage": [
-                {"stage": stage, "role": role, "tokens": dict(self.usage[stage, role])}
+                StageUsage(stage=stage, role=role, tokens=dict(self.usage[stage, role]))
                 for stage, role in sorted(self.usage)
             ],
+            "traces": traces,
         }
 
 
-@dataclass(frozen=True)
-class DropRecord:
-    """A prompt without a pair."""
+async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:
+    """Run the methods of the trained stages on one question in the sampling rollout.
 
-    stage: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class AgreementRecord:
-    """Whether a judge that was asked in two orders named the same."""
-
-    stage: str
-    agreed: bool
-
-
-@dataclass(frozen=True)
-class UnreadableRecord:
-    """How many replies of a judge could not be read."""
-
-    stage: str
-    replies: int
+    Returns:
+        A `PairsRollout`.
+    """
+    harvest = Harvest()
+    traces = []
+    # DNAlign varies top-k so that prompts differ in length (the authors' code: uniform in 3..9).
+    top_k = random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
+    for name in methods_of(recipe.judges):
+        method, options = recipe.methods[name]
+        options = {"top_k": top_k} | options if method.retrieves else options
+        rollout = SamplingRollout(question, method, options, resources, recipe, harvest)
+        await rollout.run(to_the_end=False)
+        traces.append(rollout.trace.to_dict())
+    return dict(harvest.record(question.id, traces))
 
 
-@dataclass(frozen=True)
-class UsageRecord:
-    """What a stage's calls cost."""
-
-    stage: str
-    role: str
-    tokens: dict[str, int]
-
-
-@dataclass(frozen=True)
-class RowRecord:
-    """Of a pair's row what its statistics need; the rest is for the columns of the Parquet file."""
-
-    stage: str
-    question_id: str
-    prompt: list[Message]
-    chosen: list[Message]
-    rejected: list[Message]
+async def roll_out_open_stages(
+    question: Question, resources: Resources, recipe: Recipe, quotas: Quotas
+) -> dict[str, Any] | None:
+    """As `roll_out`, for the stages below their quota; None if there are none."""
+    stages = await quotas.open_stages(question)
+    if not stages:
+        return None
+    open_recipe = replace(recipe, judges={stage: recipe.judges[stage] for stage in stages})
+    record = await roll_out(question, resources, open_recipe)
+    quotas.add(cast(PairsRollout, record))
+    return record
 
 
-@dataclass(frozen=True)
-class HarvestRecord:
-    """A finished question as the journal keeps it: what `Harvest.to_dict` tells, and the traces."""
-
-    question_id: str
-    rows: list[RowRecord]
-    drops: list[DropRecord]
-    agreements: list[AgreementRecord]
-    usage: list[UsageRecord]
-    traces: list[TraceRecord]
-    unreadable: list[UnreadableRecord] = field(default_factory=list)
+def pairs_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
+    """The number of pairs in a `PairsRollout`, by stage; the progress bar shows their sums."""
+    return Counter(row["stage"] for row in record["rows"])
 
 
 class SamplingRollout(Rollout):
-    """A rollout that draws several candidates at the stages being trained and goes on with the better one."""
+    """A rollout that draws several candidates at the trained stages and continues with the better one."""
 
     def __init__(
         self,
@@ -201,13 +174,23 @@ class SamplingRollout(Rollout):
         self._recipe = recipe
         self._harvest = harvest
         self._counted: set[bytes] = set()
-        self._said: dict[str, list[Completion]] = {}
+        self._replies: dict[str, list[Completion]] = {}
         self._found: dict[tuple[str, int], list[Passage]] = {}
+        self._to_sample: dict[str, int] | None = None
 
-    async def run(self) -> None:
-        """Run the method; the trace gets its answer, or why there is none."""
+    async def run(self, to_the_end: bool = True) -> None:
+        """Run the method and record its answer, or the error that ended it, in the trace.
+
+        Args:
+            to_the_end: false: stop without an answer as soon as the method can no longer reach a trained stage, if
+                these stages declare how often they are called (`Stage.calls`).
+        """
+        if not to_the_end:
+            self._to_sample = _calls(self._method, self._options, self._recipe.judges)
         try:
             self.trace.answer = await self._method.run(self.question.question, self, **self._options)
+        except _Sampled:
+            pass
         except RequestRefused as refusal:
             self.trace.error = str(refusal)
             self._harvest.refused.append(self.trace.method)
@@ -221,14 +204,14 @@ class SamplingRollout(Rollout):
         sample: int = 0,
         **variables: Any,
     ) -> str:
-        """One completion; at a stage being trained, the one of several that the judge prefers.
+        """One completion; at a trained stage, the candidate that the judge prefers.
 
-        Where there is no pair the method goes on with the judge's favourite if it has one, else with
-        the first candidate, which is the one drawn most conservatively.
+        Without a pair, the method continues with the judge's favourite if it has one, else with the first candidate,
+        which was drawn most conservatively.
         """
         if stage.name not in self._recipe.judges:
             return await super().generate(stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
-        # Its place is taken before anything is waited for, so that prompts that are answered at once keep their order.
+        # Appended before anything is awaited, so that the order of concurrent prompts is fixed.
         judged = Judged(stage.name)
         self._harvest.judged.append(judged)
         messages = self.resources.prompts.render(stage.name, **variables)
@@ -248,29 +231,38 @@ class SamplingRollout(Rollout):
             self.record(stage, messages, taken.sampling, taken.completion)
         elif taken:
             self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
+        if self._to_sample is not None:
+            self._to_sample[stage.name] -= 1
         text = taken.text if taken else ""
-        self._remember(stage, messages, _said(text))
+        self._remember(stage, messages, _as_completion(text))
         return text
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion, recorded and remembered for when candidates are rolled forward."""
+        """One completion, recorded, and remembered for rolling candidates forward."""
+        self._check_unsampled()
         completion = await super().complete(stage, messages, sampling, sample)
         self._remember(stage, messages, completion)
         return completion
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """The passages that fit the query best, remembered likewise."""
+        """The best passages for a query, remembered likewise."""
+        self._check_unsampled()
         passages = await super().retrieve(query, top_k)
         self._found[query, top_k] = passages
         return passages
 
+    def _check_unsampled(self) -> None:
+        """Stop the method if every prompt at a trained stage has been sampled."""
+        if self._to_sample is not None and not any(left > 0 for left in self._to_sample.values()):
+            raise _Sampled
+
     def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
-        self._said.setdefault(_key(stage, messages), []).append(completion)
+        self._replies.setdefault(_key(stage, messages), []).append(completion)
 
     async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion, its tokens counted unless the same call was made before for this question."""
+        """One completion; its tokens are counted unless this question made the same call before."""
         completion = await super().draw(stage, messages, sampling, sample)
-        # The digest, since prompts are long and a question makes a hundred calls.
+        # A digest, since prompts are long and a question makes a hundred calls.
         call = hashlib.sha256(
             repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
         ).digest()
@@ -289,11 +281,11 @@ class SamplingRollout(Rollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order; the gold evidence comes last."""
+        """The distinct, non-empty completions in the samplers' order, followed by the gold evidence's text."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
-        # A sampling that is listed twice is drawn twice; the cache tells draws apart by their number.
+        # A sampling listed twice is drawn twice; the cache distinguishes draws by their number.
         repeats = [
             samplings[:position].count(each) + sample * len(samplings) for position, each in enumerate(samplings)
         ]
@@ -330,7 +322,7 @@ class SamplingRollout(Rollout):
             finish=lambda text: self._finish(key, text),
             next_query=lambda text: self._next_query(key, text),
             family=self._recipe.family,
-            # Chance that does not depend on the order in which questions, or prompts of one, happen to run.
+            # Independent of the order in which questions, or the prompts of one, happen to run.
             random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
             orders=self._recipe.orders,
             min_gap=self._recipe.min_gap,
@@ -338,27 +330,27 @@ class SamplingRollout(Rollout):
         return await decide(self._recipe.judges[stage.name], case)
 
     async def _ask_judge(self, stage: Stage, json_schema: dict[str, Any] | None = None, **variables: Any) -> str:
-        """A judge's reply: the method did not ask for it, so it is not in the trace."""
+        """A reply of the judge's model; not in the trace, since the method did not ask for it."""
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), json_schema=json_schema)
         return (await self.draw(stage, messages, sampling)).text.strip()
 
     async def _search(self, query: str, top_k: int) -> list[Passage]:
-        """A search on behalf of a judge, not in the trace either; one that was made before is not made again."""
+        """A search on behalf of a judge, not in the trace either; searches are not repeated."""
         if (query, top_k) not in self._found:
             assert self.resources.retriever is not None
             self._found[query, top_k] = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
         return self._found[query, top_k]
 
     async def _finish(self, key: str, text: str) -> str | None:
-        """The answer that the method comes to where it gets `text` for the prompt `key`; None: the endpoint refuses."""
+        """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request."""
         try:
             return await self._method.run(self.question.question, Continuation(self, key, text), **self._options)
         except RequestRefused:
             return None
 
     async def _next_query(self, key: str, text: str) -> str | None:
-        """What the method searches for first where it gets `text` for the prompt `key`; None: for nothing."""
+        """The method's first query if `text` is the reply to the prompt `key`; None if it sends none."""
         continuation = Continuation(self, key, text, until_search=True)
         with contextlib.suppress(_Searched, RequestRefused):
             await self._method.run(self.question.question, continuation, **self._options)
@@ -372,7 +364,7 @@ class SamplingRollout(Rollout):
         rejected: Candidate,
         verdict: Verdict,
         candidates: list[Candidate],
-    ) -> dict[str, Any]:
+    ) -> Pair:
         scores = dict(zip((candidate.text for candidate in candidates), verdict.scores, strict=False))
         drawn = [candidate.completion for candidate in candidates if candidate.completion]
         return {
@@ -397,31 +389,35 @@ class SamplingRollout(Rollout):
         }
 
 
+class _Sampled(Exception):
+    """Every prompt at a trained stage has been sampled; the rest of the method yields no pair."""
+
+
 class _Searched(Exception):
-    """A continuation has come to its first search, which is all that was asked of it."""
+    """A continuation has reached its first search, which is as far as it was to run."""
 
 
 class Continuation(Rollout):
-    """The method from its start, with one text tried out at a prompt of a sampling rollout, and on to its end.
+    """The method run from its start to its end, with a given text as the reply to one prompt of a sampling rollout.
 
-    Up to that prompt the sampling rollout's own completions and passages come back, each by the prompt or the query
-    that it belongs to, without a call; so the method, which is a function of these alone, arrives at the same
-    prompt and gets the text. What comes after it is completed as at inference, one completion a prompt. Its calls
-    are cached and counted like any other, but are no steps of the sampling rollout.
+    Up to that prompt the sampling rollout's own completions and passages are replayed, looked up by prompt or query,
+    without a call; the method, which depends on nothing else, reaches the same prompt and gets the text. Later prompts
+    are completed as at inference, with one completion each. These calls are cached and counted like any other, but are
+    not steps of the sampling rollout.
     """
 
     def __init__(self, origin: SamplingRollout, key: str, text: str, until_search: bool = False) -> None:
         super().__init__(origin.question, origin.trace.method, origin.resources)
         self.query: str | None = None
         self._origin = origin
-        self._tried = _said(text)
+        self._tried = _as_completion(text)
         self._until_search = until_search
         self._arrived = False
-        self._replies = {known: list(completions) for known, completions in origin._said.items()}
+        self._replies = {known: list(completions) for known, completions in origin._replies.items()}
         self._replies.setdefault(key, []).append(self._tried)
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """What was said to this prompt, each reply once and in its order, then new completions."""
+        """The recorded replies to this prompt, each once and in order, then new completions."""
         replies = self._replies.get(_key(stage, messages))
         if not replies:
             return await self._origin.draw(stage, messages, sampling, sample)
@@ -430,17 +426,29 @@ class Continuation(Rollout):
         return completion
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """What was found before, or is found now."""
+        """The passages of an earlier search for the same query, or of a new one."""
         if self._arrived and self._until_search:
             self.query = query
             raise _Searched
         return await self._origin._search(query, top_k)
 
 
+def _calls(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:
+    """How often a method calls each of some stages at most; None if one of them does not say."""
+    values = {**method.options, **options}
+    calls = {}
+    for stage in method.stages:
+        if stage.name in stages:
+            if stage.calls is None:
+                return None
+            calls[stage.name] = int(values[stage.calls]) if isinstance(stage.calls, str) else stage.calls
+    return calls
+
+
 def _key(stage: Stage, messages: list[Message]) -> str:
     return repr((stage.name, messages))
 
 
-def _said(text: str) -> Completion:
-    """A text in the place of a completion, where a candidate is tried out or gone on with."""
+def _as_completion(text: str) -> Completion:
+    """A candidate's text as a completion, to replay it."""
     return Completion(text, "stop", 0, 0, 0, 0.0)

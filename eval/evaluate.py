@@ -35,6 +35,7 @@ from notewriter.models.roles import ModelArguments
 from notewriter.records import Question
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import check_inputs
+from notewriter.rollouts.runner import run_questions
 
 
 @dataclass(kw_only=True)

@@ -51,7 +51,8 @@ def _misfit(value: Any, hint: Any, place: str) -> str:
     if is_dataclass(kind):
         return _misfit_of_fields(value, kind, place)
     if is_typeddict(kind):
-        if missing := sorted(kind.__required_keys__ - value.keys()):
+        # In the order in which they are declared.
+        if missing := [key for key in hints_of(kind) if key in kind.__required_keys__ and key not in value]:
             return f"{place} has no {missing[0]!r}".lstrip()
         inside = [(value[key], part, _inside(place, key)) for key, part in hints_of(kind).items() if key in value]
         return next((problem for each in inside if (problem := _misfit(*each))), "")

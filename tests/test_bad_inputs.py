@@ -374,7 +374,7 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("pairs", ["--top_k_range", "1", NUMBER], ["top_k_range[1]: 1000"]),
     ("pairs", ["--quotas", '{"vanilla/answer": 0.5}'], ["quotas: vanilla/answer: 0.5"]),
     ("pairs", ["--shard", "1/" + "9" * 5000], ["shard: "]),
-    ("pairs", ["--eval_files", '{"questions.jsonl": 3}'], ["eval_files: questions.jsonl: 3 is no dataset"]),
+    ("pairs", ["--eval_files", '{"questions.jsonl": 3}'], ["eval_files: questions.jsonl: 3 is not a dataset"]),
     ("pairs", ["--dev_share", "1"], ["dev_share: 1.0 is too large; give at least 0 and below 1"]),
     ("chains", ["--max_step", NUMBER], ["max_step: 1000", "at most 1000"]),
     ("chains", ["--retries", "-1"], ["retries: -1 is too small; give at least 0"]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from data_construction import world
+from data_construction.world import world
 from notewriter.retrieval import index
 
 

@@ -17,14 +17,13 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
+from notewriter.artifacts.pairs import REQUIRED, SIDES
 from notewriter.errors import UserError
 from notewriter.models import chat_template
 from training import chat_templates
 
 # What training reads; every other column of the file stays on disk.
-COLUMNS = ["prompt", "chosen", "rejected", "stage", "question_id"]
-
-SIDES = ("chosen", "rejected")
+COLUMNS = list(REQUIRED)
 
 
 def cache() -> Path:

@@ -15,6 +15,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from notewriter import config
 from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.pages.cards import render_card
@@ -24,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "not recorded"
 TRAINING_SCHEMA = "notewriter/training/1"
-STATS_SCHEMA = "notewriter/pairs-stats/1"
 
 # What a model consists of goes, and nothing else: optimizer states, checkpoints of a run, logs and whatever a user
 # keeps beside them stay, without a list of everything that must not leave.
@@ -142,7 +142,7 @@ def card(arguments: Arguments) -> str:
     base = base_model(training, folder)
     own = [read_metrics(Path(path)) for path in arguments.metrics]
     baselines = [read_metrics(Path(path)) for path in arguments.baseline_metrics]
-    stats = read_record(Path(arguments.pairs_stats), STATS_SCHEMA) if arguments.pairs_stats else None
+    stats = read_record(Path(arguments.pairs_stats), PAIRS_STATISTICS_SCHEMA) if arguments.pairs_stats else None
     name = arguments.repo_id.split("/")[1]
     data = ModelCardData(
         base_model=base["hub_id"],

@@ -95,30 +95,6 @@ def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence
         yield folder
 
 
-def parse_shard(shard: str | None) -> tuple[int, int]:
-    """`"2/4"` as (2, 4); without a shard (1, 1).
-
-    Raises:
-        UserError: it is no such text.
-    """
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard or "1/1", re.ASCII)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, as 2/4 is")
-    return int(match[1]), int(match[2])
-
-
-def shard_of(questions: Sequence[Question], shard: str | None) -> list[Question]:
-    """The questions of the shard `i/n`: every n-th one from the i-th on.
-
-    Raises:
-        UserError: it is no shard, or has no question.
-    """
-    number, count = parse_shard(shard)
-    if number > len(questions):
-        raise UserError(f"shard: {len(questions)} questions leave nothing for {shard}; make fewer shards")
-    return list(questions[number - 1 :: count])
-
-
 def questions_digest(questions: Sequence[Question]) -> str:
     """A hash of the questions' content in their order; it tells that a question file was changed in place."""
     digest = hashlib.sha256()

@@ -1,7 +1,7 @@
 """The cost of finished questions: calls and tokens by stage and role."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
 Tokens = dict[str, dict[str, dict[str, int]]]
@@ -21,7 +21,7 @@ class Usage:
     def __init__(self) -> None:
         self._tokens: dict[str, dict[str, Counter[str]]] = {}
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Add the calls in a question's record."""
         for stage, role, tokens in usage_of(record):
             self._tokens.setdefault(stage, {}).setdefault(role, Counter()).update(tokens)
@@ -36,7 +36,7 @@ class Usage:
         return {"tokens": tokens, "tokens_in_all": dict(in_all)}
 
 
-def usage_of(record: dict[str, Any]) -> Iterator[tuple[str, str, Counter[str]]]:
+def usage_of(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Counter[str]]]:
     """Stage, role and tokens of each call in a record, from its `usage` or else the steps of its trace."""
     if "usage" in record:
         for usage in record["usage"]:

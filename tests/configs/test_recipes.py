@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_construction import chains, pairs
+from data_construction.options import ChainsArguments, PairsArguments
+from data_construction.reasoning import check_index
+from data_construction.recipe import read_recipe
 from eval import evaluate
 from eval.report.tables import PUBLISHED
 from notewriter.config import parse
@@ -23,17 +25,17 @@ def recipes(pattern: str) -> list:
 
 @pytest.mark.parametrize("path", [recipe for recipe in recipes("data/*.yaml") if "rearag" not in recipe.id])
 def test_recipes_of_pairs_name_stages_judges_and_options_that_there_are(path):
-    arguments, models = parse([pairs.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    recipe, methods = pairs._prepare(arguments)
+    arguments, models = parse([PairsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    recipe = read_recipe(arguments)
     check_inputs(models, None)
     assert set(recipe.judges) == set(arguments.stages)
-    assert methods
+    assert recipe.methods
 
 
 @pytest.mark.parametrize("path", recipes("data/rearag_*.yaml"))
 def test_recipes_of_chains_are_what_the_command_takes(path):
-    arguments, models = parse([chains.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    chains.check(arguments)
+    arguments, models = parse([ChainsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    check_index(arguments)
     check_inputs(models, None)
 
 
@@ -70,8 +72,8 @@ def test_every_column_of_the_papers_main_tables_has_a_recipe():
 def test_dnalign_is_the_papers():
     """DeepNote, section 3.4, appendix D: questions, samplers, judges and numbers of pairs."""
     path = CONFIGS / "data/dnalign_2wiki.yaml"
-    arguments, _ = parse([pairs.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    recipe, _ = pairs._prepare(arguments)
+    arguments, _ = parse([PairsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    recipe = read_recipe(arguments)
     assert len(recipe.samplers) == 9
     assert (arguments.limit, arguments.top_k_range) == (15000, [3, 9])
     assert {stage: judge for stage, ((judge, _),) in recipe.judges.items()} == {
@@ -88,8 +90,8 @@ def test_dnalign_is_the_papers():
 def test_chains_are_drawn_as_in_the_authors_code():
     """ReaRAG, section 3.2 and the authors' code: steps, passages and sampling with a reasoning teacher, Algorithm 3."""
     path = CONFIGS / "data/rearag_musique.yaml"
-    arguments, models = parse([chains.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    arguments, models = parse([ChainsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     assert (arguments.dataset, arguments.max_step, arguments.top_k) == ("musique", 25, 3)
     assert models.stage_sampling == {"rearag/teach": {"temperature": 0.99, "top_p": 0.85}}
     without = CONFIGS / "data/rearag_without_reasoning.yaml"
-    assert not parse([chains.Arguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning
+    assert not parse([ChainsArguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning

@@ -142,7 +142,7 @@ def test_shards_that_another_index_was_searched_for_are_refused(shards, tmp_path
 
 
 def test_a_run_without_shards_and_shards_of_another_number_are_refused(build, shards, tmp_path):
-    with pytest.raises(UserError, match=r"whole: is no shard; give folders of"):
+    with pytest.raises(UserError, match=r"whole: is not a shard; give folders of"):
         merge([build("whole"), *shards], tmp_path / "merged")
     with pytest.raises(UserError, match=r"does not go with"):
         merge([build("half", "1/2"), *shards], tmp_path / "merged")
@@ -161,7 +161,7 @@ def test_shards_of_other_questions_are_refused(world, shards, tmp_path):
     kept = (shards[1] / path.name).read_text()
     (shards[1] / path.name).write_text("0" * 64)
     try:
-        with pytest.raises(UserError, match=r"shard2: was built from other questions than .* holds now"):
+        with pytest.raises(UserError, match=r"shard2: was built from other questions than .* contains now"):
             merge(shards, tmp_path / "merged")
     finally:
         (shards[1] / path.name).write_text(kept)

@@ -9,8 +9,8 @@ from fake_endpoint import default_reply, fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from data_construction import pairs
-from data_construction.pairs_format import COLUMNS
 from notewriter import jsonl
+from notewriter.artifacts.pairs import COLUMNS
 from notewriter.errors import UserError
 
 STAGES = {
@@ -273,7 +273,7 @@ def test_a_folder_with_other_settings_is_refused(build):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": {}}, "stages: names no stage"),
+        ({"stages": {}}, "stages: is empty; give stage -> judge"),
         ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge for deepnote/init_note 'oracle'; choose one of"),
         ({"stages": {"deepnote/first_note": "llm"}}, "no stage 'deepnote/first_note'"),
         (

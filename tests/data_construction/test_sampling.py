@@ -1,13 +1,16 @@
 import asyncio
 import itertools
+import json
 import re
 from dataclasses import dataclass, field
 
 import pytest
 
-from data_construction.judges import Verdict, decision, llm, metric, outcome, reference, retrieval
-from data_construction.pairs_format import COLUMNS
-from data_construction.sampling import Harvest, Recipe, SamplingRollout
+from data_construction.judges import decision, llm, metric, outcome, reference, retrieval
+from data_construction.judges.case import Verdict
+from data_construction.recipe import Recipe
+from data_construction.sampling import Harvest, SamplingRollout
+from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import Gold
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
@@ -60,7 +63,17 @@ def always(text):
 def roll_out():
     """Run a method on the question; returns its answer, the harvest, the trace and the models by role."""
 
-    async def run(judges, *, method="deepnote", question=QUESTION, stage_sampling=(), options=(), recipe=(), **replies):
+    async def run(
+        judges,
+        *,
+        method="deepnote",
+        question=QUESTION,
+        stage_sampling=(),
+        options=(),
+        recipe=(),
+        to_the_end=True,
+        **replies,
+    ):
         replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
         models = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
         resources = Resources(models, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
@@ -77,7 +90,7 @@ def roll_out():
             Recipe(named, **dict(recipe)),
             harvest,
         )
-        await rollout.run()
+        await rollout.run(to_the_end)
         return rollout.trace.answer, harvest, rollout.trace, models
 
     return run
@@ -296,7 +309,7 @@ async def test_calls_of_a_judge_are_no_steps_of_the_method_but_their_tokens_coun
     )
     stages = [step.stage for step in trace.steps if step.kind == "generate"]
     assert stages == [f"deepnote/{name}" for name in NAMES]
-    calls = {(each["stage"], each["role"]): each["tokens"] for each in harvest.to_dict()["usage"]}
+    calls = {(each["stage"], each["role"]): each["tokens"] for each in harvest.record("q1", [])["usage"]}
     assert calls["deepnote/accumulate_knowledge", "notes"]["calls"] == 9
     # Three distinct candidates, and the method's own decision.
     assert calls["deepnote/decide", "judge"] == {"calls": 4, "prompt_tokens": 200, "completion_tokens": 8}
@@ -367,7 +380,7 @@ async def test_a_candidate_is_rolled_forward_through_the_rest_of_the_method_with
     assert [len(models[role].calls) for role in ("judge", "answer")] == [4, 4]
     # What was tried is no step of the method, and equal calls count once.
     assert [step.stage for step in trace.steps if step.kind == "generate"] == [f"deepnote/{name}" for name in NAMES]
-    usage = {each["stage"]: each["tokens"]["calls"] for each in harvest.to_dict()["usage"]}
+    usage = {each["stage"]: each["tokens"]["calls"] for each in harvest.record("q1", [])["usage"]}
     assert usage["deepnote/answer"] == 1
 
 
@@ -463,7 +476,7 @@ async def test_a_judge_can_break_the_ties_of_another(roll_out):
     # Four answers, and both orders of either tie.
     assert len(row["judge_replies"]) == 4 + 2 + 2
     assert sorted(map(sorted, row["judge_orders"])) == [[0, 3], [0, 3], [1, 2], [1, 2]]
-    assert [each["agreed"] for each in harvest.to_dict()["agreements"]] == [True, True]
+    assert [each["agreed"] for each in harvest.record("q1", [])["agreements"]] == [True, True]
 
 
 async def test_retrieval_searches_with_what_the_method_makes_of_a_query(roll_out):
@@ -534,3 +547,37 @@ async def test_a_tie_that_an_unreadable_judge_leaves_is_broken_at_random(roll_ou
     (row,) = harvest.rows
     assert BIRTH in row["chosen"][0]["content"] and row["rejected"][0]["content"] in ("a", "No idea.")
     assert reply in row["judge_replies"]
+
+
+# Where a rollout ends
+
+
+async def test_a_rollout_ends_with_the_last_prompt_of_a_trained_stage_and_yields_the_same_pairs(roll_out):
+    judges = {"deepnote/accumulate_knowledge": decision}
+    replies = {
+        "notes": by_sampler(MOTHER, BIRTH, otherwise="No idea."),
+        "judge": lambda prompt, sampling, sample: json.dumps({"status": str(BIRTH in prompt.rpartition(MOTHER)[2])}),
+        "options": {"max_step": 2, "max_failure": 2},
+    }
+    answer, whole, trace, _ = await roll_out(judges, **replies)
+    _, ended, ended_trace, models = await roll_out(judges, to_the_end=False, **replies)
+    assert answer == "Tolen" and ended.rows == whole.rows and len(ended.rows) == 2
+    assert (ended.drops, ended_trace.error) == (whole.drops, "")
+    stages = [step.stage for step in trace.steps if step.kind == "generate"]
+    # The second decision and the answer yield no pair.
+    assert [step.stage for step in ended_trace.steps if step.kind == "generate"] == stages[:-2]
+    assert models["answer"].calls == []
+
+
+@pytest.mark.parametrize("stage", ["deepnote/decide", "deepnote/answer"])
+async def test_a_rollout_continues_while_a_trained_stage_can_be_reached(roll_out, stage):
+    options = {"max_step": 2, "max_failure": 1}
+    _, harvest, _, models = await roll_out({stage: spy([])}, to_the_end=False, options=options)
+    # One failure ends the loop before max_step, and only the answer's prompt was bound to come.
+    assert [judged.stage for judged in harvest.judged] == [stage]
+    assert len(models["answer"].calls) == (9 if stage == "deepnote/answer" else 1)
+
+
+async def test_a_method_that_does_not_say_how_often_it_calls_a_stage_runs_to_its_end(roll_out):
+    answer, _, _, _ = await roll_out({"resp/global_evidence": reference}, method="resp", to_the_end=False)
+    assert answer == "Tolen"

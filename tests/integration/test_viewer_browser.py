@@ -1,8 +1,8 @@
 import pytest
 
-from data_construction.pairs_format import COLUMNS, SCHEMA
-from data_construction.splits import write_rows
-from data_construction.viewer import write_viewer
+from data_construction.dataset.viewer import write_viewer
+from notewriter.artifacts.pairs import COLUMNS, SCHEMA
+from notewriter.artifacts.parquet import write_rows
 
 pytestmark = pytest.mark.integration
 

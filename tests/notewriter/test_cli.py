@@ -129,7 +129,7 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
     def interrupted(argv):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("data_construction.world.main", interrupted)
+    monkeypatch.setattr("data_construction.world.world.main", interrupted)
     code, out, err = run("world")
     assert (code, out) == (130, "")
     assert err.startswith("interrupted: finished work is kept")

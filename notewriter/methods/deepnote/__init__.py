@@ -7,11 +7,11 @@ from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_status
 from notewriter.rollouts.rollout import Rollout
 
-INIT_NOTE = Stage("deepnote/init_note", "notes", "note")
-REFINE_QUERY = Stage("deepnote/refine_query", "query", "query")
-ACCUMULATE_KNOWLEDGE = Stage("deepnote/accumulate_knowledge", "notes", "updated note")
-DECIDE = Stage("deepnote/decide", "judge", "status")
-ANSWER = Stage("deepnote/answer", "answer", "answer")
+INIT_NOTE = Stage("deepnote/init_note", "notes", "note", calls=1)
+REFINE_QUERY = Stage("deepnote/refine_query", "query", "query", calls="max_step")
+ACCUMULATE_KNOWLEDGE = Stage("deepnote/accumulate_knowledge", "notes", "updated note", calls="max_step")
+DECIDE = Stage("deepnote/decide", "judge", "status", calls="max_step")
+ANSWER = Stage("deepnote/answer", "answer", "answer", calls=1)
 
 
 async def deepnote(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_construction.world import generate
+from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, open_index

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_construction.world import generate
+from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, bm25, dense, open_index

@@ -61,7 +61,8 @@ def calls(tokens):
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        # Two candidates per stage, judged once, or each against the previous note; then the method's own decision.
+        # Two candidates per stage, judged once, or each against the note before it. The method's own decision and the
+        # answer yield no pair and are not asked for.
         (
             "pairs",
             {
@@ -69,8 +70,7 @@ def calls(tokens):
                 "judge/best_and_worst": 1,
                 "deepnote/refine_query": 1,
                 "deepnote/accumulate_knowledge": 2,
-                "deepnote/decide": 3,
-                "deepnote/answer": 1,
+                "deepnote/decide": 2,
             },
         ),
         (

@@ -1,0 +1,338 @@
+"""Hygiene: which questions must not be trained on, and which pairs teach nothing or the wrong thing.
+
+Questions are checked before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`) and
+again when all of them exist (`within_lengths`). Every drop has a reason, and reasons are counted.
+"""
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rensa import RMinHash, RMinHashLSH
+
+from eval.metrics.text import normalise
+from notewriter import jsonl
+from notewriter.artifacts.pairs import Pair
+from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.statistics import Hygiene, Overlap
+from notewriter.benchmarks import BENCHMARKS, load_questions
+from notewriter.config import choose
+from notewriter.errors import UserError
+from notewriter.records import Question
+
+NEAR = 0.7
+"""The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""
+
+HASHES, BANDS = 240, 40
+"""MinHash values per question, and the bands of the index: similarity 0.7 is found with probability 0.99."""
+
+NGRAM = 8
+"""Consecutive words that two questions do not share by chance if one of them is rare."""
+
+FEWEST = 20
+"""The number of lengths needed to know which are usual."""
+
+SAME = "the same question is there already"
+ALIKE = "nearly the same question is there already"
+SAME_EVALUATION = "the question is in an evaluation file"
+ALIKE_EVALUATION = "nearly the same question is in an evaluation file"
+SHARED_WORDS = f"{NGRAM} words in a row, one of them rare, are in an evaluation question"
+SHARED_PASSAGES = "its supporting passages hold all those of an evaluation question"
+UNUSUAL_QUESTION = "the question's length is far from the others'"
+
+EMPTY = "a side is empty"
+IDENTICAL = "chosen and rejected are identical"
+CUT = "the chosen side was cut at its token limit"
+LOOP = "the chosen side repeats itself"
+UNUSUAL_SIDE = "the {}'s length is far from the others' of its stage"
+
+
+class DroppedQuestion(NamedTuple):
+    """A question that is left out, why, and the question that it overlaps with (empty and None for its length)."""
+
+    question: Question
+    reason: str
+    other_id: str = ""
+    evaluation_file: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A line of dropped_questions.jsonl."""
+        return {
+            "question_id": self.question.id,
+            "question": self.question.question,
+            "reason": self.reason,
+            "other_id": self.other_id,
+            "evaluation_file": self.evaluation_file,
+        }
+
+
+class Seen(NamedTuple):
+    """A question that others must not repeat: an evaluation question, or (without a file) a training question."""
+
+    question: Question
+    evaluation_file: str | None
+
+
+# Questions
+
+
+def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
+    """The questions of evaluation files, given as path -> dataset (a key of `BENCHMARKS`).
+
+    Raises:
+        UserError: an unknown dataset, or the errors of `load_questions`.
+    """
+    for path, dataset in eval_files.items():
+        if not isinstance(dataset, str):
+            raise UserError(
+                f"eval_files: {path}: {dataset!r} is not a dataset; give PATH: one of {', '.join(BENCHMARKS)}"
+            )
+        choose(f"dataset of {path} in eval_files", dataset, BENCHMARKS)
+    return [Seen(question, path) for path, dataset in eval_files.items() for question in load_questions(dataset, path)]
+
+
+def clean_questions(
+    questions: Sequence[Question], evaluation: Sequence[Seen] = ()
+) -> tuple[list[Question], list[DroppedQuestion]]:
+    """Separate the questions to train on from those to leave out; both keep their order, the first of duplicates stays.
+
+    A question is left out for the first of these reasons:
+
+    - its words, ignoring case and punctuation, are those of an earlier question or of an evaluation question;
+    - its words are nearly those of such a question, and a gold answer is the same. Words are weighted by their rarity,
+      so that two questions of one template about two people are not near-duplicates (see `_weighted`);
+    - it shares eight consecutive words with an evaluation question and one of them is rare, that is, in at most one
+      question in a hundred: the wording of a template that thousands of questions share is no overlap;
+    - its supporting passages include all those of an evaluation question, by their ids (in the benchmarks' own formats,
+      title and digest of the text): it would train on the evidence of that answer;
+    - its number of words is far from the others' (`usual_lengths`).
+
+    Raises:
+        UserError: no question is left.
+    """
+    texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
+    frequency = Counter(word for text in texts for word in set(_words(text)))
+    rare = max(5, len(texts) / 100)
+    usual = usual_lengths([len(_words(question.question)) for question in questions])
+    known = list(evaluation)
+    exact: dict[tuple[str, ...], Seen] = {}
+    alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
+    for number, seen in enumerate(evaluation):
+        exact.setdefault(_words(seen.question.question), seen)
+        alike.insert(number, _minhash(_weighted(seen.question, frequency, len(texts))))
+    ngrams = {ngram: seen for seen in evaluation for ngram in _ngrams(seen.question, frequency, rare)}
+    by_passage: dict[str, list[Seen]] = {}
+    for seen in evaluation:
+        for passage in seen.question.supporting_ids[:1]:
+            by_passage.setdefault(passage, []).append(seen)
+
+    kept, drops = [], []
+    for question in questions:
+        weighted = _weighted(question, frequency, len(texts))
+        minhash = _minhash(weighted)
+        if other := exact.get(_words(question.question)):
+            drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
+        elif other := _most_alike(
+            question, weighted, [known[key] for key in alike.query(minhash)], frequency, len(texts)
+        ):
+            drop = DroppedQuestion(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
+        elif other := next((ngrams[ngram] for ngram in _ngrams(question, frequency, rare) if ngram in ngrams), None):
+            drop = DroppedQuestion(question, SHARED_WORDS, *_name(other))
+        elif other := _same_evidence(question, by_passage):
+            drop = DroppedQuestion(question, SHARED_PASSAGES, *_name(other))
+        elif not usual[0] <= len(_words(question.question)) <= usual[1]:
+            drop = DroppedQuestion(question, UNUSUAL_QUESTION)
+        else:
+            exact[_words(question.question)] = Seen(question, None)
+            alike.insert(len(known), minhash)
+            known.append(Seen(question, None))
+            kept.append(question)
+            continue
+        drops.append(drop)
+    if not kept:
+        counts = Counter(drop.reason for drop in drops).items()
+        reasons = ", ".join(f"{count} times {reason}" for reason, count in counts)
+        raise UserError(f"no question is left to train on: {reasons}; give other questions, or other eval_files")
+    return kept, drops
+
+
+def write_drops(folder: Path, drops: Iterable[DroppedQuestion]) -> None:
+    """Write dropped_questions.jsonl into a folder.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write(folder / "dropped_questions.jsonl", (drop.to_dict() for drop in drops))
+
+
+def hygiene_statistics(drops: Sequence[DroppedQuestion], evaluation: Sequence[Seen]) -> Hygiene:
+    """The number of questions left out for each reason, and the overlap with each evaluation file."""
+    files: dict[str, Overlap] = {}
+    for path, count in Counter(seen.evaluation_file for seen in evaluation).items():
+        ours = [drop for drop in drops if drop.evaluation_file == path]
+        files[str(path)] = {
+            "questions": count,
+            "training_questions_dropped": len(ours),
+            "evaluation_questions_met": len({drop.other_id for drop in ours}),
+        }
+    return {
+        "questions_dropped": dict(sorted(Counter(drop.reason for drop in drops).items())),
+        "evaluation_files": files,
+    }
+
+
+def _name(other: Seen) -> tuple[str, str | None]:
+    return other.question.id, other.evaluation_file
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))
+
+
+def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:
+    """The words of a question, each repeated by its inverse document frequency (rounded, at least 1).
+
+    The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
+    wording of a template hardly does.
+    """
+    words = set(_words(question.question))
+    return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
+
+
+def _minhash(items: set[str]) -> RMinHash:
+    minhash = RMinHash(num_perm=HASHES, seed=0)
+    # Sorted, since the order of a set differs between processes.
+    minhash.update(sorted(items))
+    return minhash
+
+
+def _most_alike(
+    question: Question, weighted: set[str], candidates: Iterable[Seen], frequency: Mapping[str, int], total: int
+) -> Seen | None:
+    """The near-duplicate among the candidates, evaluation questions first; hash collisions are filtered out here."""
+    answers = {normalise(answer) for answer in question.answers}
+    found = []
+    for candidate in candidates:
+        other = _weighted(candidate.question, frequency, total)
+        similarity = len(weighted & other) / len(weighted | other) if weighted | other else 0.0
+        if similarity >= NEAR and answers & {normalise(answer) for answer in candidate.question.answers}:
+            found.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
+    return min(found, key=lambda each: each[:3])[3] if found else None
+
+
+def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
+    words = _words(question.question)
+    for start in range(len(words) - NGRAM + 1):
+        ngram = words[start : start + NGRAM]
+        if min(frequency[word] for word in ngram) <= rare:
+            yield ngram
+
+
+def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]]) -> Seen | None:
+    passages = set(question.supporting_ids)
+    for passage in question.supporting_ids:
+        for seen in by_passage.get(passage, ()):
+            if passages.issuperset(seen.question.supporting_ids):
+                return seen
+    return None
+
+
+# Pairs
+
+
+def pair_fault(row: Pair, chosen_is_cut: bool = False) -> str | None:
+    """Why a pair is not worth training on; None if it is.
+
+    Neither side may be empty (without a letter or digit). Only the rejected side may be cut at its token limit or
+    repeat itself: to teach against that is its purpose.
+
+    Args:
+        row: the pair.
+        chosen_is_cut: whether the chosen side was cut at its token limit.
+    """
+    chosen, rejected = row["chosen"][-1]["content"], row["rejected"][-1]["content"]
+    if not (_words(chosen) and _words(rejected)):
+        return EMPTY
+    if chosen.split() == rejected.split():
+        return IDENTICAL
+    if chosen_is_cut:
+        return CUT
+    if repeats_itself(chosen):
+        return LOOP
+    return None
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether a completion is caught in a loop.
+
+    Either a run of up to 50 words occurs at least four times in succession (16 words or more), or more than half of at
+    least 32 word trigrams are repetitions, as in a numbered list that says the same at each number.
+    """
+    words = _words(text)
+    for period in range(1, min(50, len(words) // 4) + 1):
+        run = 0
+        for earlier, later in zip(words, words[period:], strict=False):
+            run = run + 1 if earlier == later else 0
+            if run >= max(3 * period, 16 - period):
+                return True
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    return len(trigrams) >= 32 and len(set(trigrams)) < len(trigrams) / 2
+
+
+def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
+    """The shortest and the longest length that are not far from the others.
+
+    Tukey's outer fences (three interquartile ranges beyond the quartiles) on the logarithms of the lengths. Quartiles
+    closer than a factor of 1.5 are treated as that far apart. Fewer than 20 lengths have no bounds.
+    """
+    if len(lengths) < FEWEST:
+        return 0.0, math.inf
+    logarithms = [math.log(max(length, 1)) for length in lengths]
+    lower, _, upper = statistics.quantiles(logarithms, n=4, method="inclusive")
+    reach = 3 * max(upper - lower, math.log(1.5))
+    return math.exp(lower - reach), math.exp(upper + reach)
+
+
+def pair_lengths(row: Pair) -> dict[str, int]:
+    """Characters of a pair's prompt and of its chosen side.
+
+    The rejected side may have any length: it may well show a model that does not stop.
+    """
+    parts = {"prompt": row["prompt"], "chosen": row["chosen"]}
+    return {part: sum(len(message["content"]) for message in messages) for part, messages in parts.items()}
+
+
+def usual_pair_lengths(rows: Iterable[Pair]) -> dict[tuple[str, str], tuple[float, float]]:
+    """The `usual_lengths` per (stage, part) over all pairs, of which only the lengths are kept in memory."""
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        for part, length in pair_lengths(row).items():
+            lengths.setdefault((row["stage"], part), []).append(length)
+    return {key: usual_lengths(values) for key, values in lengths.items()}
+
+
+def length_fault(row: Pair, usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
+    """Why a pair is dropped for its lengths; None if it is not."""
+    for part, length in pair_lengths(row).items():
+        shortest, longest = usual[row["stage"], part]
+        if not shortest <= length <= longest:
+            return UNUSUAL_SIDE.format("prompt" if part == "prompt" else "chosen side")
+    return None
+
+
+def within_lengths(
+    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[PairsRollout]
+) -> Iterator[PairsRollout]:
+    """The records, with the pairs of unusual lengths moved to the drops."""
+    for record in records:
+        rows, drops = [], list(record["drops"])
+        for row in record["rows"]:
+            if fault := length_fault(row, usual):
+                drops.append(Drop(stage=row["stage"], reason=fault))
+            else:
+                rows.append(row)
+        yield {**record, "rows": rows, "drops": drops}

@@ -1,0 +1,131 @@
+"""Shards become one data set."""
+
+import heapq
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from data_construction.dataset import chains, pairs
+from data_construction.dataset.selection import Selection, SelectionArguments, clean_selection
+from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
+from data_construction.options import ChainsArguments, PairsArguments
+from notewriter import jsonl
+from notewriter.artifacts.fingerprints import read_fingerprints
+from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, PairsRollout
+from notewriter.artifacts.run_folder import (
+    check_journal,
+    difference,
+    finished,
+    open_run,
+    questions_digest,
+    read_config,
+    read_questions_digest,
+)
+from notewriter.errors import UserError
+from notewriter.records import Question
+
+Options = TypeVar("Options", bound=SelectionArguments)
+
+
+@dataclass(frozen=True)
+class Contents(Generic[Options]):
+    """What a data set is made of.
+
+    Args:
+        options: the dataclass of the options of the command that builds it.
+        record: the type of a line of its journal.
+        to_do: how many of these questions are missing from a journal.
+        finish: writes the data set of a journal and returns a summary.
+    """
+
+    options: type[Options]
+    record: type
+    to_do: Callable[[Options, list[Question], Path], int]
+    finish: Callable[[Options, Path, Selection, dict[str, Any]], str]
+
+    def read_options(self, config: Mapping[str, Any]) -> Options:
+        """The options in a resolved configuration."""
+        return self.options(**{each.name: config[each.name] for each in fields(self.options)})
+
+
+PAIRS = Contents(PairsArguments, PairsRollout, pairs.to_do, pairs.finish)
+CHAINS = Contents(ChainsArguments, ChainRollout, chains.to_do, chains.finish)
+
+
+def merge(folders: Sequence[Path], output_dir: Path) -> str:
+    """Write what a run without shards would have written: the journal, the data set, stats.json and the card.
+
+    One question at a time is in memory.
+
+    Returns:
+        The summary for the terminal.
+
+    Raises:
+        UserError: a folder is not a shard, a shard is missing, duplicate or unfinished, or shards differ in a setting,
+            in their questions, or in the model, index or prompts behind their paths.
+    """
+    shards: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for folder in folders:
+        config = read_config(folder)
+        shard = config.get("shard")
+        if shard is None or contents_of(config) is None:
+            raise UserError(f"{folder}: is not a shard; give folders of notewriter pairs or chains with --shard i/n")
+        if shard in shards:
+            raise UserError(f"{folder}: is shard {shard}, and so is {shards[shard][0]}; give each once")
+        shards[shard] = (folder, config)
+    first, config = next(iter(shards.values()))
+    whole = config | {"shard": None, "output_dir": str(output_dir)}
+    contents = contents_of(whole)
+    assert contents is not None
+    _check_fit(shards, first, whole)
+
+    options = contents.read_options(whole)
+    selection = clean_selection(options)
+    digest = questions_digest(selection.questions)
+    streams = []
+    for folder, config in shards.values():
+        if read_questions_digest(folder) != digest:
+            raise UserError(
+                f"{folder}: was built from other questions than {options.path} contains now; they do not fit"
+            )
+        own, journal = contents.read_options(config), folder / JOURNAL
+        check_journal(journal, contents.record)
+        members = shard_of(selection.questions, own.shard)
+        if to_do := contents.to_do(own, members, journal):
+            raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")
+        streams.append(finished(journal, members))
+    places = {question.id: place for place, question in enumerate(selection.questions)}
+    with open_run(output_dir, whole, selection.questions) as merged:
+        jsonl.write(merged / JOURNAL, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
+        jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
+        return contents.finish(options, merged, selection, whole)
+
+
+def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
+    """What a folder contains, recognised by the options in its configuration; None for other folders."""
+    known: tuple[Contents[Any], ...] = (PAIRS, CHAINS)
+    return next((each for each in known if all(field.name in config for field in fields(each.options))), None)
+
+
+def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any]) -> None:
+    """Check that the shards are all those of one run.
+
+    Raises:
+        UserError: one is missing, or differs from the first.
+    """
+    fingerprints: dict[str, str] = {}
+    last = list(shards)[-1]
+    count = parse_shard(last)[1]
+    for shard, (folder, config) in shards.items():
+        if parse_shard(shard)[1] != count:
+            raise UserError(f"{folder}: is shard {shard}, which does not go with {last}")
+        if found := difference(config | {"shard": None}, whole):
+            raise UserError(f"{folder}: has {found[0]}: {found[1]!r}, but {first} has {found[2]!r}; they do not fit")
+        for setting, content in read_fingerprints(folder).items():
+            if fingerprints.setdefault(setting, content) != content:
+                raise UserError(f"{folder}: had other contents of {setting} than another shard; they do not fit")
+    for number in range(1, count + 1):
+        if f"{number}/{count}" not in shards:
+            raise UserError(f"shard {number}/{count} is missing; run it, and give its folder too")

@@ -1,0 +1,110 @@
+"""From the journal of `pairs` to a data set: filter, split, count, write."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from data_construction.dataset.card import PAIRS, write_card
+from data_construction.dataset.hygiene import hygiene_statistics, usual_pair_lengths, within_lengths, write_drops
+from data_construction.dataset.quotas import Quotas, shares_of, within_quotas
+from data_construction.dataset.selection import Selection
+from data_construction.dataset.shards import SHARDS, shard_of
+from data_construction.dataset.splits import dev_questions, open_splits
+from data_construction.dataset.statistics import PairsTally
+from data_construction.options import PairsArguments
+from notewriter import __version__, jsonl
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.rollouts import JOURNAL, read_pairs_rollouts
+from notewriter.artifacts.run_folder import config_hash
+from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA, Estimated, PairsStatistics, write_statistics
+from notewriter.artifacts.statistics import Quotas as QuotaStatistics
+from notewriter.records import Question
+from notewriter.rollouts.rehearsal import estimated
+
+
+def read_quotas(arguments: PairsArguments, questions: list[Question], journal: Path) -> Quotas:
+    """The quotas, or a shard's parts of them, less the pairs that the journal already has."""
+    shares = shares_of(arguments.quotas, arguments.shard)
+    quotas = Quotas(list(arguments.stages), shares, questions, arguments.quota_block)
+    for record in read_pairs_rollouts(journal, questions):
+        quotas.add(record)
+    return quotas
+
+
+def to_do(arguments: PairsArguments, questions: list[Question], journal: Path) -> int:
+    """How many questions a run or a shard still has to roll out."""
+    return read_quotas(arguments, questions, journal).to_do()
+
+
+def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
+    """Write the data set of a finished journal: the pairs in the questions' order, stats.json, and the card.
+
+    Reads the journal twice, one question in memory at a time: for the usual lengths, and to write the pairs.
+
+    Returns:
+        The summary for the terminal.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    write_drops(folder, selection.drops)
+    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
+    shares = shares_of(arguments.quotas, arguments.shard)
+    # Of all questions, so that every shard makes the same split.
+    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
+    usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
+
+    tally = PairsTally(arguments.stages)
+    with open_splits(folder, COLUMNS, dev) as splits:
+        for record in within_quotas(shares, within_lengths(usual, read_pairs_rollouts(journal, questions))):
+            tally.add(record)
+            for row in record["rows"]:
+                splits.write({**row, "dataset": arguments.dataset})
+
+    statistics: PairsStatistics = {
+        "schema": PAIRS_STATISTICS_SCHEMA,
+        "questions": len(questions),
+        "pairs": splits.counts,
+        **tally.totals(),
+        **_quota_statistics(folder, shares),
+        **cast(Estimated, estimated(folder)),
+        "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
+        "judges": {
+            stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
+        },
+        "config_hash": config_hash(config),
+        "version": __version__,
+    }
+    write_statistics(folder, statistics)
+    write_card(folder, config, statistics, PAIRS)
+    return _summary(statistics, folder)
+
+
+def _quota_statistics(folder: Path, shares: dict[str, int]) -> QuotaStatistics:
+    if not shares:
+        return {}
+    shards = folder / SHARDS
+    count = jsonl.read_object(shards, dict[str, int], "remove it").get("shards", 1) if shards.exists() else 1
+    return {"quotas": shares, "quotas_kept_in_shards": count}
+
+
+def _summary(statistics: PairsStatistics, folder: Path) -> str:
+    """What was built, one line per stage."""
+    lines = [f"{statistics['pairs']['train']} training and {statistics['pairs']['dev']} development pairs in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
+    for stage, yielded in statistics["stages"].items():
+        dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items())
+        dropped = dropped or ("none dropped" if yielded["pairs"] else "no prompt of this stage came up")
+        lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
+        if agreement := statistics["agreement"].get(stage):
+            lines.append(
+                f"    the judge named the same in both orders {agreement['agreed']} times of {agreement['asked']}"
+            )
+        if count := statistics["unreadable_judge_replies"].get(stage):
+            lines.append(f"    {count} replies of the judge could not be read")
+        if yielded["pairs"] < (quota := statistics.get("quotas", {}).get(stage, 0)):
+            lines.append(f"    short of its quota of {quota}")
+    if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
+        lines.append(
+            f"  quotas were kept in {shards} shards, each its part: as many pairs as one run keeps, not the very same"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,90 @@
+"""Quotas: a stage with all its pairs is no longer sampled, and the run ends when every stage has its pairs."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from data_construction.dataset.shards import parse_shard
+from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.records import Question
+
+LAG = 2
+"""A block waits for the blocks up to this many before it, so that the slowest questions of one block delay nobody."""
+
+
+class Quotas:
+    """Which stages a question still samples.
+
+    Results must not depend on which question happens to finish first. So questions are taken in blocks, and what the
+    questions of a block sample depends only on the pairs of complete earlier blocks, those up to `LAG` before it.
+    Without quotas there is one block, and nobody waits.
+    """
+
+    def __init__(
+        self, stages: Sequence[str], quotas: Mapping[str, int], questions: Sequence[Question], block: int
+    ) -> None:
+        self._stages, self._quotas = stages, quotas
+        size = block if quotas else max(1, len(questions))
+        self._block = {question.id: place // size for place, question in enumerate(questions)}
+        self._unfinished = Counter(self._block.values())
+        self._pairs: list[Counter[str]] = [Counter() for _ in self._unfinished]
+        self._complete = [asyncio.Event() for _ in self._unfinished]
+        """Set when this block and all before it are finished or will not be started."""
+
+    def add(self, record: PairsRollout) -> None:
+        """Count the pairs of a finished question."""
+        block = self._block[record["question_id"]]
+        self._pairs[block].update(row["stage"] for row in record["rows"])
+        self._unfinished[block] -= 1
+        while block < len(self._complete) and not self._unfinished[block] and self._is_complete(block - 1):
+            self._complete[block].set()
+            block += 1
+
+    async def open_stages(self, question: Question) -> list[str]:
+        """The stages below their quota; returns as soon as that is certain."""
+        block = self._block[question.id]
+        if block >= LAG:
+            await self._complete[block - LAG].wait()
+        stages = self._open(block)
+        if not stages:
+            # Its questions are not rolled out, so nobody needs to wait for them.
+            for complete in self._complete[block:]:
+                complete.set()
+        return stages
+
+    def to_do(self) -> int:
+        """How many questions are left to roll out, as far as known; 0 only if none is."""
+        left = 0
+        for block, unfinished in self._unfinished.items():
+            if self._is_complete(block - LAG) and not self._open(block):
+                break
+            left += unfinished
+        return left
+
+    def _is_complete(self, block: int) -> bool:
+        return block < 0 or self._complete[block].is_set()
+
+    def _open(self, block: int) -> list[str]:
+        kept = sum(self._pairs[: max(0, block - LAG + 1)], Counter[str]())
+        return [stage for stage in self._stages if stage not in self._quotas or kept[stage] < self._quotas[stage]]
+
+
+def shares_of(quotas: Mapping[str, int], shard: str | None) -> dict[str, int]:
+    """The part of each quota that a shard keeps; those of all shards add up."""
+    number, count = parse_shard(shard)
+    return {stage: quota // count + (number <= quota % count) for stage, quota in quotas.items()}
+
+
+def within_quotas(quotas: Mapping[str, int], records: Iterable[PairsRollout]) -> Iterator[PairsRollout]:
+    """The records, with the pairs beyond a stage's quota moved to the drops."""
+    kept: Counter[str] = Counter()
+    for record in records:
+        rows, drops = [], list(record["drops"])
+        for row in record["rows"]:
+            stage = row["stage"]
+            if stage in quotas and kept[stage] >= quotas[stage]:
+                drops.append(Drop(stage=stage, reason="beyond the quota"))
+            else:
+                kept[stage] += 1
+                rows.append(row)
+        yield {**record, "rows": rows, "drops": drops}

@@ -1,0 +1,96 @@
+"""The options of `notewriter pairs` and `notewriter chains`; merging shards reads them back from config.yaml."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from data_construction.dataset.selection import SelectionArguments
+from data_construction.gold import GOLD
+from data_construction.judges import JUDGES
+from eval.metrics import FAMILIES
+from notewriter.methods import MOST, STAGES
+
+
+@dataclass(kw_only=True)
+class PairsArguments(SelectionArguments):
+    """What is rolled out, which stages are trained, and who judges them."""
+
+    stages: dict[str, Any] = field(
+        metadata={
+            "help": "stage -> judge, or a list of judges, each of which breaks the ties of those before it, e.g. "
+            "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "
+            f"Judges: {', '.join(JUDGES)}"
+        },
+    )
+    method_options: dict[str, dict[str, Any]] = field(
+        default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
+    )
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MOST)]] = field(
+        default_factory=lambda: [3, 9],
+        metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
+    )
+    temperatures: list[float] = field(
+        default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "one candidate for each temperature x top_p"}
+    )
+    top_ps: list[float] = field(default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "see temperatures"})
+    gold_stages: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages where a text written from the gold evidence joins the candidates, marked in the pair; for "
+            f"weak teachers. Possible at: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
+        },
+    )
+    quotas: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "stage -> maximum number of pairs, taken from the first questions. A stage with all its pairs is "
+            "no longer sampled, and the run ends when every stage has them. Each shard keeps its part of a quota "
+            "without knowing the others' pairs: merged shards have as many pairs as a single run, mostly but not only "
+            "from the same questions. Without quotas they are identical byte for byte"
+        },
+    )
+    quota_block: Annotated[int, Interval(ge=1)] = field(
+        default=128,
+        metadata={
+            "help": "quotas are checked between blocks of this many questions, which makes the pairs reproducible; "
+            "use at least half of concurrency to keep the server busy"
+        },
+    )
+    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
+        default=2,
+        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
+    )
+    min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
+    family: str | None = field(
+        default=None,
+        metadata={"help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}"},
+    )
+
+
+@dataclass(kw_only=True)
+class ChainsArguments(SelectionArguments):
+    """How the teacher reasons, and which chains are kept."""
+
+    reasoning: bool = field(
+        default=True,
+        metadata={
+            "help": "false: the teacher gets the gold sub-questions and the gold answer and writes the whole chain in "
+            "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
+        },
+    )
+    top_k: Annotated[int, Interval(ge=1, le=MOST)] = field(default=5, metadata={"help": "passages per search"})
+    max_step: Annotated[int, Interval(ge=1, le=MOST)] = field(
+        default=25, metadata={"help": "maximum number of steps per chain (the authors' code: 25)"}
+    )
+    retries: Annotated[int, Interval(ge=0, le=MOST)] = field(
+        default=20,
+        metadata={
+            "help": "how often a step without a parsable action is sampled again before its chain is given up (the "
+            "authors' code: up to 20 times); at a temperature near 0 the samples hardly differ"
+        },
+    )
+    min_searches: Annotated[int, Interval(ge=0)] = field(
+        default=1, metadata={"help": "drop chains with fewer searches: they answer from the teacher's memory"}
+    )
+    drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})

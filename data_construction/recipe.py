@@ -1,0 +1,133 @@
+"""How pairs are sampled and judged, from the options of `notewriter pairs`."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from data_construction.gold import GOLD
+from data_construction.judges import JUDGES
+from data_construction.judges.case import Judge
+from data_construction.options import PairsArguments
+from eval.metrics import check_family
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.config import choose
+from notewriter.errors import UserError
+from notewriter.method import Method
+from notewriter.methods import STAGES, check_index, prepare, stage_named
+from notewriter.models.roles import check_sampling
+from notewriter.records import Sampling
+from notewriter.typecheck import misfit
+
+_GRID = (0.1, 0.5, 0.9)
+
+
+class PreparedMethod(NamedTuple):
+    """A method with its checked options."""
+
+    method: Method
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How candidates are drawn and judged.
+
+    Args:
+        judges: trained stage -> its judges with their names, in the order in which they are asked.
+        samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
+        gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
+        orders: in how many orders a judge's model sees the candidates, 1 or 2.
+        min_gap: the smallest difference of two scores that makes a pair.
+        family: the metric family that scores answers.
+        seed: the seed of every random choice.
+        methods: the methods of the trained stages, by name.
+        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so.
+    """
+
+    judges: Mapping[str, Sequence[tuple[str, Judge]]]
+    samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
+    gold_stages: frozenset[str] = frozenset()
+    orders: int = 2
+    min_gap: float = 0.0
+    family: str = "hotpotqa"
+    seed: int | None = 0
+    methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
+    top_k_range: tuple[int, int] = (3, 9)
+
+
+def read_recipe(arguments: PairsArguments) -> Recipe:
+    """Check the options before any model is called; sets `family` to the dataset's if it is not given.
+
+    Raises:
+        UserError: an option does not fit the others or names something that does not exist.
+    """
+    arguments.family = arguments.family or choose("dataset", arguments.dataset, BENCHMARKS).family
+    check_family(arguments.family)
+    if not arguments.stages:
+        raise UserError("stages: is empty; give stage -> judge, e.g. {deepnote/init_note: reference}")
+    if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
+        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+    judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
+    methods = {}
+    for name in methods_of(arguments.stages):
+        options = arguments.method_options.get(name, {})
+        methods[name] = PreparedMethod(prepare(name, options), options)
+        check_index(methods[name].method, arguments.index)
+    if unused := set(arguments.method_options) - set(methods):
+        raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
+    for option, stages in (("gold_stages", set(arguments.gold_stages)), ("quotas", set(arguments.quotas))):
+        if unknown := stages - set(arguments.stages):
+            raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
+    for stage, quota in arguments.quotas.items():
+        if type(quota) is not int or quota < 1:
+            raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
+    for stage in arguments.gold_stages:
+        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+    samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
+    for temperature, top_p in samplers:
+        check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
+    for stage in arguments.stages:
+        if len(samplers) + (stage in arguments.gold_stages) < 2:
+            raise UserError(
+                f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
+            )
+    least, most = arguments.top_k_range
+    return Recipe(
+        judges=judges,
+        samplers=samplers,
+        gold_stages=frozenset(arguments.gold_stages),
+        orders=arguments.judge_orders,
+        min_gap=arguments.min_gap,
+        family=arguments.family,
+        seed=arguments.seed,
+        methods=methods,
+        top_k_range=(least, most),
+    )
+
+
+def methods_of(stages: Mapping[str, object]) -> list[str]:
+    """The names of the methods that stages belong to, in the stages' order."""
+    return list(dict.fromkeys(stage.split("/")[0] for stage in stages))
+
+
+def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
+    """A stage's judges, in the order in which they are asked.
+
+    Raises:
+        UserError: no such stage or judge, or the judge does not understand the stage's kind of candidates.
+    """
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names or misfit(names, list[str]):
+        raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
+    kind = stage_named(stage).kind
+    for name in names:
+        choose(f"judge for {stage}", name, JUDGES)
+        kinds = JUDGES[name].kinds
+        if kind not in kinds:
+            others = [other for other, entry in JUDGES.items() if kind in entry.kinds]
+            raise UserError(
+                f"stages: {name} judges candidates of kind {' or '.join(kinds)}, and {stage} gives a {kind}; "
+                f"its judges are: {', '.join(others)}"
+            )
+    return [(name, JUDGES[name].judge) for name in names]

@@ -1,0 +1,88 @@
+"""Pairs on disk: train.parquet and dev.parquet in TRL's conversational preference format."""
+
+from typing import TypedDict
+
+import pyarrow as pa
+
+from notewriter.records import Message
+
+SCHEMA = "notewriter/pair/1"
+
+REQUIRED = ("prompt", "chosen", "rejected", "stage", "question_id")
+"""The columns that training and the viewer need; the others are provenance."""
+
+SIDES = ("chosen", "rejected")
+
+
+class _Source(TypedDict):
+    kind: str
+
+
+class Source(_Source, total=False):
+    """Where a side of a pair comes from: `kind` is `model`, with the sampling that drew it, or `gold`."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+
+
+class _Pair(TypedDict):
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    stage: str
+    question_id: str
+
+
+class Pair(_Pair, total=False):
+    """A row: a prompt with a better and a worse completion, each one assistant message, and their provenance.
+
+    `judge_orders` are, for each of the `judge_replies`, the candidates in the order in which the judge saw them,
+    counted from 0 in the order in which they were drawn. Tokens are as counted by the teacher's server, and None for
+    what the gold evidence wrote. In the journal a row has no `dataset` yet.
+    """
+
+    schema: str
+    method: str
+    dataset: str
+    top_k: int | None
+    chosen_source: Source
+    rejected_source: Source
+    chosen_score: float | None
+    rejected_score: float | None
+    judge: str
+    judge_replies: list[str]
+    judge_orders: list[list[int]]
+    prompt_tokens: int | None
+    chosen_tokens: int | None
+    rejected_tokens: int | None
+
+
+MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_SOURCE = pa.struct(
+    [("kind", pa.string()), ("temperature", pa.float64()), ("top_p", pa.float64()), ("max_tokens", pa.int64())]
+)
+COLUMNS = pa.schema(
+    [
+        ("schema", pa.string()),
+        ("prompt", MESSAGES),
+        ("chosen", MESSAGES),
+        ("rejected", MESSAGES),
+        ("stage", pa.string()),
+        ("method", pa.string()),
+        ("question_id", pa.string()),
+        ("dataset", pa.string()),
+        ("top_k", pa.int64()),
+        ("chosen_source", _SOURCE),
+        ("rejected_source", _SOURCE),
+        ("chosen_score", pa.float64()),
+        ("rejected_score", pa.float64()),
+        ("judge", pa.string()),
+        ("judge_replies", pa.list_(pa.string())),
+        ("judge_orders", pa.list_(pa.list_(pa.int64()))),
+        ("prompt_tokens", pa.int64()),
+        ("chosen_tokens", pa.int64()),
+        ("rejected_tokens", pa.int64()),
+    ]
+)
+"""The columns of `Pair`."""

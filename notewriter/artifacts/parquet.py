@@ -1,0 +1,104 @@
+"""Reading and writing Parquet files in batches, so that a data set never has to fit into memory."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from notewriter.errors import UserError, writing
+
+BATCH = 1000
+"""Rows in memory."""
+
+
+class RowWriter:
+    """A Parquet file that is written row by row and appears under its name when the block ends without an error.
+
+    `count` is the number of rows written.
+    """
+
+    def __init__(self, path: Path, columns: pa.Schema, batch: int = BATCH) -> None:
+        self.count = 0
+        self._path, self._columns, self._batch = path, columns, batch
+        self._partial = path.with_name(path.name + ".partial")
+        self._waiting: list[Mapping[str, Any]] = []
+        with writing(path):
+            try:
+                self._writer = pq.ParquetWriter(self._partial, columns)
+            except BaseException:
+                self._partial.unlink(missing_ok=True)
+                raise
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append a row; columns that it lacks are null.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        self.count += 1
+        self._waiting.append(row)
+        if len(self._waiting) == self._batch:
+            self._flush()
+
+    def _flush(self) -> None:
+        with writing(self._path):
+            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._columns))
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with writing(self._path):
+            try:
+                with self._writer:
+                    if error is None:
+                        self._flush()
+                if error is None:
+                    os.replace(self._partial, self._path)
+            finally:
+                self._partial.unlink(missing_ok=True)
+
+
+def write_rows(path: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]], batch: int = BATCH) -> int:
+    """Write a Parquet file atomically, `batch` rows at a time; returns the number of rows.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    with RowWriter(path, columns, batch) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer.count
+
+
+def read_rows(
+    path: Path, required: Sequence[str] = (), batch: int = BATCH, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a Parquet file, `batch` rows in memory.
+
+    Args:
+        path: the file.
+        required: columns that it must have.
+        batch: rows in memory.
+        columns: columns to read; None reads all.
+
+    Raises:
+        UserError: the file is not Parquet or lacks a required column.
+    """
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error
+    with file:
+        if missing := [column for column in required if column not in file.schema_arrow.names]:
+            raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
+        for rows in file.iter_batches(batch, columns=columns):
+            yield from rows.to_pylist()

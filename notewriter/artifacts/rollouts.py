@@ -1,0 +1,84 @@
+"""rollouts.jsonl: the journal of data construction, one line per finished question."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from notewriter.artifacts.pairs import Pair
+from notewriter.artifacts.run_folder import finished
+from notewriter.artifacts.traces import TraceRecord
+from notewriter.records import Message, Question
+
+JOURNAL = "rollouts.jsonl"
+
+if TYPE_CHECKING:
+    TraceObject = dict[str, Any]
+else:
+    TraceObject = TraceRecord
+"""A trace as a JSON object: checked against `TraceRecord` when a journal is opened, and not converted."""
+
+
+class Drop(TypedDict):
+    """A prompt without a pair, and the reason."""
+
+    stage: str
+    reason: str
+
+
+class Agreement(TypedDict):
+    """Whether a judge that was asked in two orders named the same candidates."""
+
+    stage: str
+    agreed: bool
+
+
+class UnreadableReplies(TypedDict):
+    """How many of a judge's replies at one prompt could not be parsed."""
+
+    stage: str
+    replies: int
+
+
+class StageUsage(TypedDict):
+    """The calls and tokens of a stage, played by a role."""
+
+    stage: str
+    role: str
+    tokens: dict[str, int]
+
+
+class _PairsRollout(TypedDict):
+    question_id: str
+    rows: list[Pair]
+    drops: list[Drop]
+    agreements: list[Agreement]
+    usage: list[StageUsage]
+    traces: list[TraceObject]
+
+
+class PairsRollout(_PairsRollout, total=False):
+    """What the sampling rollouts of one question yielded and cost.
+
+    `usage` counts every distinct call: candidates, judges, and answers that candidates were rolled forward to.
+    `unreadable` is missing in journals of older versions.
+    """
+
+    unreadable: list[UnreadableReplies]
+
+
+class ChainRollout(TypedDict):
+    """The chain of one question: the chat after the instruction, and the trace, whose answer is the chain's."""
+
+    question_id: str
+    turns: list[Message]
+    trace: TraceObject
+
+
+def read_pairs_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[PairsRollout]:
+    """Stream the journal of `pairs` in the questions' order; `check_journal` has checked it."""
+    return (cast(PairsRollout, record) for record in finished(journal, questions))
+
+
+def read_chain_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[ChainRollout]:
+    """Stream the journal of `chains` in the questions' order; `check_journal` has checked it."""
+    return (cast(ChainRollout, record) for record in finished(journal, questions))

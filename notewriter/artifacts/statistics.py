@@ -1,0 +1,131 @@
+"""stats.json beside a data set: what its construction yielded, why the rest was dropped, and what it cost."""
+
+import json
+from pathlib import Path
+from typing import Any, TypedDict
+
+from notewriter import jsonl
+
+PAIRS_STATISTICS_SCHEMA = "notewriter/pairs-stats/1"
+CHAINS_STATISTICS_SCHEMA = "notewriter/chains-stats/1"
+
+NAME = "stats.json"
+
+TokensByRole = dict[str, dict[str, dict[str, int]]]
+"""Stage -> role -> calls, prompt tokens and completion tokens."""
+
+
+class StageYield(TypedDict):
+    """The pairs of a stage, and how many prompts gave none, by reason."""
+
+    pairs: int
+    dropped: dict[str, int]
+
+
+class AgreementRate(TypedDict):
+    """How often a judge was asked in two orders, and named the same candidates in both; `rate` is the share."""
+
+    asked: int
+    agreed: int
+    rate: float
+
+
+class Overlap(TypedDict):
+    """The overlap of the training questions with an evaluation file.
+
+    `questions` are those of the file; `evaluation_questions_met` counts those of them that led to a drop.
+    """
+
+    questions: int
+    training_questions_dropped: int
+    evaluation_questions_met: int
+
+
+class Hygiene(TypedDict):
+    """Questions left out, by reason, and the overlap with each evaluation file."""
+
+    questions_dropped: dict[str, int]
+    evaluation_files: dict[str, Overlap]
+
+
+class Usage(TypedDict):
+    """Calls and tokens by stage and role, and their sums."""
+
+    tokens: TokensByRole
+    tokens_in_all: dict[str, int]
+
+
+_Yield = TypedDict("_Yield", {"yield": dict[str, float | None]})
+
+
+class PairsTotals(Usage, _Yield):
+    """Sums over the rolled out questions.
+
+    `questions_rolled_out` is below the number of questions if quotas ended the run. `stages` has the key `METHOD/*`
+    for what ended a whole method. `yield` is the share of a stage's prompts that gave a pair, those beyond a quota
+    included; None if it was not reached. `agreement` covers the prompts whose judge was asked in two orders and could
+    be parsed both times. `unreadable_judge_replies` count also if other replies made a pair. `tokens` count every
+    distinct call of a question once: candidates, judges, and answers that candidates were rolled forward to.
+    """
+
+    questions_rolled_out: int
+    stages: dict[str, StageYield]
+    agreement: dict[str, AgreementRate]
+    unreadable_judge_replies: dict[str, int]
+
+
+class ChainsTotals(Usage):
+    """Sums over the rolled out questions.
+
+    `steps_of_the_kept` maps a number of steps to the number of kept chains; `mean_f1_of_the_kept`, in [0, 1], is None
+    without any. `events` are counted over all chains, kept and dropped: the rate of invalid actions is
+    invalid_actions / steps.
+    """
+
+    dropped: dict[str, int]
+    steps_of_the_kept: dict[str, int]
+    mean_f1_of_the_kept: float | None
+    events: dict[str, int]
+
+
+class Quotas(TypedDict, total=False):
+    """With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them."""
+
+    quotas: dict[str, int]
+    quotas_kept_in_shards: int
+
+
+class Estimated(TypedDict, total=False):
+    """The dry run's estimate, if there was one."""
+
+    estimate: dict[str, Any]
+
+
+class _Statistics(Estimated):
+    schema: str
+    questions: int
+    hygiene: Hygiene
+    config_hash: str
+    version: str
+
+
+class PairsStatistics(_Statistics, PairsTotals, Quotas):
+    """The statistics of a data set of pairs: `pairs` are the rows per split, `judges` maps a stage to its judges."""
+
+    pairs: dict[str, int]
+    judges: dict[str, str]
+
+
+class ChainsStatistics(_Statistics, ChainsTotals):
+    """The statistics of a data set of chains: `chains` are the rows per split."""
+
+    chains: dict[str, int]
+
+
+def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics) -> None:
+    """Write stats.json into a folder.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write_text(folder / NAME, [json.dumps(statistics, indent=2, ensure_ascii=False) + "\n"])
