@@ -85,7 +85,7 @@ def test_continuation_on_another_base_is_refused(options: Options, tiny_model: P
         model.lm_head.weight += 0.1
     model.save_pretrained(base)
 
-    with pytest.raises(UserError, match=r"run: holds a run with other contents of model_name_or_path: .*base, which"):
+    with pytest.raises(UserError, match=r"run: contains a run with other contents of model_name_or_path: .*base,"):
         train_sft.main(options(model_name_or_path=base))
 
 
