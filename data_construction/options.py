@@ -9,7 +9,7 @@ from data_construction.dataset.selection import SelectionArguments
 from data_construction.gold import GOLD
 from data_construction.judges import JUDGES
 from eval.metrics import FAMILIES
-from notewriter.methods import MOST, STAGES
+from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
 
 
 @dataclass(kw_only=True)
@@ -26,7 +26,7 @@ class PairsArguments(SelectionArguments):
     method_options: dict[str, dict[str, Any]] = field(
         default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
     )
-    top_k_range: list[Annotated[int, Interval(ge=1, le=MOST)]] = field(
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
         default_factory=lambda: [3, 9],
         metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
     )
@@ -79,11 +79,11 @@ class ChainsArguments(SelectionArguments):
             "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
         },
     )
-    top_k: Annotated[int, Interval(ge=1, le=MOST)] = field(default=5, metadata={"help": "passages per search"})
-    max_step: Annotated[int, Interval(ge=1, le=MOST)] = field(
+    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(default=5, metadata={"help": "passages per search"})
+    max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = field(
         default=25, metadata={"help": "maximum number of steps per chain (the authors' code: 25)"}
     )
-    retries: Annotated[int, Interval(ge=0, le=MOST)] = field(
+    retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
         default=20,
         metadata={
             "help": "how often a step without a parsable action is sampled again before its chain is given up (the "

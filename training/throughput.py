@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 
-from training.estimate import peak_tflops
+from training.gpus import peak_tflops
+from training.operations import passes, per_token
 
 
 class Meter:
@@ -81,19 +83,17 @@ class Meter:
 
 
 def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
-    """Floating-point operations of forward and backward: for each token, and for each token it attends to.
+    """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
 
-    6 a parameter (4 with LoRA, where the base needs no gradients of its weights), without an input embedding that is
-    only looked up; 6 x layers x hidden for attention, half of what a whole square of scores would be.
+    See `training.operations`; a reference and recomputed passes are left out, as in MFU's definition.
     """
-    base: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    base: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     parameters = sum(_size(parameter) for parameter in base.parameters())
     embedding, head = base.get_input_embeddings().weight, base.get_output_embeddings()
     if head is None or head.weight is not embedding:
         parameters -= _size(embedding)
     text = base.config.get_text_config()
-    passes = 4 if lora else 6
-    return passes * parameters, passes * text.num_hidden_layers * text.hidden_size
+    return per_token(passes(lora), parameters, text.num_hidden_layers, text.hidden_size)
 
 
 def _size(parameter: torch.nn.Parameter) -> int:
