@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from data_construction.world import world
+from data_construction.world.files import write_worlds
 from notewriter import jsonl
 
 
@@ -36,7 +36,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        world.main(["--output_dir", name, "--train", "200", "--test", "1"])
+        write_worlds(Path(name), 7, {"train": 200, "test": 1}, [2, 3])
         texts = itertools.cycle([row["text"] for _, row in jsonl.read(folder / "train" / "corpus.jsonl")])
         tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
         prompts = pieces(texts, arguments.prompt_tokens, tokenizer)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_construction.world import world
+from data_construction.world.files import write_worlds
 from notewriter.benchmarks import load_questions
 from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, served_models
@@ -76,7 +76,7 @@ def main(work: Work, description: str) -> None:
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        world.main(["--output_dir", name, "--train", str(arguments.questions), "--test", "1"])
+        write_worlds(folder, 7, {"train": arguments.questions, "test": 1}, [2, 3])
         index_path = str(folder / "index")
         index.main(["--path", str(folder / "train" / "corpus.jsonl"), "--index", index_path])
         questions = load_questions("jsonl", folder / "train" / "questions.jsonl")

@@ -1,4 +1,4 @@
-"""`notewriter merge-shards`: one data set of pairs or chains that were built in shards (`--shard i/n`).
+"""`notewriter merge-shards`: one dataset of pairs or chains that were built in shards (`--shard i/n`).
 
 The result is byte for byte what a single run over all questions writes, except for pairs with quotas. A stage that has
 its quota is no longer sampled, and a shard only knows its own pairs, so each shard samples until it has its n-th part.
@@ -23,10 +23,10 @@ class MergeShardsArguments:
     """The shards, and the output folder."""
 
     shards: Annotated[list[str], MinLen(1)] = field(metadata={"help": "the output folders of all shards, in any order"})
-    output_dir: str = field(metadata={"help": "folder for the merged data set, as a run without shards would write it"})
+    output_dir: str = field(metadata={"help": "folder for the merged dataset, as a run without shards would write it"})
 
 
 def main(argv: list[str]) -> None:
-    """Merge all shards of a data set."""
+    """Merge all shards of a dataset."""
     (arguments,) = parse(MergeShardsArguments, argv, prog="notewriter merge-shards", description=__doc__)
     sys.stdout.write(merge([Path(shard) for shard in arguments.shards], Path(arguments.output_dir)))

@@ -25,5 +25,9 @@ def main(argv: list[str]) -> None:
     """Write the page."""
     (arguments,) = parse(InspectArguments, argv, prog="notewriter inspect", description=__doc__)
     output = Path(arguments.output)
-    write_viewer(output, arguments.pairs and Path(arguments.pairs), arguments.chains and Path(arguments.chains))
+    write_viewer(output, _path(arguments.pairs), _path(arguments.chains))
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
+
+
+def _path(name: str | None) -> Path | None:
+    return Path(name) if name else None

@@ -1,4 +1,4 @@
-"""The card of a data set: README.md with the Hub's metadata, which names each split's file, and two plots."""
+"""The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
 
 import json
 import statistics
@@ -106,7 +106,7 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
     The card names no folders and no addresses of servers.
 
     Args:
-        folder: the data set.
+        folder: the dataset.
         config: the resolved configuration.
         stats: the statistics, as in stats.json.
         kind: pairs or chains.

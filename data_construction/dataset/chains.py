@@ -1,4 +1,4 @@
-"""From the journal of `chains` to a data set: filter, split, count, write."""
+"""From the journal of `chains` to a dataset: filter, split, count, write."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +35,7 @@ def to_do(arguments: ChainsArguments, questions: list[Question], journal: Path) 
 
 
 def finish(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
-    """Write the data set of a finished journal: the chains in the questions' order, stats.json, and the card.
+    """Write the dataset of a finished journal: the chains in the questions' order, stats.json, and the card.
 
     Returns:
         The summary for the terminal.

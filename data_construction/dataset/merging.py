@@ -1,4 +1,4 @@
-"""Shards become one data set."""
+"""Shards become one dataset."""
 
 import heapq
 import json
@@ -31,13 +31,13 @@ Options = TypeVar("Options", bound=SelectionArguments)
 
 @dataclass(frozen=True)
 class Contents(Generic[Options]):
-    """What a data set is made of.
+    """What a dataset is made of.
 
     Args:
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
         to_do: how many of these questions are missing from a journal.
-        finish: writes the data set of a journal and returns a summary.
+        finish: writes the dataset of a journal and returns a summary.
     """
 
     options: type[Options]
@@ -55,7 +55,7 @@ CHAINS = Contents(ChainsArguments, ChainRollout, chains.to_do, chains.finish)
 
 
 def merge(folders: Sequence[Path], output_dir: Path) -> str:
-    """Write what a run without shards would have written: the journal, the data set, stats.json and the card.
+    """Write what a run without shards would have written: the journal, the dataset, stats.json and the card.
 
     One question at a time is in memory.
 

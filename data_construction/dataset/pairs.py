@@ -1,4 +1,4 @@
-"""From the journal of `pairs` to a data set: filter, split, count, write."""
+"""From the journal of `pairs` to a dataset: filter, split, count, write."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -36,9 +36,10 @@ def to_do(arguments: PairsArguments, questions: list[Question], journal: Path) -
 
 
 def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
-    """Write the data set of a finished journal: the pairs in the questions' order, stats.json, and the card.
+    """Write the dataset of a finished journal: the pairs in the questions' order, stats.json, and the card.
 
-    Reads the journal twice, one question in memory at a time: for the usual lengths, and to write the pairs.
+    Reads the journal twice: for the usual lengths, and to write the pairs. One question is in memory at a time, and one
+    batch of rows per split.
 
     Returns:
         The summary for the terminal.
@@ -93,18 +94,17 @@ def _summary(statistics: PairsStatistics, folder: Path) -> str:
     lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
     for stage, yielded in statistics["stages"].items():
         dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items())
-        dropped = dropped or ("none dropped" if yielded["pairs"] else "no prompt of this stage came up")
+        dropped = dropped or ("none dropped" if yielded["pairs"] else "stage not reached")
         lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
         if agreement := statistics["agreement"].get(stage):
-            lines.append(
-                f"    the judge named the same in both orders {agreement['agreed']} times of {agreement['asked']}"
-            )
+            agreed = f"{agreement['agreed']} of {agreement['asked']}"
+            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
         if count := statistics["unreadable_judge_replies"].get(stage):
-            lines.append(f"    {count} replies of the judge could not be read")
+            lines.append(f"    {count} judge replies could not be parsed")
         if yielded["pairs"] < (quota := statistics.get("quotas", {}).get(stage, 0)):
-            lines.append(f"    short of its quota of {quota}")
+            lines.append(f"    below its quota of {quota}")
     if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
         lines.append(
-            f"  quotas were kept in {shards} shards, each its part: as many pairs as one run keeps, not the very same"
+            f"  quotas were split over {shards} shards: as many pairs as a single run keeps, but not the same ones"
         )
     return "\n".join(lines) + "\n"

@@ -26,7 +26,7 @@ class SelectionArguments(QuestionArguments):
         default=None,
         metadata={
             "help": "i/n: the i-th of n parts of the questions, to run on n machines at once, each with its own "
-            "output_dir; notewriter merge-shards makes one data set of them"
+            "output_dir; notewriter merge-shards makes one dataset of them"
         },
     )
     dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(

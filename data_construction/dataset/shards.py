@@ -1,4 +1,4 @@
-"""Shards: the parts of a data set that are built on several machines at once."""
+"""Shards: the parts of a dataset that are built on several machines at once."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from notewriter.errors import UserError
 from notewriter.records import Question
 
 SHARDS = "shards.json"
-"""The number of shards that a data set was merged from, beside it."""
+"""The number of shards that a dataset was merged from, beside it."""
 
 
 def parse_shard(shard: str | None) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The splits of a data set: train.parquet and dev.parquet, which share no question."""
+"""The splits of a dataset: train.parquet and dev.parquet, which share no question."""
 
 import contextlib
 import random

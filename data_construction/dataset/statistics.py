@@ -1,4 +1,4 @@
-"""Sums over the rollouts of a data set, for stats.json; each record is added once and not kept."""
+"""Sums over the rollouts of a dataset, for stats.json; each record is added once and not kept."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -2,14 +2,13 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from data_construction.dataset.splits import SPLITS
-from notewriter.artifacts import chains as chains_format
-from notewriter.artifacts import pairs as pairs_format
-from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.chains import read_chains
+from notewriter.artifacts.pairs import read_pairs
 from notewriter.errors import UserError
 from notewriter.pages import packed, write_page
 
@@ -27,16 +26,14 @@ def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = 
     are embedded in blocks of `CHUNK` items, which the page unpacks when one of them is opened.
 
     Raises:
-        UserError: neither folder is given, a folder has no train.parquet, a file is not Parquet or lacks columns, or
+        UserError: neither folder is given, a folder has no train.parquet, a file does not contain pairs or chains, or
             the output cannot be written.
     """
     if not (pairs or chains):
         raise UserError("nothing to inspect: give --pairs FOLDER, --chains FOLDER, or both")
     index: list[dict[str, Any]] = []
     blocks: dict[str, str] = {}
-    items = itertools.chain(
-        _items(pairs, pairs_format.REQUIRED) if pairs else (), _items(chains, chains_format.REQUIRED) if chains else ()
-    )
+    items = itertools.chain(_items(pairs, read_pairs) if pairs else (), _items(chains, read_chains) if chains else ())
     while chunk := list(itertools.islice(items, CHUNK)):
         blocks[f"block-{len(blocks)}"] = packed([long for _, long in chunk])
         index += [short for short, _ in chunk]
@@ -50,14 +47,16 @@ def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = 
     )
 
 
-def _items(folder: Path, required: Sequence[str]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _items(
+    folder: Path, read: Callable[[Path, int], Iterator[Mapping[str, Any]]]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each row of a folder's splits, as the columns that the list needs and the long ones."""
     if not (folder / "train.parquet").is_file():
         raise UserError(f"{folder}: has no train.parquet; give the folder that pairs or chains were written to")
     for path in (folder / f"{split}.parquet" for split in SPLITS):
         if not path.is_file():
             continue
-        for row in read_rows(path, required, CHUNK):
+        for row in read(path, CHUNK):
             short = {"split": path.stem, "stage": "chain", **row}
             yield (
                 {key: short[key] for key in short if key not in LONG},

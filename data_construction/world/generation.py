@@ -98,12 +98,12 @@ def _generate(rng: random.Random, names: Names, split: str, size: int, hops: Seq
     rng.shuffle(entities)
     by_kind = _by_kind(entities)
     for entity in entities:
-        _tell(rng, entity, by_kind)
+        _write_passage(rng, entity, by_kind)
     passages = {
         entity.name: Passage(f"{split}-p{number:05d}", entity.name, entity.text)
         for number, entity in enumerate(entities, start=1)
     }
-    return World(list(passages.values()), _ask(rng, entities, passages, split, size, hops))
+    return World(list(passages.values()), _make_questions(rng, entities, passages, split, size, hops))
 
 
 def _populate(rng: random.Random, names: Names, size: int) -> list[Entity]:
@@ -197,7 +197,7 @@ def _by_kind(entities: Iterable[Entity]) -> dict[str, list[str]]:
     return by_kind
 
 
-def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> None:
+def _write_passage(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> None:
     """Write the passage of an entity: a sentence per fact, and fillers; drop facts if there are more than fit."""
     opening, *others = [relation for relation in RELATIONS[entity.kind] if relation in entity.facts]
     kept = [opening, *rng.sample(others, min(3, len(others)))]
@@ -217,7 +217,7 @@ def _tell(rng: random.Random, entity: Entity, by_kind: dict[str, list[str]]) -> 
     entity.text = " ".join([first, *sentences])
 
 
-def _ask(
+def _make_questions(
     rng: random.Random,
     entities: list[Entity],
     passages: dict[str, Passage],

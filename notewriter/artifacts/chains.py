@@ -1,19 +1,30 @@
 """Chains on disk: train.parquet and dev.parquet in TRL's `messages` format."""
 
-from typing import TypedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict, cast
 
 import pyarrow as pa
 
 from notewriter.artifacts.pairs import MESSAGES
+from notewriter.artifacts.parquet import BATCH, read_rows
+from notewriter.errors import UserError
 from notewriter.records import Message
+from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/chain/1"
 
-REQUIRED = ("messages", "question_id")
+
+class _Chain(TypedDict):
+    messages: list[Message]
+    question_id: str
+
+
+REQUIRED = tuple(_Chain.__annotations__)
 """The columns that training and the viewer need."""
 
 
-class Chain(TypedDict):
+class Chain(_Chain, total=False):
     """A row: a chat in which the assistant's turns are the steps to learn.
 
     The messages are those that `rearag` sends at evaluation. `f1`, 0 to 1, is that of the chain's answer; `steps`
@@ -21,8 +32,6 @@ class Chain(TypedDict):
     """
 
     schema: str
-    messages: list[Message]
-    question_id: str
     dataset: str
     f1: float
     steps: int
@@ -39,3 +48,16 @@ COLUMNS = pa.schema(
     ]
 )
 """The columns of `Chain`."""
+
+
+def read_chains(path: Path, batch: int = BATCH) -> Iterator[Chain]:
+    """Stream the rows of a file of chains with all their columns, `batch` rows in memory.
+
+    Raises:
+        UserError: the file is not Parquet, lacks one of the `REQUIRED` columns, or a row has another type in one of
+            them; names file, row (from 0) and column.
+    """
+    for number, row in enumerate(read_rows(path, REQUIRED, batch)):
+        if problem := misfit(row, _Chain, f"{path}: row {number}"):
+            raise UserError(f"{problem}; fix or remove the row")
+        yield cast(Chain, row)

@@ -1,15 +1,17 @@
 """Pairs on disk: train.parquet and dev.parquet in TRL's conversational preference format."""
 
-from typing import TypedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict, cast
 
 import pyarrow as pa
 
+from notewriter.artifacts.parquet import BATCH, read_rows
+from notewriter.errors import UserError
 from notewriter.records import Message
+from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/pair/1"
-
-REQUIRED = ("prompt", "chosen", "rejected", "stage", "question_id")
-"""The columns that training and the viewer need; the others are provenance."""
 
 SIDES = ("chosen", "rejected")
 
@@ -32,6 +34,10 @@ class _Pair(TypedDict):
     rejected: list[Message]
     stage: str
     question_id: str
+
+
+REQUIRED = tuple(_Pair.__annotations__)
+"""The columns that training and the viewer need; the others are provenance."""
 
 
 class Pair(_Pair, total=False):
@@ -86,3 +92,16 @@ COLUMNS = pa.schema(
     ]
 )
 """The columns of `Pair`."""
+
+
+def read_pairs(path: Path, batch: int = BATCH) -> Iterator[Pair]:
+    """Stream the rows of a file of pairs with all their columns, `batch` rows in memory.
+
+    Raises:
+        UserError: the file is not Parquet, lacks one of the `REQUIRED` columns, or a row has another type in one of
+            them; names file, row (from 0) and column.
+    """
+    for number, row in enumerate(read_rows(path, REQUIRED, batch)):
+        if problem := misfit(row, _Pair, f"{path}: row {number}"):
+            raise UserError(f"{problem}; fix or remove the row")
+        yield cast(Pair, row)

@@ -1,4 +1,4 @@
-"""Reading and writing Parquet files in batches, so that a data set never has to fit into memory."""
+"""Reading and writing Parquet files in batches, so that a dataset never has to fit into memory."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""stats.json beside a data set: what its construction yielded, why the rest was dropped, and what it cost."""
+"""stats.json beside a dataset: what its construction yielded, why the rest was dropped, and what it cost."""
 
 import json
 from pathlib import Path
@@ -110,14 +110,14 @@ class _Statistics(Estimated):
 
 
 class PairsStatistics(_Statistics, PairsTotals, Quotas):
-    """The statistics of a data set of pairs: `pairs` are the rows per split, `judges` maps a stage to its judges."""
+    """The statistics of a dataset of pairs: `pairs` are the rows per split, `judges` maps a stage to its judges."""
 
     pairs: dict[str, int]
     judges: dict[str, str]
 
 
 class ChainsStatistics(_Statistics, ChainsTotals):
-    """The statistics of a data set of chains: `chains` are the rows per split."""
+    """The statistics of a dataset of chains: `chains` are the rows per split."""
 
     chains: dict[str, int]
 

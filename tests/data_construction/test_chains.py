@@ -117,7 +117,7 @@ def test_the_folder_loads_with_datasets_by_its_name_alone_and_no_question_is_in_
     assert stats(folder)["chains"] == {"train": 4, "dev": 2}
 
 
-def test_the_card_tells_what_the_chains_are_and_why_the_others_were_dropped(build, golds):
+def test_the_card_describes_the_chains_and_why_others_were_dropped(build, golds):
     wrong = next(iter(golds))
 
     def mostly_right(chat: Chat) -> str:
@@ -310,7 +310,7 @@ def test_questions_of_an_evaluation_file_are_not_reasoned_about(build, world, tm
     assert told["questions_dropped"] == {"the question is in an evaluation file": 1}
 
 
-def test_repeated_queries_are_dropped_where_that_is_asked_for(build, golds):
+def test_repeated_queries_are_dropped_on_request(build, golds):
     def repeating(chat: Chat) -> str:
         return step("search", "Who?") if steps_so_far(chat) < 2 else step("finish", golds[question_of(chat)])
 
@@ -318,12 +318,12 @@ def test_repeated_queries_are_dropped_where_that_is_asked_for(build, golds):
     assert stats(build(repeating, "dropped", drop_repeated_queries=True))["dropped"] == {"a query was repeated": 6}
 
 
-def test_chains_that_answer_from_memory_are_kept_where_that_is_asked_for(build, golds):
+def test_chains_that_answer_from_memory_are_kept_on_request(build, golds):
     folder = build(lambda chat: step("finish", golds[question_of(chat)]), min_searches=0)
     assert sum(stats(folder)["chains"].values()) == QUESTIONS
 
 
-def test_a_refused_request_is_a_counted_reason_and_the_others_go_on(build, endpoint):
+def test_a_refused_request_is_a_counted_reason_and_the_others_continue(build, endpoint):
     endpoint.faults.append("400")
     folder = build(concurrency=1)
     assert stats(folder)["dropped"] == {"the endpoint refused the request": 1}
@@ -333,7 +333,7 @@ def test_a_refused_request_is_a_counted_reason_and_the_others_go_on(build, endpo
     assert sum(stats(folder)["chains"].values()) == QUESTIONS
 
 
-def test_what_a_kill_has_left_is_done_and_nothing_else_and_the_result_is_the_same(build, endpoint):
+def test_a_killed_run_resumes_with_what_is_missing_and_the_result_is_the_same(build, endpoint):
     folder = build(concurrency=1)
     names = ("train.parquet", "dev.parquet", "stats.json")
     before = [(folder / name).read_bytes() for name in names]

@@ -35,13 +35,13 @@ async def search(query, top_k):
     return sorted([RIVER, OSK, MIRA], key=lambda passage: -len(words & set(passage.text.split())))[:top_k]
 
 
-async def test_the_gold_note_holds_the_facts_at_hand_word_for_word_and_no_others():
+async def test_the_gold_note_has_the_facts_at_hand_verbatim_and_no_others():
     assert await gold_note(QUESTION, {"passages": [RIVER, OSK, MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
     assert await gold_note(QUESTION, {"passages": [OSK]}, search) == MOTHER
     assert await gold_note(QUESTION, {"passages": [RIVER]}, search) is None
 
 
-async def test_the_gold_note_keeps_what_the_note_so_far_holds():
+async def test_the_gold_note_keeps_the_facts_of_the_note_so_far():
     assert await gold_note(QUESTION, {"note": f"Note: {MOTHER}", "passages": [MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
 
 
@@ -51,7 +51,7 @@ async def test_the_gold_query_names_the_title_of_the_passage_with_the_first_miss
 
 
 @pytest.mark.parametrize("note", [f"{MOTHER} {BIRTH}", "Nothing is known.", "Osk keeps a bridge."])
-async def test_there_is_no_gold_query_where_nothing_is_missing_or_nobody_could_know_the_title(note):
+async def test_there_is_no_gold_query_if_nothing_is_missing_or_the_title_is_unknown(note):
     expected = "What is known about Osk?" if "Osk" in note and MOTHER not in note else None
     assert await gold_query(QUESTION, {"note": note, "queries": []}, search) == expected
 
@@ -78,7 +78,7 @@ def test_the_reference_score_is_the_mean_of_evidence_and_answer():
     assert reference_score("Tolen", QUESTION) == pytest.approx((0.2 + 1) / 2)
 
 
-def test_the_reference_score_is_the_answer_alone_where_no_facts_are_known():
+def test_the_reference_score_is_the_answer_alone_without_known_facts():
     question = Question("q", "Where?", ("Tolen",))
     assert reference_score("She was born in Tolen, I think.", question) == 1
     assert reference_score("She was born in Fulda.", question) == 0

@@ -81,7 +81,7 @@ def test_no_question_is_in_two_shards_and_none_on_both_sides_of_the_split(shards
     assert dev and not dev & {id for shard in shards for id in ids(shard)}
 
 
-def test_the_quotas_of_the_shards_add_up_and_what_they_are_is_told(build, tmp_path, capsys):
+def test_the_quotas_of_the_shards_add_up_and_are_reported(build, tmp_path, capsys):
     folders = [build(f"quota{number}", f"{number}/3", quotas=QUOTAS, dev_share=0.0) for number in (1, 2, 3)]
     assert [stats(folder)["quotas"] for folder in folders] == [
         {"deepnote/init_note": 2, "deepnote/decide": 1},
@@ -94,10 +94,10 @@ def test_the_quotas_of_the_shards_add_up_and_what_they_are_is_told(build, tmp_pa
     assert stages(merged) == QUOTAS == stats(merged)["quotas"]
     assert stats(merged)["pairs"]["train"] == 7 and stats(merged)["quotas_kept_in_shards"] == 3
     assert "quotas were kept in 3 shards" in (merged / "README.md").read_text()
-    assert "quotas were kept in 3 shards, each its part: as many pairs as one run" in capsys.readouterr().out
+    assert "quotas were split over 3 shards: as many pairs as a single run" in capsys.readouterr().out
 
 
-def test_merged_shards_that_are_short_of_a_quota_say_so_and_go_on_as_one_run(build, tmp_path, capsys):
+def test_merged_shards_below_a_quota_say_so_and_resume_as_one_run(build, tmp_path, capsys):
     stage = "deepnote/init_note"
     quota = {"stages": {stage: "reference"}, "gold_stages": [stage], "quotas": {stage: 4}, "quota_block": 1}
     changes = quota | {"dev_share": 0.0}
@@ -109,7 +109,7 @@ def test_merged_shards_that_are_short_of_a_quota_say_so_and_go_on_as_one_run(bui
         jsonl.write(other / "rollouts.jsonl", records)
 
     merged = merge([one, other], tmp_path / "merged")
-    assert "short of its quota of 4" in capsys.readouterr().out
+    assert "below its quota of 4" in capsys.readouterr().out
     assert stages(merged) == {stage: 3}
     build("merged", output_dir=str(merged), **changes)
     assert stages(merged) == {stage: 4}
@@ -168,7 +168,7 @@ def test_shards_of_other_questions_are_refused(world, shards, tmp_path):
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"])
-def test_what_is_no_shard_is_named(build, shard):
+def test_an_invalid_shard_is_named(build, shard):
     with pytest.raises(UserError, match=r"shard: .* is not i/n with 1 <= i <= n"):
         build("refused", shard)
 

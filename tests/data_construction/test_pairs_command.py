@@ -116,22 +116,22 @@ def test_every_stage_of_every_question_is_a_pair_or_dropped_for_a_reason(build, 
     assert told["unreadable_judge_replies"].keys() == {"deepnote/accumulate_knowledge"}
     out = capsys.readouterr().out
     assert f"{QUESTIONS} judge reply not readable" in out
-    assert re.search(r"accumulate_knowledge.*\n    \d+ replies of the judge could not be read", out)
+    assert re.search(r"accumulate_knowledge.*\n    \d+ judge replies could not be parsed", out)
 
 
-def test_a_stage_that_no_question_came_to_says_so(build, capsys):
+def test_a_stage_that_no_question_reached_is_reported(build, capsys):
     # After the last round nothing is planned.
     stages = {"resp/global_evidence": "reference", "resp/plan": "retrieval"}
     build(stages=stages, gold_stages=[], method_options={"resp": {"max_step": 1}}, quotas={})
-    assert "  resp/plan: 0 pairs; no prompt of this stage came up\n" in capsys.readouterr().out
+    assert "  resp/plan: 0 pairs; stage not reached\n" in capsys.readouterr().out
 
 
-def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_row(build, capsys):
+def test_agreement_of_a_judge_with_itself_is_reported_and_its_replies_are_kept_in_the_row(build, capsys):
     def reply(request):
         prompt = request["messages"][0]["content"]
         if '<candidate id="1">' not in prompt:
             return default_reply(request)
-        # It likes what is longest, wherever it stands; where it was not told of the schema it only chats.
+        # Prefers the longest text in any position; without the schema in the request it only chats.
         shown = re.findall(r'<candidate id="(\d+)">\n(.*?)\n</candidate>', prompt, re.DOTALL)
         longest, shortest = (pick(shown, key=lambda each: (len(each[1]), each[1]))[0] for pick in (max, min))
         ids = request["response_format"]["json_schema"]["schema"]["properties"]["best_id"]["enum"]
@@ -141,7 +141,7 @@ def test_agreement_of_a_judge_with_itself_is_told_and_its_replies_stay_in_the_ro
     with fake_endpoint(reply) as endpoint:
         folder = build(stages={"deepnote/init_note": "llm"}, gold_stages=[], base_url=endpoint.base_url, dev_share=0.0)
     assert stats(folder)["agreement"] == {"deepnote/init_note": {"asked": 6, "agreed": 6, "rate": 1.0}}
-    assert "named the same in both orders 6 times of 6" in capsys.readouterr().out
+    assert "agreed with itself in 6 of 6 cases" in capsys.readouterr().out
     for row in rows(folder):
         (there, back), replies = row["judge_orders"], [json.loads(reply) for reply in row["judge_replies"]]
         assert there == back[::-1] and there[replies[0]["best_id"] - 1] == back[replies[1]["best_id"] - 1]
@@ -173,7 +173,7 @@ def test_any_stage_of_any_method_gives_pairs_by_naming_it(build, world):
     assert stats(folder)["tokens"]["resp/answer"]["answer"]["calls"] == 2 * QUESTIONS
 
 
-def test_gold_stands_at_the_gold_stages_alone(build):
+def test_gold_candidates_occur_only_at_the_gold_stages(build):
     kinds = {stage: set() for stage in STAGES}
     for row in rows(build()):
         kinds[row["stage"]] |= {row["chosen_source"]["kind"], row["rejected_source"]["kind"]}
@@ -198,7 +198,7 @@ def test_top_k_varies_within_its_range_and_is_the_same_for_a_question_in_every_r
     assert set.union(*top_ks(build("c", top_k_range=[5, 5])).values()) == {5}
 
 
-def test_two_runs_give_the_same_bytes_whatever_the_concurrency(build):
+def test_two_runs_give_the_same_bytes_at_any_concurrency(build):
     first, second = build("a", concurrency=1), build("b", concurrency=6)
     for name in ("train.parquet", "dev.parquet", "stats.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
@@ -215,7 +215,7 @@ def test_a_finished_run_asks_nothing_and_a_lost_file_is_written_again(build, end
     assert (folder / "train.parquet").read_bytes() == before
 
 
-def test_a_run_without_a_limit_goes_on_with_one_that_leaves_nothing_out_and_the_other_way_round(build, endpoint):
+def test_a_run_without_a_limit_resumes_with_one_that_leaves_nothing_out_and_vice_versa(build, endpoint):
     build()
     asked = len(endpoint.requests)
     build(limit=QUESTIONS)
@@ -234,7 +234,7 @@ def test_a_run_that_lost_its_folder_finds_every_reply_in_the_cache(build, endpoi
     assert (second / "train.parquet").read_bytes() == (first / "train.parquet").read_bytes()
 
 
-def test_a_line_that_a_kill_has_cut_is_rolled_out_again(build):
+def test_the_question_of_a_partial_line_is_rolled_out_again(build):
     folder = build()
     before = (folder / "train.parquet").read_bytes()
     journal = folder / "rollouts.jsonl"
@@ -243,7 +243,7 @@ def test_a_line_that_a_kill_has_cut_is_rolled_out_again(build):
     assert (folder / "train.parquet").read_bytes() == before
 
 
-def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_go_on(build):
+def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_continue(build):
     with fake_endpoint(faults=["400"]) as refusing:
         folder = build(base_url=refusing.base_url, concurrency=1)
         told = stats(folder)
@@ -252,7 +252,7 @@ def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_go_on(bu
     assert told["stages"]["deepnote/*"] == {"pairs": 0, "dropped": {"the endpoint refused the request": 1}}
     reached = told["stages"]["deepnote/init_note"]
     assert reached["pairs"] + sum(reached["dropped"].values()) == QUESTIONS - 1
-    # Another method on the same question goes on, and the trace keeps the endpoint's words.
+    # Another method continues with the same question, and the trace has the endpoint's message.
     answers = told["stages"]["vanilla/answer"]
     assert answers["pairs"] + sum(answers["dropped"].values()) == QUESTIONS
     errors = [trace["error"] for record in journal for trace in record["traces"]]
@@ -321,12 +321,12 @@ def test_a_quota_keeps_the_pairs_of_the_first_questions(build):
     assert stats(folder)["stages"]["deepnote/decide"]["dropped"]["beyond the quota"] == len(everything) - 2
 
 
-def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_theirs_the_work_ends(build):
+def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_theirs_the_run_ends(build):
     stages = {"deepnote/init_note": "reference", "vanilla/answer": "metric"}
     quotas = {"deepnote/init_note": 3, "vanilla/answer": 1}
     folder = build(stages=stages, gold_stages=list(stages), quotas=quotas, quota_block=1, dev_share=0.0)
     records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
-    # Every question has a pair at both stages; what one samples hangs on those up to the one before the last.
+    # Every question has a pair at both stages; what one samples depends on those up to the one before the last.
     sampled = sorted([row["stage"] for row in record["rows"]] for record in records)
     assert sampled == [["deepnote/init_note"]] * 2 + [["deepnote/init_note", "vanilla/answer"]] * 2
     assert {trace["method"] for trace in records[-1]["traces"]} == {"deepnote"}
@@ -340,7 +340,7 @@ def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_their
 
 
 @pytest.mark.parametrize("concurrency", [1, 6])
-def test_quotas_that_end_the_work_give_the_same_pairs_whatever_the_concurrency(build, endpoint, concurrency):
+def test_quotas_that_end_the_run_give_the_same_pairs_at_any_concurrency(build, endpoint, concurrency):
     stages = {stage: judge for stage, judge in STAGES.items() if stage != "deepnote/accumulate_knowledge"}
     quotas = {"quotas": dict.fromkeys(stages, 1), "quota_block": 1}
     changes = {"stages": stages, "dev_share": 0.0} | quotas

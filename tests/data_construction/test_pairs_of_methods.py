@@ -72,7 +72,7 @@ def test_a_note_takers_pairs_are_replies_to_single_documents(world, endpoint, tm
     assert {"YES", "NO"} == {row["chosen"][0]["content"].partition("#")[0] for row in rows}
 
 
-def test_the_method_goes_on_with_the_better_note(world, endpoint, tmp_path):
+def test_the_method_continues_with_the_better_note(world, endpoint, tmp_path):
     rows = build(world, endpoint, tmp_path, stages={"renact/note": "reference"}, gold_stages=["renact/note"])
     notes = {
         trace["question_id"]: trace["note"]

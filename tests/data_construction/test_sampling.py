@@ -192,7 +192,7 @@ async def test_duplicates_are_merged_and_empty_candidates_left_out(roll_out):
 
 
 @pytest.mark.parametrize(("note", "goes_on_with"), [("the same", "the same"), ("  ", "")])
-async def test_without_two_candidates_the_stage_is_dropped_with_the_reason_and_the_method_goes_on(
+async def test_without_two_candidates_the_stage_is_dropped_with_the_reason_and_the_method_continues(
     roll_out, note, goes_on_with
 ):
     seen = []
@@ -217,7 +217,7 @@ async def test_a_candidate_that_was_cut_at_its_token_limit_is_never_chosen(roll_
     assert row["rejected"][0]["content"] == "Fulda"
 
 
-async def test_a_pair_that_teaches_nothing_is_dropped_with_its_reason_and_the_method_goes_on(roll_out):
+async def test_a_pair_that_teaches_nothing_is_dropped_with_its_reason_and_the_method_continues(roll_out):
     notes = by_sampler("Osk has a mother. " * 8, "Osk " * 20, otherwise=MOTHER)
     _, harvest, trace, _ = await roll_out({"deepnote/init_note": spy([])}, notes=notes, **FIRST_NOTE)
     assert harvest.rows != [] and harvest.drops == []
@@ -249,11 +249,11 @@ async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_
     assert (note["prompt_tokens"], note["chosen_tokens"], note["rejected_tokens"]) == (50, None, len(MOTHER.split()))
     assert seen[0].candidates == ["Fulda", "Osk"]
     assert answer["chosen_source"]["kind"] == answer["rejected_source"]["kind"] == "model"
-    # The method goes on with it like with any other.
+    # The method continues with it as with any other.
     assert trace.note == gold and gold in models["answer"].calls[0][0][0]["content"]
 
 
-async def test_a_step_that_went_on_with_the_gold_evidence_says_so_in_the_trace(roll_out):
+async def test_a_step_that_continued_with_the_gold_evidence_says_so_in_the_trace(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
     _, _, trace, models = await roll_out({"deepnote/init_note": reference}, recipe=recipe, **FIRST_NOTE)
     prompt = models["notes"].calls[0][0]
@@ -268,7 +268,7 @@ async def test_what_the_model_wrote_itself_is_not_gold(roll_out):
     assert harvest.rows[0]["chosen_source"]["kind"] == "model"
 
 
-async def test_a_row_tells_where_it_comes_from_and_fits_the_columns(roll_out):
+async def test_a_row_states_its_provenance_and_fits_the_columns(roll_out):
     notes = by_sampler(MOTHER, otherwise=f"{MOTHER} {BIRTH}")
     _, harvest, _, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, **FIRST_NOTE)
     (row,) = harvest.rows
@@ -281,7 +281,7 @@ async def test_a_row_tells_where_it_comes_from_and_fits_the_columns(roll_out):
     assert row["chosen_source"] == {"kind": "model", "temperature": 0.1, "top_p": 0.5, "max_tokens": 40}
 
 
-async def test_the_judge_model_is_asked_once_a_call_and_its_words_stay_with_the_pair(roll_out):
+async def test_the_judge_model_is_asked_once_per_call_and_its_replies_are_kept_with_the_pair(roll_out):
     def judge(prompt, sampling, sample):
         is_birth = prompt.partition("New note:")[2].strip().startswith(BIRTH)
         return f'{{"status": "{is_birth}"}}'
@@ -326,7 +326,7 @@ async def test_searches_of_a_judge_are_no_steps_of_the_method(roll_out):
     assert sum(step.kind == "retrieve" for step in trace.steps) == 2
 
 
-async def test_chance_hangs_on_seed_question_and_stage_not_on_the_order_of_questions(roll_out):
+async def test_random_choices_depend_on_seed_question_and_stage_not_on_the_order_of_questions(roll_out):
     async def draw(question, seed=0):
         seen = []
         notes = by_sampler(MOTHER, otherwise=BIRTH)
@@ -412,7 +412,7 @@ async def test_a_candidate_whose_continuation_the_endpoint_refuses_has_no_score_
     assert row["rejected"][0]["content"] == MOTHER
 
 
-async def test_where_every_continuation_is_refused_there_is_no_pair_and_the_method_goes_on(roll_out):
+async def test_if_every_continuation_is_refused_there_is_no_pair_and_the_method_continues(roll_out):
     def refuses(prompt, sampling, sample):
         raise RequestRefused("too long")
 
@@ -425,7 +425,7 @@ async def test_where_every_continuation_is_refused_there_is_no_pair_and_the_meth
 
 
 @pytest.mark.parametrize("judges", [llm, decision, [llm, decision]])
-async def test_a_judge_that_refuses_is_a_counted_reason_and_the_method_goes_on(roll_out, judges):
+async def test_a_refused_judge_is_a_counted_reason_and_the_method_continues(roll_out, judges):
     def refuses_candidates(prompt, sampling, sample):
         if sampling.json_schema:
             raise RequestRefused("nine notes are too long")
@@ -441,7 +441,7 @@ async def test_a_judge_that_refuses_is_a_counted_reason_and_the_method_goes_on(r
     assert (answer, trace.error) == ("Tolen", "")
 
 
-async def test_where_one_judge_refuses_the_next_decides(roll_out):
+async def test_if_one_judge_is_refused_the_next_decides(roll_out):
     def refuses(prompt, sampling, sample):
         raise RequestRefused("nine notes are too long")
 
@@ -513,7 +513,7 @@ async def test_a_teacher_that_says_nothing_or_the_same_or_never_ends_is_a_counte
         assert (harvest.rows, [drop["reason"] for drop in harvest.drops], answer) == ([], [reason], "Tolen")
 
 
-async def test_a_teacher_that_never_comes_to_an_end_has_no_pair(roll_out):
+async def test_a_teacher_that_never_stops_yields_no_pair(roll_out):
     endless = by_sampler("so Mira...", "so Osk...", otherwise="so Tolen...")
     for judge in (outcome, reference):
         _, harvest, _, _ = await roll_out({"deepnote/init_note": judge}, notes=endless, **FIRST_NOTE)

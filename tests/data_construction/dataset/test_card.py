@@ -45,7 +45,7 @@ STATS = {
 def folder(tmp_path):
     write_rows(tmp_path / "train.parquet", COLUMNS, map(row, range(6)))
     write_rows(tmp_path / "dev.parquet", COLUMNS, [row(6)])
-    # What else such a folder holds, and `datasets` must not take for data.
+    # Other files of such a folder, which `datasets` must not load as data.
     (tmp_path / "rollouts.jsonl").write_text('{"question_id": "q0"}\n')
     (tmp_path / "stats.json").write_text("{}")
     return tmp_path
@@ -79,7 +79,7 @@ def test_a_licence_that_is_not_known_is_not_guessed(folder):
     assert "look it up at their source" in text
 
 
-def test_the_card_tells_yield_hygiene_lengths_and_recipe(folder):
+def test_the_card_has_yield_hygiene_lengths_and_recipe(folder):
     text = card(folder)
     assert "| deepnote/init_note | reference | 7 | 5 judge reply not readable |" in text
     assert "- 2 questions left out: the question is in an evaluation file" in text
@@ -90,7 +90,7 @@ def test_the_card_tells_yield_hygiene_lengths_and_recipe(folder):
     assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
 
 
-def test_judges_that_break_each_others_ties_are_told_in_their_order(folder):
+def test_judges_that_break_each_others_ties_are_listed_in_their_order(folder):
     text = card(folder, stages={"deepnote/init_note": ["outcome", "llm"]})
     assert "| deepnote/init_note | outcome, then llm | 7 |" in text
 

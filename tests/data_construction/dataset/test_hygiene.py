@@ -79,7 +79,7 @@ def test_a_question_that_rests_on_the_evidence_of_an_evaluation_question_is_drop
     assert reasons(questions, evaluation) == {"all": (hygiene.SHARED_PASSAGES, "e0")}
 
 
-def test_a_question_of_unusual_length_is_dropped_where_enough_others_tell_what_is_usual():
+def test_a_question_of_unusual_length_is_dropped_if_enough_others_show_what_is_usual():
     usual = [ask(f"u{i}", f"Where was person number {i} of the town born?", str(i)) for i in range(30)]
     long = ask("long", "Where " + " ".join(f"word{i}" for i in range(300)), "?")
     assert reasons([*usual, long]) == {"long": (hygiene.UNUSUAL_QUESTION, "")}
@@ -214,7 +214,7 @@ def test_most_lengths_are_usual_whatever_they_are(lengths):
     assert usual >= len(lengths) / 2
 
 
-def test_a_pair_far_from_the_lengths_of_its_stage_is_told_by_its_side():
+def test_a_pair_of_unusual_length_is_dropped_with_the_name_of_its_side():
     rows = [pair(chosen=NOTE[: 60 + number], prompt="p" * (900 + 20 * number)) for number in range(30)]
     long, short = pair(chosen=NOTE * 20), pair(prompt="p" * 50, chosen=NOTE)
     usual = hygiene.usual_pair_lengths([*rows, long, short])

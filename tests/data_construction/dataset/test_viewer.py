@@ -38,7 +38,7 @@ def embedded(path):
     return {identifier: json.loads(gzip.decompress(base64.b64decode(text))) for identifier, text in blocks}
 
 
-def test_the_page_holds_every_pair_and_chain_with_its_long_texts_apart(tmp_path):
+def test_the_page_contains_every_pair_and_chain_with_long_texts_separate(tmp_path):
     pairs = write(tmp_path / "pairs", [pair(number) for number in range(CHUNK + 5)])
     write(pairs, [pair(1000, stage="deepnote/refine_query")], "dev")
     messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Thought 1: ..."}]
@@ -58,7 +58,7 @@ def test_the_page_holds_every_pair_and_chain_with_its_long_texts_apart(tmp_path)
     assert "deepnote/init_note: 105; deepnote/refine_query: 1; chain: 1" in (tmp_path / "page.html").read_text()
 
 
-def test_no_text_of_a_model_stands_in_the_page_as_it_is(tmp_path):
+def test_model_text_is_never_embedded_unescaped(tmp_path):
     pairs = write(tmp_path / "<b>pairs", [pair(0, stage=HOSTILE)])
     write_viewer(tmp_path / "page.html", pairs)
     page = (tmp_path / "page.html").read_text()
@@ -73,7 +73,7 @@ def test_the_same_pairs_give_the_same_page(tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_what_cannot_be_shown_is_told_in_one_line(tmp_path):
+def test_what_cannot_be_shown_is_reported_in_one_line(tmp_path):
     page = tmp_path / "page.html"
     with pytest.raises(UserError, match="give --pairs FOLDER, --chains FOLDER, or both"):
         main(["--output", str(page)])
@@ -84,6 +84,9 @@ def test_what_cannot_be_shown_is_told_in_one_line(tmp_path):
         main(["--chains", str(pairs), "--output", str(page)])
     with pytest.raises(UserError, match=r"cannot be created as a folder .*; choose another path"):
         main(["--pairs", str(pairs), "--output", str(pairs / "train.parquet" / "page.html")])
+    write(pairs, [pair(0), pair(1, stage=None)])
+    with pytest.raises(UserError, match=r"train\.parquet: row 1: stage must be str, not None; fix or remove the row"):
+        main(["--pairs", str(pairs), "--output", str(page)])
     (pairs / "train.parquet").write_text("no Parquet")
     with pytest.raises(UserError, match=r"train\.parquet: is not a readable Parquet file"):
         main(["--pairs", str(pairs), "--output", str(page)])

@@ -93,7 +93,7 @@ def naming(best, worst):
     return reply
 
 
-async def test_llm_names_the_same_texts_in_whatever_order_they_are_shown(make_case):
+async def test_llm_names_the_same_texts_in_any_order_of_presentation(make_case):
     for seed in range(20):
         case, _ = make_case(["a", "b", "c"], reply=naming("c", "a"), seed=seed)
         verdict = await llm(case)
@@ -123,7 +123,7 @@ async def test_llm_that_likes_a_place_in_the_list_makes_no_pair(make_case):
     assert verdict.reason == "judge named others in the other order"
 
 
-async def test_llm_keeps_its_favourite_where_the_orders_differ_in_the_worst_alone(make_case):
+async def test_llm_keeps_its_favourite_if_the_orders_differ_only_in_the_worst(make_case):
     def reply(variables):
         shown = variables["candidates"]
         worst = next(place for place, text in enumerate(shown, start=1) if text != "c")
@@ -177,7 +177,7 @@ async def test_llm_may_call_a_cut_candidate_the_worst_but_not_the_best(make_case
     assert (verdict.chosen, verdict.reason) == (None, "the best candidate was cut at its token limit")
 
 
-async def test_llm_is_told_what_it_compares_and_what_was_asked_for(make_case):
+async def test_llm_sees_what_it_compares_and_the_request(make_case):
     case, asked = make_case(["a", "b"], reply=naming("a", "b"), kind="query", variables={"turns": [], "query": "Who?"})
     await llm(case)
     prompt, shown = asked[0]
@@ -226,7 +226,7 @@ async def test_decision_without_a_true_or_without_a_false_has_no_pair(make_case)
     assert (verdict.chosen, verdict.rejected, verdict.reason) == (None, None, "no candidate better")
     case, _ = make_case(["a", "b"], reply=deciding(true={"a", "b"}), cut=["a"])
     verdict = await decision(case)
-    # There is nothing to learn from, but the method goes on with a better note.
+    # There is nothing to learn from, but the method continues with a better note.
     assert (verdict.chosen, verdict.rejected, verdict.reason) == (1, None, "no candidate worse")
 
 
@@ -278,7 +278,7 @@ async def test_outcome_of_a_family_without_f1_is_its_first_metric(make_case):
 # decide: judges in order
 
 
-async def test_a_further_judge_is_asked_about_ties_alone(make_case):
+async def test_a_further_judge_is_asked_only_about_ties(make_case):
     judges = [("outcome", outcome), ("llm", llm)]
     case, asked = make_case(list("ab"), answers={"a": "Fulda", "b": "Tolen"})
     verdict = await decide(judges, case)
@@ -296,12 +296,12 @@ async def test_a_further_judge_is_asked_about_ties_alone(make_case):
     assert (case.candidates[verdict.chosen], case.candidates[verdict.rejected]) == ("c", "d")
     assert verdict.judge == "outcome, llm"
     assert {frozenset(variables["candidates"]) for _, variables in asked} == {frozenset("abc"), frozenset("de")}
-    # Replies and orders are told in the case's own indices.
+    # Replies and orders use the indices of the whole case.
     assert [sorted(order) for order in verdict.orders] == [[3, 4, 5], [3, 4, 5], [1, 2], [1, 2]]
     assert verdict.scores[verdict.chosen] == 1 and verdict.agreements == [True, True]
 
 
-async def test_where_all_are_alike_the_next_judge_decides_alone(make_case):
+async def test_if_all_are_alike_the_next_judge_decides(make_case):
     judges = [("outcome", outcome), ("llm", llm)]
     for answer in ("Tolen", "Fulda"):
         case, _ = make_case(list("abc"), answers=dict.fromkeys("abc", answer), reply=naming("c", "a"))
@@ -313,13 +313,13 @@ async def test_where_all_are_alike_the_next_judge_decides_alone(make_case):
         assert verdict.unreadable == 2
 
 
-async def test_where_all_are_alike_a_worst_without_a_best_makes_no_pair(make_case):
+async def test_if_all_are_alike_a_worst_without_a_best_makes_no_pair(make_case):
     # Of three, a judge that likes places names the one in the middle in either order.
     case, _ = make_case(
         list("abc"), answers=dict.fromkeys("abc", "Tolen"), reply=lambda _: '{"best_id": 1, "worst_id": 2}'
     )
     verdict = await decide([("outcome", outcome), ("llm", llm)], case)
-    assert verdict.chosen is not None, "the method goes on with one"
+    assert verdict.chosen is not None, "the method continues with one"
     assert (verdict.rejected, verdict.reason) == (None, "judge named others in the other order")
 
 
@@ -334,7 +334,7 @@ async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make
     assert chosen == {0, 1}
 
 
-async def test_of_three_judges_a_worst_that_the_last_alone_names_breaks_a_tie(make_case):
+async def test_a_worst_that_only_the_last_of_three_judges_names_breaks_a_tie(make_case):
     """Outcome leaves b to e tied; the reference finds them alike; the model agrees with itself on the worst alone."""
 
     async def alike(case):
@@ -408,7 +408,7 @@ async def test_reference_prefers_the_evidence_whole_and_alone(make_case):
     assert whole > long > half > nothing
 
 
-async def test_reference_holds_a_note_takers_reply_against_what_is_new_in_its_document(make_case):
+async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_document(make_case):
     replies = [
         "NO#No relevant information.",
         "YES#Mira was born in Tolen.",

@@ -49,7 +49,7 @@ def test_the_same_seed_and_sizes_give_the_same_worlds_and_another_seed_another(w
     assert stems(generate(8, SIZES)["train"]) != stems(worlds["train"])
 
 
-def test_the_worlds_do_not_hang_on_the_hash_seed_of_the_process():
+def test_the_worlds_do_not_depend_on_the_hash_seed_of_the_process():
     code = "from data_construction.world.generation import generate; print(generate(7, {'train': 3, 'test': 2}))"
     outputs = {
         subprocess.run(
@@ -114,7 +114,7 @@ def test_no_question_gives_its_answer_away_and_no_passage_skips_a_hop(worlds):
                 assert not any(name in passages[i].text for i in question.supporting_ids[:position])
 
 
-def test_the_answer_is_unique_because_each_relation_of_an_entity_is_told_once(worlds):
+def test_the_answer_is_unique_because_each_relation_of_an_entity_is_stated_once(worlds):
     """Every sentence that any wording of a relation can produce for the entity is looked for in the whole corpus."""
     for split in worlds.values():
         corpus = [sentence for p in split.passages for sentence in re.split(r"(?<=\.) ", p.text)]
@@ -193,7 +193,7 @@ def test_the_command_overwrites_neither_another_world_nor_other_files(tmp_path):
     assert corpus.read_text() == "mine"
 
 
-def test_worlds_of_two_hops_alone_can_be_asked_for() -> None:
+def test_worlds_of_two_hop_questions_only() -> None:
     questions = generate(3, {"train": 20}, hops=[2])["train"].questions
     assert {question.metadata["hops"] for question in questions} == {2}
 
