@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from eval.metrics.metric import Metric
 from notewriter.artifacts.costs import Costs, StageCosts
@@ -52,7 +52,7 @@ class Call(Protocol):
         """Time spent waiting."""
 
 
-def check_prices(prices: Mapping[str, Any]) -> None:
+def check_prices(prices: Mapping[str, object]) -> None:
     """Check that each role has two prices.
 
     Raises:

@@ -41,7 +41,7 @@ def test_recipes_of_chains_are_what_the_command_takes(path):
 
 @pytest.mark.parametrize("path", recipes("eval/*.yaml"))
 def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
-    arguments, models = parse([evaluate.Arguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    arguments, models = parse([evaluate.EvaluateArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     prepare(arguments.method, arguments.method_options)
     check_inputs(models, None)
 
