@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
 from notewriter.models.connection import UnreadableReply, connect, reason
-from training.chat_templates import opening_remedy, parting
+from training.chat_templates import opening_remedy, parting, text_of
 from training.rows import IGNORED, place
 
 SHOWN = 5
@@ -97,7 +97,7 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 "the model's tokenizer_config.json"
             )
         stopping = [number for number, token in enumerate(run) if token in stops]
-        if not stopping or tokenizer.decode(run[stopping[-1] + 1 :]).strip():
+        if not stopping or text_of(run[stopping[-1] + 1 :], tokenizer).strip():
             ends = tokenizer.decode(run[-3:])
             known = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
             return (
@@ -105,7 +105,7 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 "never learn to stop; use a chat template that closes the assistant's turn, or name its token in "
                 "eos_token_id of the model's generation_config.json"
             )
-        if tokenizer.decode([token for token in run[stopping[0] :] if token not in stops]).strip():
+        if text_of([token for token in run[stopping[0] :] if token not in stops], tokenizer).strip():
             return (
                 f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of what is trained, where a server "
                 "would stop; take it out of the assistant's words, or remove the row"

@@ -7,10 +7,10 @@ code was read and run.
 import inspect
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from trl import DPOTrainer
 from trl.trainer import utils
 
@@ -22,8 +22,9 @@ RUN_WITH = "trl==1.16.0"
 def _fused_forward() -> Any:
     """The forward of a model with TRL's fused head."""
     model = torch.nn.Identity()
-    model.config = PreTrainedConfig()
-    utils.add_fused_lm_head(model)
+    # Any module with a configuration will do.
+    setattr(model, "config", PreTrainedConfig())  # noqa: B010
+    utils.add_fused_lm_head(cast(PreTrainedModel, model))
     return model.forward
 
 

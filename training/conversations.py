@@ -99,7 +99,7 @@ def _fault(row: Mapping[str, Any]) -> str | None:
     ending = next((name for name in ("completion", "chosen") if row.get(name) is not None), None)
     if row.get("messages") is None and (row.get("prompt") is None or ending is None):
         return "has neither messages, nor prompt and completion, nor prompt and chosen"
-    names = ["messages"] if row.get("messages") is not None else ["prompt", ending]
+    names = ["messages"] if row.get("messages") is not None else ["prompt", str(ending)]
     for name in names:
         if isinstance(row[name], str) and name in {"prompt", "completion"}:
             continue

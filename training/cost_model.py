@@ -129,7 +129,7 @@ def without_weights(model: ModelConfig) -> Any:
     Raises:
         UserError: its configuration cannot be loaded, or is not a language model's.
     """
-    name = model.model_name_or_path
+    name = model.model_name_or_path or ""
     configuration = checkpoints.load(AutoConfig, name, revision=model.model_revision)
     # Some language models exist only as image-text models (Mistral 3).
     families = {

@@ -66,13 +66,14 @@ def record(
     base: str,
     **facts: Any,
 ) -> None:
-    """Write `training.json`, which marks the run as finished; `facts` are further keys of the record.
+    """Write `training.json`, which marks the run as finished; `facts` are its further keys.
 
     Raises:
         UserError: it cannot be written.
     """
     if not trainer.is_world_process_zero():
         return
+    facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
     variables = run.config["chat_template_kwargs"]
     written = TrainingRecord(
         base_model=base,
@@ -82,7 +83,6 @@ def record(
         steps=trainer.state.global_step,
         versions={name: version(name) for name in PACKAGES},
         **facts,
-        **{f"{name}_sha256": digest for name, digest in run.inputs.items()},
     )
     write_training_record(run.path, written)
     logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
@@ -114,7 +114,7 @@ class TrackRun(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Runs after the tracker's own callback, which starts its run."""
-        if "wandb" in args.report_to:
+        if "wandb" in (args.report_to or []):
             import wandb
 
             wandb.config.update(self.facts, allow_val_change=True)

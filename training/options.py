@@ -96,8 +96,15 @@ class SFTArguments(SharedArguments):
     )
 
 
+# Inheriting TrainingArguments would put its defaults before those of TRL's configurations.
+if TYPE_CHECKING:
+    _TrainingArguments = TrainingArguments
+else:
+    _TrainingArguments = object
+
+
 @dataclass
-class BatchConfiguration(TrainingArguments if TYPE_CHECKING else object):  # type: ignore[misc]
+class BatchConfiguration(_TrainingArguments):
     """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
 
     Unless the user says otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU with bfloat16

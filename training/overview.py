@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, SFTConfig
 
+from training.chat_templates import text_of
 from training.checks import Sample, pair_samples, trained_runs
 from training.rows import IGNORED, count_by_stage
 
@@ -104,7 +105,7 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
 
 
 def _text(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
-    return plain(tokenizer.decode(ids), keep="\n")
+    return plain(text_of(ids, tokenizer), keep="\n")
 
 
 def plain(text: str, keep: str = "") -> str:

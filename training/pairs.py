@@ -108,7 +108,7 @@ def tokenize(
                     tokens({name: values[place : place + 1] for name, values in pairs.items()}, [number])
             reason = rows.one_line(error)
             raise UserError(f"{path}: row {numbers[0]}: the model's chat template refuses it ({reason})") from error
-        columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(rows)}
+        columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(numbers)}
         for side, whole in whole_ids.items():
             both = list(zip(prompt_ids, whole, strict=True))
             completions = [ids[len(prompt) :] for prompt, ids in both]

@@ -91,7 +91,7 @@ def share_in_run(model: PreTrainedModel, training: DPOConfig) -> None:
 @contextlib.contextmanager
 def stacked(model: PreTrainedModel) -> Iterator[None]:
     """Have a model that shares prompts score pairs as TRL does, with the attention that it had before."""
-    model.set_attn_implementation(model.own_attention)
+    model.set_attn_implementation(cast(str, model.own_attention))
     try:
         yield
     finally:

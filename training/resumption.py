@@ -75,10 +75,12 @@ def _on_main_process(work: Callable[[], Result]) -> Result:
             outcome[0] = work()
         except UserError as error:
             outcome[1] = error
-    result, error = broadcast_object_list(outcome)
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
+    result: Result
+    problem: UserError | None
+    result, problem = broadcast_object_list(outcome)
+    if problem is not None:
+        raise problem
+    return result
 
 
 def last_checkpoint(folder: Path) -> str | None:

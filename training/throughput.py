@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -87,9 +87,10 @@ def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
 
     See `training.operations`; a reference and recomputed passes are left out, as in MFU's definition.
     """
-    base: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     parameters = sum(_size(parameter) for parameter in base.parameters())
-    embedding, head = base.get_input_embeddings().weight, base.get_output_embeddings()
+    embedding = cast(torch.nn.Parameter, base.get_input_embeddings().weight)
+    head = base.get_output_embeddings()
     if head is None or head.weight is not embedding:
         parameters -= _size(embedding)
     text = base.config.get_text_config()
@@ -117,7 +118,8 @@ class Metered:
         """Count the batch and train on it."""
         if self.meter is not None:
             self.meter.count(inputs)
-        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with the throughput where the log is one of training steps."""

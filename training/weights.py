@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -57,7 +57,7 @@ def loading_options(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
-        **(training.model_init_kwargs or {}),
+        **cast(dict[str, Any], training.model_init_kwargs or {}),
         "trust_remote_code": False,
     }
 

@@ -257,7 +257,7 @@ def test_a_base_model_in_a_folder_is_named_by_where_it_came_from(checkpoint: Pat
     (base / "origin.json").write_text(json.dumps({"model": "owner/small", "licence": "Apache-2.0", "note": note}))
     first = tmp_path / "runs" / "sft"
     first.mkdir()
-    (first / "training.json").write_text(json.dumps({"base_model": str(base)}))
+    (first / "training.json").write_text(json.dumps({"schema": "notewriter/training/1", "base_model": str(base)}))
     record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": str(first)}
     (checkpoint / "training.json").write_text(json.dumps(record))
     card = publish.card(arguments(checkpoint))
