@@ -182,10 +182,10 @@ ENDLESS = itertools.repeat(b"x" * 2**16)
 @pytest.mark.parametrize(
     ("status", "headers", "pieces", "problem"),
     [
-        (302, {"Location": "/tokenize"}, [], "redirects to /tokenize, and redirects are not followed"),
+        (302, {"Location": "/tokenize"}, [], "redirects to /tokenize; redirects are not followed"),
         (200, {}, ENDLESS, "sends a reply of more than 16 MiB"),
         (500, {}, ENDLESS, "sends a reply of more than 16 MiB"),
-        (200, {}, [b"<html>"], r"gave no token ids \(no JSON but no type: '<html>'\)"),
+        (200, {}, [b"<html>"], r"gave no token ids \(no type, not JSON: '<html>'\)"),
         (200, {}, [b"null"], "gave no token ids"),
         (200, {}, [b'{"tokens": "many"}'], "gave no token ids"),
         (200, {}, [b'{"tokens": [null]}'], "gave no token ids"),
