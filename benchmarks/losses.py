@@ -43,19 +43,21 @@ from transformers import (
 from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter import config, jsonl
-from training import base_model, pairs, train_dpo
+from training import pairs, rows, weights
+from training.losses import LOSSES as TYPES
+from training.losses import NEEDS
+from training.options import DPOArguments, DPOConfiguration
+from training.tokenizer import load_tokenizer, stop_tokens
+from training.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
 
 Combination = tuple[str, str]
 """A loss and a setting."""
 
-TYPES = ["sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"]
-TYPES += ["apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
-
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {"loss_type": name} for name in TYPES},
-    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in train_dpo.NEEDS["label_smoothing"][1]},
+    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in TYPES if name in NEEDS["label_smoothing"][1]},
     "sigmoid + 0.2 sft": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.2]},
     "sigmoid, ld_alpha 0.5": {"loss_type": "sigmoid", "ld_alpha": 0.5},
     "sigmoid, use_weighting": {"loss_type": "sigmoid", "use_weighting": True},
@@ -135,20 +137,21 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
     for key, value in options.items():
         argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
     arguments, training, model = config.parse(
-        [train_dpo.Arguments, train_dpo.Configuration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
+        [DPOArguments, DPOConfiguration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
     )
-    base, files = model.model_name_or_path, pairs.find(arguments.pairs)
-    tokenizer, _ = base_model.load_base(base, model.model_revision)
-    training.model_init_kwargs = base_model.model_options(training, model)
-    set_seed(training.seed)
+    base, files = weights.named_base(model), rows.find_splits(arguments.pairs, "--pairs")
+    tokenizer = load_tokenizer(base, model.model_revision, {})
+    trainer: DPOTrainer
     if shared:
-        stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
-        datasets, _ = train_dpo.load(arguments, training, tokenizer, stops, files)
-        trainer = train_dpo.build(base, tokenizer, datasets, arguments, training, model)
+        stops = stop_tokens(base, model.model_revision, tokenizer)
+        datasets, _ = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+        trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     else:
-        rows = Dataset.from_parquet(str(files["train"]), columns=["prompt", "chosen", "rejected"])
+        training.model_init_kwargs = weights.loading_options(training, model)
+        set_seed(training.seed)
+        plain = Dataset.from_parquet(str(files["train"]), columns=["prompt", "chosen", "rejected"])
         trainer = DPOTrainer(
-            base, args=training, train_dataset=rows, processing_class=tokenizer, peft_config=get_peft_config(model)
+            base, args=training, train_dataset=plain, processing_class=tokenizer, peft_config=get_peft_config(model)
         )
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -156,7 +159,7 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
 
 def work(asked: list[Combination], steps: int, output: Path) -> None:
     """Run combinations in a process of `accelerate launch`, and write down what comes out."""
-    common_options = {
+    shared_options = {
         "model_name_or_path": "model",
         "pairs": output,
         "output_dir": output / "run",
@@ -174,7 +177,7 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
     }
     with jsonl.Journal(output / "losses.jsonl") as journal:
         for name, setting in asked:
-            options = common_options | SETTINGS[setting][1] | LOSSES[name]
+            options = shared_options | SETTINGS[setting][1] | LOSSES[name]
             options["model_name_or_path"] = output / options["model_name_or_path"]
             expected, found = losses(options, shared=False), losses(options, shared=True)
             if int(os.environ.get("RANK", "0")) == 0:

@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from data_construction.world.files import write_worlds
 from notewriter import jsonl
+from training.chat_templates import text_of
 
 
 def main() -> None:
@@ -75,7 +76,7 @@ def pieces(texts: Iterator[str], tokens: int, tokenizer: PreTrainedTokenizerBase
     while True:
         while len(stream) < tokens:
             stream += tokenizer(next(texts) + "\n\n", add_special_tokens=False)["input_ids"]
-        yield tokenizer.decode(stream[:tokens]).strip()
+        yield text_of(stream[:tokens], tokenizer).strip()
         del stream[:tokens]
 
 

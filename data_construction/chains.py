@@ -11,7 +11,7 @@ from data_construction.dataset.shards import shard_of
 from data_construction.options import ChainsArguments
 from data_construction.reasoning import check_decompositions, check_index, roll_out
 from notewriter.artifacts.rollouts import JOURNAL, ChainRollout
-from notewriter.artifacts.run_folder import ResumeArguments, check_journal, drop_errors, open_run, tell_errors
+from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
 from notewriter.config import parse
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
         estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, selection.questions) as folder:
+    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
         journal = folder / JOURNAL
         check_journal(journal, ChainRollout)
         if resume.retry_errors:

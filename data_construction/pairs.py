@@ -12,7 +12,7 @@ from data_construction.options import PairsArguments
 from data_construction.recipe import read_recipe
 from data_construction.sampling import pairs_by_stage, roll_out, roll_out_open_stages
 from notewriter.artifacts.rollouts import JOURNAL, PairsRollout
-from notewriter.artifacts.run_folder import ResumeArguments, check_journal, drop_errors, open_run, tell_errors
+from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
 from notewriter.config import parse
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
         estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, selection.questions) as folder:
+    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
         journal = folder / JOURNAL
         check_journal(journal, PairsRollout)
         if resume.retry_errors:

@@ -25,6 +25,9 @@ def main(argv: list[str]) -> None:
     """Write the page."""
     (arguments,) = parse(InspectArguments, argv, prog="notewriter inspect", description=__doc__)
     output = Path(arguments.output)
-    pairs, chains = (Path(folder) if folder else None for folder in (arguments.pairs, arguments.chains))
-    write_viewer(output, pairs, chains)
+    write_viewer(output, _path(arguments.pairs), _path(arguments.chains))
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
+
+
+def _path(name: str | None) -> Path | None:
+    return Path(name) if name else None

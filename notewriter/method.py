@@ -32,7 +32,7 @@ class Stage:
         rehearsal: the reply in a dry run, if the kind's default reply would end the method's loop early. `{query}`
             stands for search words, `{filling}` for words that pad the reply to its expected length (appended by
             default).
-        calls: the maximum number of its calls per question, or the name of the option that sets it; None: unknown.
+        calls: the maximum number of calls per question, or the name of the option that sets it; None if unknown.
     """
 
     name: str

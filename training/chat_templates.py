@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
@@ -56,13 +56,20 @@ def _token_ids(
 ) -> list[list[int]]:
     with refusals():
         rendered = tokenizer.apply_chat_template(
-            [list(messages) for messages in conversations],
+            [[dict(message) for message in messages] for messages in conversations],
             add_generation_prompt=generate,
             return_dict=True,
             tokenizer_kwargs={"return_attention_mask": False},
             strftime_now=clock,
         )
-    return list(rendered["input_ids"])
+    # With `return_dict` it is one, whatever its annotation says.
+    return list(cast(Mapping[str, list[list[int]]], rendered)["input_ids"])
+
+
+def text_of(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    """The text of token ids."""
+    # For one sequence `decode` returns one text.
+    return cast(str, tokenizer.decode(list(ids)))
 
 
 @contextlib.contextmanager
@@ -87,7 +94,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> in
         jinja2.TemplateError: the chat template refuses a short conversation.
     """
     (ids,) = _token_ids([[QUESTION, ANSWER]], tokenizer)
-    if not tokenizer.decode(ids).rstrip().endswith(ANSWER["content"]):
+    if not text_of(ids, tokenizer).rstrip().endswith(ANSWER["content"]):
         return None
     (continued,) = _token_ids([[QUESTION, ANSWER, QUESTION]], tokenizer)
     return next((token for token in (*continued[len(ids) :][:1], tokenizer.eos_token_id) if token in stops), None)
@@ -112,7 +119,7 @@ def opening_remedy(tokenizer: PreTrainedTokenizerBase) -> str | None:
         _token_ids([[QUESTION]], tokenizer, generate=True),
         _token_ids([[QUESTION, ANSWER]], tokenizer),
     )
-    if tokenizer.decode(whole).startswith(tokenizer.decode(prompt)):
+    if text_of(whole, tokenizer).startswith(text_of(prompt, tokenizer)):
         return None
     opening = tokenizer.decode(prompt[parting(prompt, whole) :])
     return (

@@ -26,6 +26,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from trl import DPOConfig
 from trl.trainer.utils import FusedCausalLMOutput
 
 from notewriter.errors import UserError
@@ -68,10 +69,29 @@ def share_prefixes(model: PreTrainedModel) -> None:
     model.base_model.register_forward_hook(_keep_predicting, with_kwargs=True)
 
 
+def share_in_run(model: PreTrainedModel, training: DPOConfig) -> None:
+    """`share_prefixes` for a run with these options, in training and preflight.
+
+    Raises:
+        UserError: the model or the run's options do not allow it; names the remedy.
+    """
+    configuration = model.config.get_text_config()
+    coefficient = training.router_aux_loss_coef
+    if coefficient is None:
+        coefficient = getattr(configuration, "router_aux_loss_coef", 0.0)
+    # TRL adds the loss of every model that can return its router's logits.
+    if hasattr(configuration, "output_router_logits") and coefficient:
+        raise UserError(
+            f"{configuration.model_type}: the router's loss would count a shared prompt once; set "
+            f"router_aux_loss_coef: 0, or {REMEDY}"
+        )
+    share_prefixes(model)
+
+
 @contextlib.contextmanager
 def stacked(model: PreTrainedModel) -> Iterator[None]:
     """Have a model that shares prompts score pairs as TRL does, with the attention that it had before."""
-    model.set_attn_implementation(model.own_attention)
+    model.set_attn_implementation(cast(str, model.own_attention))
     try:
         yield
     finally:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 
-from training.estimate import peak_tflops
+from training.gpus import peak_tflops
+from training.operations import passes, per_token
 
 
 class Meter:
@@ -81,19 +83,18 @@ class Meter:
 
 
 def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
-    """Floating-point operations of forward and backward: for each token, and for each token it attends to.
+    """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
 
-    6 a parameter (4 with LoRA, where the base needs no gradients of its weights), without an input embedding that is
-    only looked up; 6 x layers x hidden for attention, half of what a whole square of scores would be.
+    See `training.operations`; a reference and recomputed passes are left out, as in MFU's definition.
     """
-    base: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     parameters = sum(_size(parameter) for parameter in base.parameters())
-    embedding, head = base.get_input_embeddings().weight, base.get_output_embeddings()
+    embedding = cast(torch.nn.Parameter, base.get_input_embeddings().weight)
+    head = base.get_output_embeddings()
     if head is None or head.weight is not embedding:
         parameters -= _size(embedding)
     text = base.config.get_text_config()
-    passes = 4 if lora else 6
-    return passes * parameters, passes * text.num_hidden_layers * text.hidden_size
+    return per_token(passes(lora), parameters, text.num_hidden_layers, text.hidden_size)
 
 
 def _size(parameter: torch.nn.Parameter) -> int:
@@ -117,7 +118,8 @@ class Metered:
         """Count the batch and train on it."""
         if self.meter is not None:
             self.meter.count(inputs)
-        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with the throughput where the log is one of training steps."""
