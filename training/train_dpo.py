@@ -63,7 +63,7 @@ def main(argv: list[str]) -> None:
             dropped_long_rows=dropped,
             metrics=metrics,
         )
-    trainer.end()
+    trainer.end()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> None:
             metrics=metrics,
             mix=arguments.mix,
         )
-    trainer.end()
+    trainer.end()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
