@@ -4,8 +4,8 @@
 
 Worlds of `--sizes` questions are generated, and DeepNote's notes sampled with nine samplers each, by the command
 `notewriter pairs` in its own process. The replies come from the deterministic endpoint of the tests in another
-process, so no model is needed. The last line is a JSON object with each client's peak of resident memory in MB, including
-the index that it maps from disk, as `peak_mb_<questions>`.
+process, so no model is needed. The last line is a JSON object with each client's peak of resident memory in MB,
+including the index that it maps from disk, as `peak_mb_<questions>`.
 """
 
 import argparse

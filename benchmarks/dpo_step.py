@@ -150,7 +150,8 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, arguments.dtype)
     plain: PreTrainedModel = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=dtype, trust_remote_code=False)
-    plain.to(torch.device(device))  # type: ignore[arg-type] - transformers' wrapper of it loses `self`
+    # The annotation of transformers' wrapper has no `self`.
+    plain.to(torch.device(device))  # type: ignore[arg-type]
     shared = copy.deepcopy(plain)
     for model in (plain, shared):
         model.train()
