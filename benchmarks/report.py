@@ -1,4 +1,4 @@
-"""The report of many traces: how long it takes to open, how large it is, what memory writing it takes.
+"""The report of many traces: the time to open it, its size, and the memory that writing it takes.
 
     python benchmarks/report.py --traces 10000 --output_dir runs/report
 

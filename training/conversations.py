@@ -178,13 +178,14 @@ def tokenize(
 
     # `datasets` keeps the tokens of rows that it did not read itself in temporary files.
     with writing(tempfile.gettempdir()):
-        return dataset.map(
+        tokenized: Dataset = dataset.map(
             ids,
             num_proc=processes,
             remove_columns=["messages", "trained_from"],
             new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
             desc=f"Tokenising {path.name}",
         )
+    return tokenized
 
 
 def label(

@@ -39,7 +39,7 @@ leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from annotated_types import Interval
@@ -50,8 +50,9 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    PreTrainedModel,
 )
-from trl import ModelConfig, get_peft_config
+from trl import DPOConfig, ModelConfig, SFTConfig, get_peft_config
 
 from notewriter import config
 from notewriter.config import choose
@@ -59,6 +60,7 @@ from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training.gpus import PEAK_TFLOPS
 from training.operations import passes, per_token
+from training.options import DPOConfiguration, SFTConfiguration
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
 """What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""
@@ -123,7 +125,7 @@ class MachineArguments:
     )
 
 
-def without_weights(model: ModelConfig) -> Any:
+def without_weights(model: ModelConfig) -> PreTrainedModel:
     """A model from its configuration alone, on the meta device: parameters have shapes but no values.
 
     Raises:
@@ -140,7 +142,7 @@ def without_weights(model: ModelConfig) -> Any:
     if family is None:
         raise UserError(f"{name}: {configuration.model_type} is not a language model; give another")
     with checkpoints.loading(name), torch.device("meta"):
-        return family.from_config(configuration, trust_remote_code=False)
+        return cast(PreTrainedModel, family.from_config(configuration, trust_remote_code=False))
 
 
 def shape_of(model: ModelConfig) -> Shape:
@@ -151,18 +153,17 @@ def shape_of(model: ModelConfig) -> Shape:
     """
     network = without_weights(model)
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    embedding = network.get_input_embeddings().weight
+    embedding = cast(torch.nn.Parameter, network.get_input_embeddings().weight)
     tied = embedding is network.get_output_embeddings().weight
-    peft = get_peft_config(model)
-    if peft is not None:
-        network = get_peft_model(network, peft, low_cpu_mem_usage=True)
     text = network.config.get_text_config()
+    peft = get_peft_config(model)
+    trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
         parameters=parameters,
         computing=parameters - (0 if tied else embedding.numel()),
-        trained=sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad),
+        trained=sum(parameter.numel() for parameter in trained.parameters() if parameter.requires_grad),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
         intermediate=text.intermediate_size,
@@ -175,7 +176,7 @@ def estimate(
     shape: Shape,
     load: Load,
     machine: MachineArguments,
-    training: Any,
+    training: DPOConfiguration | SFTConfiguration,
     model: ModelConfig,
     half: bool,
     peak: float | None = None,
@@ -203,7 +204,7 @@ def estimate(
     epochs = training.num_train_epochs
     steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
     share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
-    dpo = hasattr(training, "beta")
+    dpo = isinstance(training, DPOConfig)
     per_parameter = passes(model.use_peft, recomputed=training.gradient_checkpointing, reference=dpo)
     token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
     operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
@@ -223,7 +224,12 @@ def estimate(
 
 
 def memory(
-    shape: Shape, load: Load, machine: MachineArguments, training: Any, model: ModelConfig, half: bool
+    shape: Shape,
+    load: Load,
+    machine: MachineArguments,
+    training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
+    half: bool,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Bytes of a GPU: what is held throughout, and what each moment needs beside it (formulas above)."""
     deepspeed, fsdp = machine.sharding.startswith("zero"), machine.sharding == "fsdp2"
@@ -249,7 +255,7 @@ def memory(
     words = shape.vocabulary * shape.hidden
     layer = (shape.computing - words) // shape.layers
     tokens = training.per_device_train_batch_size * load.longest
-    if getattr(training, "packing", False):
+    if isinstance(training, SFTConfig) and training.packing and training.max_length:
         tokens = training.per_device_train_batch_size * training.max_length
     # The residual stream of float32 weights stays in float32 under autocast.
     stream = 4 if width == 4 and not fsdp else compute
@@ -276,9 +282,9 @@ def memory(
     return held, moments
 
 
-def has_reference(training: Any, model: ModelConfig) -> bool:
+def has_reference(training: DPOConfiguration | SFTConfiguration, model: ModelConfig) -> bool:
     """Whether a reference model is in memory: in full-parameter DPO that does not precompute its log-probs."""
-    return hasattr(training, "beta") and not (model.use_peft or training.precompute_ref_log_probs)
+    return isinstance(training, DPOConfig) and not (model.use_peft or training.precompute_ref_log_probs)
 
 
 def in_half_precision(argv: Sequence[str]) -> bool:

@@ -90,7 +90,7 @@ def record(
 
 def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
     """The hyper-parameters that a paper's table lists, and the batch over all processes."""
-    values = {name: value for name, value in training.to_dict().items() if name in TABLE}
+    values = {name: value for name, value in training.to_dict().items() if name in TABLE}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     )

@@ -140,7 +140,7 @@ class BatchConfiguration(_TrainingArguments):
                     f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
                 )
             self.gradient_accumulation_steps = self.total_batch_size // forward
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[no-untyped-call]
         loading: dict[str, Any] | None = getattr(self, "model_init_kwargs", None)
         if getattr(self, "trust_remote_code", False) or (loading or {}).get("trust_remote_code"):
             raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")

@@ -125,7 +125,7 @@ def tokenize(
         ]
         return columns
 
-    return dataset.map(
+    tokenized: Dataset = dataset.map(
         tokens,
         with_indices=True,
         batched=True,
@@ -134,6 +134,7 @@ def tokenize(
         new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",
     )
+    return tokenized
 
 
 def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:

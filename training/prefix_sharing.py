@@ -1,6 +1,6 @@
 """DPO forwards that compute a pair's prompt once instead of twice.
 
-TRL scores a batch of pairs as a stack `[chosen; rejected]`, in which every prompt stands twice and every row is padded
+TRL scores a batch of pairs as a stack `[chosen; rejected]`, in which every prompt occurs twice and every row is padded
 to the longest. Here the whole batch becomes one row, `prompt | chosen | rejected | prompt | chosen | ...`, in which a
 completion sees its prompt and itself. TRL's own head scores the positions that predict a completion, and its scores
 go back into the stack's shape, so that the loss and everything after it stay TRL's.
@@ -34,22 +34,22 @@ from notewriter.errors import UserError
 REMEDY = "set prefix_sharing: false"
 
 ATTENTION = "shared_prompts"
-"""The name under which transformers knows the attention below."""
+"""The name of the attention below in transformers."""
 
 GROUPED_HEADS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 """Whether PyTorch's FlashAttention takes fewer heads of keys than of queries, as it does from torch 2.12 on."""
 
 FIELDS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-"""What TRL's fused head may say of a token."""
+"""The per-token outputs of TRL's fused head."""
 
 
 def share_prefixes(model: PreTrainedModel) -> None:
-    """Change a model that has TRL's fused head so that its scoring of stacked pairs shares their prompts.
+    """Change a model with TRL's fused head so that its scoring of stacked pairs shares their prompts.
 
-    All other calls of the model, generation for one, stay as they are; so does a model that shares already.
+    All other calls of the model, such as generation, are unchanged; so is a model that shares prompts already.
 
     Raises:
-        UserError: the model's attention or the installed TRL does not fit; says what to do.
+        UserError: the model's attention or the installed TRL does not support it; names the remedy.
     """
     if model.config.get_text_config()._attn_implementation == ATTENTION:
         return
@@ -90,7 +90,7 @@ def share_in_run(model: PreTrainedModel, training: DPOConfig) -> None:
 
 @contextlib.contextmanager
 def stacked(model: PreTrainedModel) -> Iterator[None]:
-    """Have a model that shares prompts score pairs as TRL does, with the attention that it had before."""
+    """Have a model that shares prompts score stacked pairs as TRL does, with its original attention."""
     model.set_attn_implementation(cast(str, model.own_attention))
     try:
         yield
@@ -99,15 +99,15 @@ def stacked(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _obstacle(model: PreTrainedModel) -> str:
-    """Why this model cannot share prompts, in words; empty where it can."""
-    # accelerate, which may have wrapped the forward by now, keeps the one that it wrapped.
+    """Why this model cannot share prompts; empty if it can."""
+    # accelerate may have wrapped the forward, and keeps the original.
     head = inspect.signature(getattr(model, "_original_forward", model.forward), follow_wrapped=False).parameters
     if not {"fused_lm_head", "shift_labels"} <= head.keys():
         return "this version of TRL gives it no fused head that takes shift_labels, as TRL 1.16 does"
     if not (model._supports_sdpa and model._supports_attention_backend):
-        return "computes attention in a way of its own"
+        return "has its own implementation of attention"
     if not model._supports_flash_attn:
-        return "has attention masks of its own"
+        return "has its own attention masks"
     configuration = model.config.get_text_config()
     if getattr(configuration, "attn_logit_softcapping", None):
         return "caps its attention scores (attn_logit_softcapping)"
@@ -115,7 +115,7 @@ def _obstacle(model: PreTrainedModel) -> str:
     if others := kinds - {"full_attention", "sliding_attention"}:
         return f"has {', '.join(sorted(others))}"
     if model._is_stateful:
-        return "has layers that carry a state from token to token"
+        return "has recurrent layers"
     if not getattr(configuration, "is_causal", True):
         return "attends to later tokens too"
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
@@ -138,14 +138,14 @@ def _score_pairs(
     shared &= ~((input_ids[:pairs] != input_ids[pairs:]) & in_prompt).any()
     shared &= (attention_mask.bool() == (column < ends[:, None])).all()
     if not shared:
-        raise UserError(f"a chosen and a rejected do not begin with the same prompt; {REMEDY}")
+        raise UserError(f"chosen and rejected do not begin with the same prompt; {REMEDY}")
 
     layout, rows, columns, places = _lay_out(starts[:pairs].tolist(), ends.tolist(), length, input_ids.device)
     mask = labels[:, 1:] != -100
     scored = forward(
         input_ids=input_ids[rows, columns][None],
         position_ids=columns[None],
-        # A mask of four dimensions is handed on as it is: none is made.
+        # A four-dimensional mask is passed on unchanged: none is built.
         attention_mask=torch.empty(1, 1, 0, 0, device=input_ids.device),
         shift_labels=labels[:, 1:][mask][None],
         fused_lm_head=True,
@@ -269,7 +269,7 @@ def _attention(
     """
     if layout is None:
         if attention_mask is not None and attention_mask.numel() == 0:
-            raise UserError(f"the model keeps the layout of shared prompts from its attention; {REMEDY}")
+            raise UserError(f"the model does not pass the layout of shared prompts on to its attention; {REMEDY}")
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output, None
     if torch.is_autocast_enabled(query.device.type):
@@ -279,7 +279,7 @@ def _attention(
     window = kwargs.get("sliding_window")
     declared = getattr(module.config, "sliding_window", None)
     if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
-        raise UserError(f"the model keeps its window of {declared} tokens from its attention; {REMEDY}")
+        raise UserError(f"the model does not pass its window of {declared} tokens on to its attention; {REMEDY}")
     if not kwargs.get("dropout") and _has_flash_attention(query, key, value):
         return _flash_attention(query, key, value, layout, window, kwargs.get("scaling")), None
     outputs = []

@@ -14,14 +14,14 @@ import logging
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import broadcast_object_list, send_to_device
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from peft import PeftModel
-from transformers import PreTrainedModel, TrainerCallback
-from trl import DPOTrainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainerCallback
+from trl import DPOConfig, DPOTrainer
 
 from notewriter import jsonl
 from notewriter.models import checkpoints
@@ -61,6 +61,10 @@ class CachedReferenceTrainer(DPOTrainer):
         UserError: the model cannot share prompts.
     """
 
+    args: DPOConfig
+    model: PreTrainedModel
+    train_dataset: Dataset
+
     def __init__(self, model: str, *, prefix_sharing: bool, reference_cache: Path, **arguments: Any) -> None:
         self.base = model
         self.prefix_sharing = prefix_sharing
@@ -85,7 +89,7 @@ class CachedReferenceTrainer(DPOTrainer):
     def bare(self, model: torch.nn.Module) -> PreTrainedModel:
         """A model without what shards, compiles or adapts it."""
         unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-        return unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+        return cast(PreTrainedModel, unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
 
     def check_sharing(self, *scored: torch.nn.Module) -> None:
         """Check on some pairs that sharing changes no score of the run's models, or of those given (`self_check`)."""
@@ -105,16 +109,22 @@ class CachedReferenceTrainer(DPOTrainer):
         if self.prefix_sharing and not self.reference_is_checked:
             self.check_sharing(model)
             self.reference_is_checked = True
-        return super().compute_ref_log_probs(model, inputs)
+        return super().compute_ref_log_probs(model, inputs)  # type: ignore[no-untyped-call]
 
-    def _prepare_dataset(self, dataset: Dataset, *arguments: Any) -> Dataset:
+    def _prepare_dataset(
+        self,
+        dataset: Dataset | IterableDataset,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
+        args: DPOConfig,
+        dataset_name: str,
+    ) -> Dataset | IterableDataset:
         """Leave a dataset with token ids unchanged; TRL tokenises any other.
 
         TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
         """
-        if "prompt_ids" in dataset.column_names:
+        if "prompt_ids" in (dataset.column_names or ()):
             return dataset
-        return super()._prepare_dataset(dataset, *arguments)
+        return super()._prepare_dataset(dataset, processing_class, args, dataset_name)
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Add `COLUMNS`, from the cache; missing pairs are computed by all processes and stored."""
@@ -122,8 +132,10 @@ class CachedReferenceTrainer(DPOTrainer):
         # Only the main process reads and writes: the others may not see its disk.
         shared: list[Any] = [None, None]
         if self.accelerator.is_main_process:
-            folder = self.reference_cache / self.reference_key
-            shared = [folder, read(folder, set(keys))]
+            cached = self.reference_cache / self.reference_key
+            shared = [cached, read(cached, set(keys))]
+        folder: Path
+        known: dict[str, tuple[float, float]]
         folder, known = broadcast_object_list(shared)
         self.share_prompts()
 
@@ -142,8 +154,8 @@ class CachedReferenceTrainer(DPOTrainer):
             if self.accelerator.is_main_process:
                 write(folder, new)
             known |= new
-        for column, values in zip(COLUMNS, zip(*(known[key] for key in keys), strict=True), strict=True):
-            dataset = dataset.add_column(column, list(values))
+        for place, column in enumerate(COLUMNS):
+            dataset = dataset.add_column(column, [known[key][place] for key in keys])
         return dataset
 
     @functools.cached_property
@@ -153,7 +165,7 @@ class CachedReferenceTrainer(DPOTrainer):
         The attention implementation counts, since models exist whose implementations compute different things (soft
         caps, sinks). It is the one before prompts are shared, which does not change log-probs.
         """
-        loading = self.args.model_init_kwargs or {}
+        loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
         parts = [
             checkpoints.fingerprint(self.base, loading.get("revision") or "main", checkpoints.WEIGHTS),

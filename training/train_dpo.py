@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
     check_fsdp_loading(model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
+    dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     folder = resumption.run_folder(training, {"pairs": rows.sha256(files.values())}, arguments, model)
     if resumption.is_finished(folder):
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> None:
 
     trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, weights.stored_dtype(base, model.model_revision))
+        metrics = loop.train(trainer, folder, dtype)
         loop.record(
             *(trainer, folder, training, model, base),
             method="dpo",
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> None:
             dropped_long_rows=dropped,
             metrics=metrics,
         )
-    trainer.end()
+    trainer.end()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def main(argv: list[str]) -> None:
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
     mixed = conversations.mixed_files(arguments.mix)
+    dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}
     folder = resumption.run_folder(training, inputs, arguments, model)
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> None:
 
     trainer = build_sft_trainer(base, tokenizer, datasets, arguments, training, model)
     with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, weights.stored_dtype(base, model.model_revision))
+        metrics = loop.train(trainer, folder, dtype)
         loop.record(
             *(trainer, folder, training, model, base),
             method="sft",
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> None:
             metrics=metrics,
             mix=arguments.mix,
         )
-    trainer.end()
+    trainer.end()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

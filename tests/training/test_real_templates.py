@@ -125,8 +125,8 @@ REFUSED = {
     "Llama-3.2": r'llama3_2: .* today\'s date .* set chat_template_kwargs: {date_string: "26 Jul 2024"}',
     "Qwen3.5": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
     "Qwen3.8": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
-    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* take that out of the end",
-    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* take that out of the end",
+    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* remove it from the end",
+    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* remove it from the end",
 }
 """What cannot be trained as it comes, and the remedy that the error names."""
 
