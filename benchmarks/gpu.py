@@ -19,6 +19,7 @@ import json
 import os
 import queue
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -343,8 +344,8 @@ def describe(header: Record) -> str:
 
 def rates(measured: dict[str, list[Record]]) -> str:
     """The ceilings of arithmetic and of memory."""
-    rows = [[each["name"].split("/")[1], f"{each['tflops']:.0f} TFLOP/s"] for each in measured.get("ceiling", [])]
-    rows += [["copy", f"{each['gb_per_second']:.0f} GB/s"] for each in measured.get("bandwidth", [])]
+    rows = [[each["name"].split("/")[1], f"{each['tflops']:.3g} TFLOP/s"] for each in measured.get("ceiling", [])]
+    rows += [["copy", f"{each['gb_per_second']:.3g} GB/s"] for each in measured.get("bandwidth", [])]
     return table("Measured ceilings", ["", "rate"], rows)
 
 
@@ -492,6 +493,8 @@ def main() -> None:
         sys.stdout.write(tables(*read(arguments.table)))
         return
     wanted = [each for each in plan() if re.search(arguments.only, each.name)]
+    if not (arguments.model and arguments.pairs):
+        wanted = [each for each in wanted if each.function != "real_run"]
     if arguments.list:
         sys.stdout.writelines(f"{each.name}\n" for each in wanted)
         return
@@ -517,7 +520,7 @@ def main() -> None:
             "pairs": arguments.pairs and str(Path(arguments.pairs).resolve()),
             "steps": arguments.steps,
         },
-        "command": " ".join(["python", *sys.argv]),
+        "command": shlex.join(["python", *sys.argv]),
     }
     with open(f"{output}.log", "a", encoding="utf-8") as log:
 

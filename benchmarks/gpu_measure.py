@@ -81,9 +81,6 @@ class Machine:
         return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
 
 
-# --- what it runs on -----------------------------------------------------------------------------------------------
-
-
 def header(machine: Machine, command: str) -> Record:
     """The first line of the results: machine, versions and command."""
     versions = {"python": platform.python_version()}
@@ -129,9 +126,6 @@ def timed(machine: Machine, work: Callable[[], Any]) -> float:
     work()
     machine.synchronize()
     return time.perf_counter() - start
-
-
-# --- right: shared and stacked scoring against float32, one sequence at a time ---------------------------------------
 
 
 def exact_attention(
@@ -484,9 +478,6 @@ def kernel(machine: Machine, head_size: int, heads: int, key_heads: int, window:
     return record | {"enable_gqa": named, "right": all(record[name] < 1e-2 for name in names)}
 
 
-# --- fast: training steps of TRL's DPOTrainer, as it comes and with shared prompts ------------------------------------
-
-
 class Stopwatch(TrainerCallback):
     """The seconds of each step from the end of the one before it, and the highest use of memory after the first."""
 
@@ -574,7 +565,9 @@ def train(
     datasets.disable_progress_bars()
     attention = best_attention() if way == "TRL" else "sdpa"
     dtype = torch.bfloat16 if mode == "LoRA" else torch.float32
-    layers = LAYERS if machine.toy else None
+    layers = None
+    if machine.toy:
+        layers, prompt, completion = LAYERS, prompt // 50, completion // 10
     model = random_model(machine, shape, dtype, attention, layers)
     vocabulary = model.config.vocab_size
     generator = torch.Generator().manual_seed(4)
@@ -752,13 +745,8 @@ def profile(machine: Machine, **options: Any) -> Record:
     }
 
 
-# --- a real run ---------------------------------------------------------------------------------------------------
-
-
 def real_run(machine: Machine, where: str, dtype: str) -> Record:
     """The losses of a few steps of DPO of a real model on real pairs, in a process of its own."""
-    if not (machine.model and machine.pairs):
-        return {"outcome": "skipped", "reason": "needs --model and --pairs"}
     cpu = where == "cpu"
     options = {
         "config": Path(__file__).parents[1] / "configs/dpo/quickstart_smollm2.yaml",
@@ -801,9 +789,6 @@ def print_losses(argv: list[str]) -> None:
     trainer.train()
     channel.write(json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]) + "\n")
     channel.flush()
-
-
-# --- the process --------------------------------------------------------------------------------------------------
 
 
 MEASUREMENTS: dict[str, Callable[..., Record]] = {
