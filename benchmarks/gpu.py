@@ -507,11 +507,16 @@ def main() -> None:
         target = output.with_name(f"{output.name}.packages")
         install(arguments.wheels, target)
         path.insert(0, str(target))
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(path),
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    # TRL refuses to run where one process sees several GPUs.
+    environment = (
+        {"CUDA_VISIBLE_DEVICES": "0"}
+        | os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(path),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+    )
     request = {
         "device": arguments.device,
         "machine": {

@@ -8,7 +8,6 @@ with status 3 and is started again.
 
 import contextlib
 import copy
-import functools
 import gc
 import io
 import json
@@ -42,7 +41,18 @@ from transformers import (
 
 Record = dict[str, Any]
 
-VERSIONS = ("torch", "triton", "transformers", "trl", "peft", "accelerate", "datasets", "flash-attn")
+VERSIONS = (
+    "torch",
+    "triton",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "pyarrow",
+    "numpy",
+    "flash-attn",
+)
 
 LAYERS = 2
 """Of the models that exactness is measured on; the widths are the real ones."""
@@ -256,9 +266,17 @@ def score_stack(model: torch.nn.Module, batch: dict[str, torch.Tensor], referenc
     return Scores(found.detach().float()[batch["labels"][:, 1:] != -100], loss.item(), gradients_of(model))
 
 
-@functools.lru_cache(maxsize=1)
+KEPT: dict[tuple[Any, ...], tuple[Any, dict[str, torch.Tensor], Scores]] = {}
+"""The last reference: the variants of computing are compared with the same one."""
+
+
 def reference(machine: Machine, name: str, batch_name: str, lora: bool) -> tuple[Any, dict[str, torch.Tensor], Scores]:
-    """A float32 model whose weights bfloat16 holds exactly, a batch, and its exact scores."""
+    """A float32 model whose weights bfloat16 represents exactly, a batch, and its exact scores."""
+    key = (machine, name, batch_name, lora)
+    if key in KEPT:
+        return KEPT[key]
+    # Two of them need not fit.
+    KEPT.clear()
     gc.collect()
     model = random_model(machine, name, torch.bfloat16, "exact", LAYERS).float().train()
     if lora:
@@ -266,10 +284,17 @@ def reference(machine: Machine, name: str, batch_name: str, lora: bool) -> tuple
     batches = gpu_shapes.TOY_BATCHES if machine.toy else gpu_shapes.BATCHES
     batch = stack(machine, batches[batch_name], model.config.vocab_size)
     scores = score_alone(model, batch)
-    scores.gradients = {key: gradient.detach() for key, gradient in scores.gradients.items()}
+    model.zero_grad()
+    KEPT[key] = (model, batch, scores)
+    return KEPT[key]
+
+
+def converted(model: torch.nn.Module, dtype: torch.dtype) -> Any:
+    """A copy of a model with its parameters in a type; buffers (the frequencies of positions) stay in float32."""
+    model = copy.deepcopy(model)
     for parameter in model.parameters():
-        parameter.grad = None
-    return model, batch, scores
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def with_adapter(model: PreTrainedModel) -> Any:
@@ -328,7 +353,7 @@ def exactness(machine: Machine, name: str, batch_name: str, variant_name: str) -
     sums = [row.sum() for row in exact.log_probs.split((batch["labels"] != -100).sum(1).tolist())]
     record: Record = {"tokens": len(exact.log_probs), "pairs": len(sums) // 2}
     for way in ("stacked", "shared"):
-        model = copy.deepcopy(exact_model).to(variant.dtype)
+        model = converted(exact_model, variant.dtype)
         bare = model.get_base_model() if variant.lora else model
         bare.set_attn_implementation(own_attention(bare))
         add_fused_lm_head(bare)
@@ -724,8 +749,9 @@ def profile(machine: Machine, **options: Any) -> Record:
     for event in watch.profiler.events():
         used = event.self_device_time_total if machine.device.type == "cuda" else event.self_cpu_time_total
         # The kernels themselves are listed again beside the operators that launched them.
-        if used <= 0 or event.device_type == torch.autograd.DeviceType.CUDA:
-            launches += event.device_type == torch.autograd.DeviceType.CUDA
+        on_device = event.device_type == torch.autograd.DeviceType.CUDA
+        launches += on_device and not event.is_user_annotation
+        if on_device or used <= 0:
             continue
         around, callers = event, []
         while around is not None:
@@ -811,12 +837,12 @@ def measure(machine: Machine, function: str, options: Record) -> tuple[Record, b
         record = {"outcome": "measured"} | MEASUREMENTS[function](machine, **options)
     except torch.OutOfMemoryError as error:
         record = {"outcome": "out of memory", "reason": str(error).splitlines()[0]}
-        reference.cache_clear()
+        KEPT.clear()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         record = {"outcome": "failed", "reason": reason[:2000]}
         usable = "CUDA error" not in reason
-        reference.cache_clear()
+        KEPT.clear()
     # Outside of the except clauses, whose error holds the frames and with them the tensors.
     gc.collect()
     if machine.device.type == "cuda" and usable:
@@ -842,8 +868,8 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     machine = Machine(torch.device(request["device"]), **request["machine"])
     if machine.device.type == "cuda":
-        # One number for all of them: float32 means float32.
-        torch.backends.cuda.matmul.allow_tf32 = False
+        # Not in TF32.
+        torch.set_float32_matmul_precision("highest")
     say({"header": header(machine, request["command"])})
     for name, function, options in request["measurements"]:
         say({"begins": name})
