@@ -107,8 +107,6 @@ def _score_pairs(
     forward: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **kwargs: Any
 ) -> FusedCausalLMOutput:
     """What TRL's fused head returns for a stack of pairs; every field has the shape (2 x pairs, length - 1)."""
-    if kwargs.get("output_router_logits"):
-        raise UserError(f"the router's loss would count a shared prompt once; set router_aux_loss_coef: 0, or {REMEDY}")
     pairs, length = len(input_ids) // 2, input_ids.shape[1]
     ends = attention_mask.sum(1)
     starts = (labels != -100).int().argmax(1)
@@ -125,8 +123,9 @@ def _score_pairs(
     scored = forward(
         input_ids=input_ids[rows, columns][None],
         position_ids=columns[None],
-        # A mask of four dimensions is handed on as it is: none is made.
-        attention_mask=torch.empty(1, 1, 0, 0, device=input_ids.device),
+        # A mask of four dimensions is handed on as it is: none is made. It is the weights of the tokens in the loss of
+        # a mixture's router, which TRL computes with it: in the stack each prompt stands twice.
+        attention_mask=layout.occurrences.view(1, 1, 1, -1),
         shift_labels=labels[:, 1:][mask][None],
         fused_lm_head=True,
         layout=layout,
@@ -138,7 +137,7 @@ def _score_pairs(
         for name in FIELDS
         if (values := getattr(scored, name)) is not None
     }
-    return FusedCausalLMOutput(loss=scored.loss, label_mask=mask, **fields)
+    return FusedCausalLMOutput(loss=scored.loss, aux_loss=scored.aux_loss, label_mask=mask, **fields)
 
 
 def _lay_out(
@@ -196,6 +195,12 @@ class Layout:
         return [tokens for prompt, chosen, rejected in self.lengths for tokens in (prompt + chosen, rejected)]
 
     @functools.cached_property
+    def occurrences(self) -> torch.Tensor:
+        """How often each token of the row stands in the stack: a prompt twice, a completion once."""
+        tokens = torch.tensor([tokens for pair in self.lengths for tokens in pair])
+        return torch.tensor([2.0, 1.0, 1.0]).repeat(len(self.lengths)).repeat_interleave(tokens).to(self.device)
+
+    @functools.cached_property
     def sequences(self) -> dict[str, Any]:
         """Where the sequences begin and end, as arguments of `varlen_attn`."""
         keys = [prompt + tokens for prompt, *completions in self.lengths for tokens in completions]
@@ -248,7 +253,8 @@ def _attention(
     Query, key and value have the shape (1, heads, length, head size), the result (1, length, heads, head size).
     """
     if layout is None:
-        if attention_mask is not None and attention_mask.numel() == 0:
+        # A row has at least two tokens.
+        if attention_mask is not None and attention_mask.shape[2] < query.shape[2]:
             raise UserError(f"the model keeps the layout of shared prompts from its attention; {REMEDY}")
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output, None

@@ -30,10 +30,10 @@ from training import (
     conversations,
     estimate,
     pairs,
-    reference,
     train_dpo,
     train_sft,
 )
+from training.prefix_sharing import share_prefixes
 
 
 @dataclass
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> None:
     if shared:
         network = estimate.without_weights(model)
         add_fused_lm_head(network)
-        reference.share(network, training)
+        share_prefixes(network)
     load = load_of(datasets["train"], shared)
     half = estimate.in_half_precision(argv)
     needed = estimate.estimate(estimate.shape_of(model), load, machine, training, model, half, arguments.peak_tflops)

@@ -21,13 +21,12 @@ from accelerate.utils import broadcast_object_list, send_to_device
 from datasets import Dataset
 from peft import PeftModel
 from transformers import PreTrainedModel, TrainerCallback
-from trl import DPOConfig, DPOTrainer
+from trl import DPOTrainer
 
 from notewriter import jsonl
-from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training import self_check
-from training.prefix_sharing import REMEDY, share_prefixes
+from training.prefix_sharing import share_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class Trainer(DPOTrainer):
         """Have the model, and the reference model where there is one, share prompts if that is wanted."""
         if self.prefix_sharing:
             for scored in self.scored():
-                share(self.bare(scored), self.args)
+                share_prefixes(self.bare(scored))
 
     def scored(self) -> list[torch.nn.Module]:
         """The models that score pairs, as the run calls them."""
@@ -186,25 +185,6 @@ class AtTheStart(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """The trainer's call, after the model was wrapped and before the first step."""
         self.do()
-
-
-def share(model: PreTrainedModel, training: DPOConfig) -> None:
-    """Have a model share prompts in a run, as training and preflight do.
-
-    Raises:
-        UserError: the model or the run's options do not fit; says what to do.
-    """
-    configuration = model.config.get_text_config()
-    coefficient = training.router_aux_loss_coef
-    if coefficient is None:
-        coefficient = getattr(configuration, "router_aux_loss_coef", 0.0)
-    # TRL adds the loss of every model that can return its router's logits.
-    if hasattr(configuration, "output_router_logits") and coefficient:
-        raise UserError(
-            f"{configuration.model_type}: the router's loss would count a shared prompt once; set "
-            f"router_aux_loss_coef: 0, or {REMEDY}"
-        )
-    share_prefixes(model)
 
 
 def pair_key(pair: dict[str, Any], ld_alpha: float | None = None) -> str:

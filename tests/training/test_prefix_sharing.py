@@ -362,9 +362,26 @@ def test_prompts_that_differ_are_an_error(models):
         models[1](**batch, fused_lm_head=True, use_cache=False)
 
 
-def test_a_routers_loss_is_refused_with_the_remedy(models):
-    with pytest.raises(UserError, match="router_aux_loss_coef: 0, or set prefix_sharing: false"):
-        models[1](**stack([10], [(4, 4)]), fused_lm_head=True, output_router_logits=True)
+MIXTURES = {
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+@pytest.mark.parametrize("architecture", MIXTURES)
+@pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
+def test_the_loss_of_a_router_counts_a_shared_prompt_twice(architecture, asked):
+    options = MIXTURES[architecture] | {"router_aux_loss_coef": 0.5, "output_router_logits": asked != "by the call"}
+    models = twice(random_model(architecture, **options))
+    batch = stack([12, 20], [(4, 6), (3, 12)])
+    call = {"output_router_logits": True} if asked == "by the call" else {}
+    plain, shared = (model(**batch, fused_lm_head=True, **call) for model in models)
+    torch.testing.assert_close(shared.aux_loss, plain.aux_loss)
+    torch.testing.assert_close(shared.loss, plain.loss)
+    for output in (plain, shared):
+        (output.aux_loss - output.log_probs.sum()).backward()
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_flash_attention_that_takes_no_grouped_heads_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
