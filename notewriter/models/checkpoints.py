@@ -145,7 +145,7 @@ def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterabl
 def digest(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
-        return hashlib.filedigest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _hub_fingerprint(name: str, revision: str) -> str:

@@ -138,11 +138,11 @@ def estimate(
         if role not in ROLES or not (isinstance(price, list) and len(price) == 2 and all(map(_is_number, price))):
             raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with two numbers")
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
-    count, tokens_a_word, counted_with = _counter(dry.tokenizer or checkpoints.serve, checkpoints.chat_template_kwargs)
+    count, tokens_a_word, counted_with = _counter(dry.tokenizer or models.serve, models.chat_template_kwargs)
     sampling, stage_sampling = sampling_by_stage(models)
     resources = Rehearsal(
         clients={},
-        prompts=Prompts(checkpoints.prompts_dir),
+        prompts=Prompts(models.prompts_dir),
         retriever=open_index(index) if index else None,
         sampling=sampling,
         stage_sampling=stage_sampling,

@@ -199,7 +199,7 @@ def test_a_full_disk_is_not_taken_for_an_index_that_is_not_reached(
     said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
     monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
-    monkeypatch.setattr(checkpoints.subprocess, "run", lambda *_, **__: failed)
+    monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(
         UserError, match=r"new.partial: cannot be written \(No space left on device: .*; make room there"
     ):

@@ -345,7 +345,7 @@ def test_a_server_outlives_the_thread_that_had_it_started_again(stand_in, model,
 def test_a_server_ends_with_a_parent_that_is_killed(stand_in, model, tmp_path):
     script = f"""
         import time
-        from notewriter.serving import serve
+        from notewriter.models.server import serve
         with serve({model!r}, log={str(tmp_path / "log")!r}):
             print("served", flush=True)
             time.sleep(60)
