@@ -93,6 +93,9 @@ def main(argv: list[str]) -> None:
     shared = getattr(arguments, "prefix_sharing", False)
     if shared:
         network = estimate.without_weights(model)
+        # Those that come with PyTorch; others need packages that a login node may lack.
+        if model.attn_implementation in {"eager", "sdpa", "flex_attention"}:
+            network.set_attn_implementation(model.attn_implementation)
         add_fused_lm_head(network)
         share_prefixes(network)
     load = load_of(datasets["train"], shared)
