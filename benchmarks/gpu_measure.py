@@ -9,6 +9,7 @@ with status 3 and is started again.
 import contextlib
 import copy
 import gc
+import inspect
 import io
 import json
 import math
@@ -28,6 +29,7 @@ from typing import Any
 
 import gpu_shapes
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 from transformers import (
     AttentionInterface,
@@ -98,6 +100,8 @@ def header(machine: Machine, command: str) -> Record:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
     record: Record = {"device": platform.processor() or platform.machine(), "versions": versions, "command": command}
+    # It grew options from release to release.
+    record["varlen_attn"] = list(inspect.signature(varlen_attn).parameters)
     if machine.device.type == "cuda":
         properties = torch.cuda.get_device_properties(machine.device)
         record |= {
@@ -452,10 +456,6 @@ def kernel(machine: Machine, head_size: int, heads: int, key_heads: int, window:
 
     Tells, too, whether a PyTorch without `enable_gqa` (before 2.12) takes fewer heads of keys than of queries.
     """
-    import inspect
-
-    from torch.nn.attention.varlen import varlen_attn
-
     prompt, chosen, rejected = 700, 130, 90
     generator = torch.Generator(machine.device).manual_seed(3)
 
@@ -503,35 +503,42 @@ def kernel(machine: Machine, head_size: int, heads: int, key_heads: int, window:
     return record | {"enable_gqa": named, "right": all(record[name] < 1e-2 for name in names)}
 
 
+WARM_UP = 2
+"""Steps that are not counted: they allocate, compile kernels and load libraries."""
+
+
 class Stopwatch(TrainerCallback):
-    """The seconds of each step from the end of the one before it, and the highest use of memory after the first."""
+    """The seconds of each step from the end of the one before it, and the highest use of memory, after `WARM_UP`."""
 
     def __init__(self, machine: Machine, most_steps: int, most_seconds: float) -> None:
         self.machine, self.most_steps, self.most_seconds = machine, most_steps, most_seconds
         self.ends: list[float] = []
         self.peak: int | None = None
-        self.profiler: Any = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the optimizer's step."""
         self.machine.synchronize()
         self.ends.append(time.perf_counter())
-        steps = len(self.ends) - 1
-        if steps == 0:
+        steps = len(self.ends) - WARM_UP
+        if steps <= 0:
             self.machine.reset_peak()
             return
         self.peak = self.machine.peak()
-        enough = steps >= 3 and self.ends[-1] - self.ends[0] >= self.most_seconds
+        enough = steps >= 3 and sum(self.seconds()) >= self.most_seconds
         if steps >= self.most_steps or enough:
             control.should_training_stop = True
 
     def seconds(self) -> list[float]:
-        """The seconds of each step but the first, which allocates."""
-        return [end - start for start, end in zip(self.ends, self.ends[1:], strict=False)]
+        """The seconds of each step after `WARM_UP`."""
+        ends = self.ends[WARM_UP - 1 :]
+        return [end - start for start, end in zip(ends, ends[1:], strict=False)]
 
 
 class Profile(Stopwatch):
     """A stopwatch that has PyTorch's profiler watch the third and fourth step."""
+
+    profiler: torch.profiler.profile
+    began: float
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Before the forward."""
@@ -541,6 +548,7 @@ class Profile(Stopwatch):
                 activities.append(torch.profiler.ProfilerActivity.CUDA)
             self.profiler = torch.profiler.profile(activities=activities)
             self.profiler.start()
+            self.began = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the optimizer's step."""
@@ -598,12 +606,12 @@ def train(
     generator = torch.Generator().manual_seed(4)
 
     def tokens(count: int) -> list[int]:
-        return torch.randint(3, min(vocabulary, 256), (count,), generator=generator).tolist()
+        return torch.randint(3, vocabulary, (count,), generator=generator).tolist()
 
     def length(mean: int) -> int:
         return int(torch.randint(mean // 2, mean + mean // 2 + 1, (), generator=generator)) if ragged else mean
 
-    steps = watch.most_steps + 2
+    steps = watch.most_steps + WARM_UP
     rows = [
         {
             "prompt_ids": tokens(length(prompt)),
@@ -713,7 +721,7 @@ def predicted(
 
 
 def fast(machine: Machine, **options: Any) -> Record:
-    """Seconds of a training step and its memory; the median of up to ten steps after the first."""
+    """Seconds of a training step and its memory; the median of up to ten steps after `WARM_UP`."""
     watch = Stopwatch(machine, most_steps=2 if machine.toy else 10, most_seconds=5)
     record = train(machine, watch, **options)
     seconds = watch.seconds()
@@ -760,7 +768,7 @@ def profile(machine: Machine, **options: Any) -> Record:
         kind = next((kind for kind, words in KINDS.items() if any(w in c for w in words for c in callers)), "other")
         seconds[kind] += used / 1e6
         names[event.name] = names.get(event.name, 0.0) + used / 1e6
-    wall = sum(watch.seconds()[1:3])
+    wall = watch.ends[3] - watch.began
     largest = sorted(names, key=lambda name: -names[name])[:25]
     return record | {
         "seconds": seconds,
