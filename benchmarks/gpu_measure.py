@@ -11,6 +11,7 @@ import copy
 import gc
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -468,29 +469,26 @@ def kernel(machine: Machine, head_size: int, heads: int, key_heads: int, window:
     row = [tensor.requires_grad_() for tensor in (query, key, value)]
     again = torch.cat([torch.arange(prompt + chosen), torch.arange(prompt), torch.arange(prompt + chosen, len(query))])
     again = again.to(machine.device)
-    offsets = {
+    options: dict[str, Any] = {
         "cu_seq_q": torch.tensor([0, prompt + chosen, len(query)], dtype=torch.int32, device=machine.device),
         "cu_seq_k": torch.tensor([0, prompt + chosen, len(again)], dtype=torch.int32, device=machine.device),
         "max_q": prompt + chosen,
         "max_k": prompt + max(chosen, rejected),
+        "window_size": (-1 if window is None else window - 1, 0),
     }
-    options: dict[str, Any] = {"window_size": (-1 if window is None else window - 1, 0)}
     named = "enable_gqa" in inspect.signature(varlen_attn).parameters
     if named:
         options["enable_gqa"] = heads != key_heads
-    found = varlen_attn(row[0], row[1][again], row[2][again], **offsets, **options)
+    found: Any = varlen_attn(row[0], row[1][again], row[2][again], **options)
     (found * weight).sum().backward()
     results = [found.detach(), *(tensor.grad for tensor in row)]
 
     exact_row = [tensor.detach().float().requires_grad_() for tensor in row]
     outputs = []
-    for queries, keys in ((slice(0, prompt + chosen), slice(0, prompt + chosen)), (slice(prompt + chosen, None), None)):
-        rows = again[prompt + chosen :] if keys is None else torch.arange(prompt + chosen, device=machine.device)
+    for places, count in ((again[: prompt + chosen], prompt + chosen), (again[prompt + chosen :], rejected)):
         # As many queries as keys, of which the last ones count.
-        whole = exact_row[0][rows][None].transpose(1, 2)
-        parts = (states_of[rows][None].transpose(1, 2) for states_of in exact_row[1:])
-        attended, _ = exact_attention(torch.nn.Identity(), whole, *parts, None, sliding_window=window)
-        count = len(query[queries])
+        queries, keys, values = (states_of[places][None].transpose(1, 2) for states_of in exact_row)
+        attended, _ = exact_attention(torch.nn.Identity(), queries, keys, values, None, sliding_window=window)
         outputs.append(attended[0, -count:])
     exact = torch.cat(outputs)
     (exact * weight.float()).sum().backward()
@@ -531,7 +529,7 @@ class Stopwatch(TrainerCallback):
     def seconds(self) -> list[float]:
         """The seconds of each step after `WARM_UP`."""
         ends = self.ends[WARM_UP - 1 :]
-        return [end - start for start, end in zip(ends, ends[1:], strict=False)]
+        return [end - start for start, end in itertools.pairwise(ends)]
 
 
 class Profile(Stopwatch):

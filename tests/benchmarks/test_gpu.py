@@ -207,6 +207,30 @@ def test_exact_attention_is_that_of_pytorch(gpu_measure, monkeypatch):
     torch.testing.assert_close(found, expected.transpose(1, 2))
 
 
+@pytest.mark.parametrize(("window", "seen"), [(None, None), (256, 256), (256, 255), (None, 600)])
+def test_the_kernel_is_compared_with_exact_attention(window, seen, gpu_measure, monkeypatch):
+    import torch
+
+    def attention(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k, window_size, enable_gqa):
+        """The kernel, with a window of its own choice."""
+        assert window_size == (-1 if window is None else window - 1, 0)
+        outputs = []
+        for queries, keys in zip(cu_seq_q.unfold(0, 2, 1).tolist(), cu_seq_k.unfold(0, 2, 1).tolist(), strict=True):
+            parts = [states[slice(*rows)] for states, rows in ((query, queries), (key, keys), (value, keys))]
+            q, k, v = (part.transpose(0, 1)[None].float() for part in parts)
+            before = k.shape[2] - q.shape[2]
+            sees = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(before)
+            sees = sees if seen is None else sees.triu(before - seen + 1)
+            attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, sees, enable_gqa=enable_gqa)
+            outputs.append(attended[0].transpose(0, 1).to(query.dtype))
+        return torch.cat(outputs)
+
+    monkeypatch.setattr(gpu_measure, "varlen_attn", attention)
+    machine = gpu_measure.Machine(torch.device("cpu"), True, None, None, 1)
+    record = gpu_measure.kernel(machine, 16, 4, 2, window)
+    assert record["right"] == (window == seen)
+
+
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "Gemma-3-4B"])
 def test_a_toy_model_scores_right_both_ways(model, gpu_measure):
     import torch
