@@ -6,7 +6,7 @@
 
 Needs one NVIDIA GPU, PyTorch and transformers; no network and no weights, since the models are random ones of real
 shapes (benchmarks/gpu_shapes.py). Other packages come as wheels from --wheels and are installed into a folder of their
-own beside --output. docs/gpu.md tells how to prepare that folder and what each column means.
+own under ~/.cache/notewriter. docs/gpu.md tells how to prepare that folder and what each column means.
 
 Every result is a JSON line, written as soon as it is there. The most telling measurements come first, so that a run
 that is cut at any minute leaves what it had; the same command takes up what is missing. Running out of memory is a
@@ -15,6 +15,7 @@ result. A measurement that fails, hangs or takes the process down with it is rec
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import queue
@@ -290,19 +291,25 @@ def tell(record: Record) -> None:
     sys.stdout.flush()
 
 
-def install(wheels: Path, target: Path) -> None:
-    """Install wheels into a folder of their own, which an interrupted installation leaves unfinished."""
-    files = sorted(str(file) for file in wheels.glob("*.whl"))
+def install(wheels: Path, cache: Path) -> Path:
+    """The folder of their own that wheels are installed into; an interrupted installation is repeated.
+
+    Raises:
+        SystemExit: there are no wheels.
+    """
+    files = sorted(wheels.glob("*.whl"))
     if not files:
         sys.exit(f"{wheels}: has no wheels; see docs/gpu.md")
+    listing = "\n".join([sys.version, *(file.name for file in files)])
+    target = cache / f"wheels-{hashlib.sha256(listing.encode()).hexdigest()[:12]}"
     done = target / ".complete"
-    listing = "\n".join(Path(file).name for file in files)
-    if done.exists() and done.read_text(encoding="utf-8") == listing:
-        return
-    # Without dependencies: what the machine has is used, and PyTorch above all is not looked for.
-    options = ["--no-index", "--no-deps", "--no-compile", "--upgrade", "--quiet", "--find-links", str(wheels)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", str(target), *files], check=True)
-    done.write_text(listing, encoding="utf-8")
+    if not done.exists():
+        # Without dependencies: what the machine has is used, and PyTorch above all is not looked for.
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+        command += ["--upgrade", "--find-links", str(wheels), "--target", str(target), *map(str, files)]
+        subprocess.run(command, check=True)
+        done.touch()
+    return target
 
 
 def tables(headers: list[Record], records: dict[str, Record]) -> str:
@@ -504,9 +511,7 @@ def main() -> None:
     results = Results(output)
     path = [str(ROOT), str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
     if arguments.wheels:
-        target = output.with_name(f"{output.name}.packages")
-        install(arguments.wheels, target)
-        path.insert(0, str(target))
+        path.insert(0, str(install(arguments.wheels, Path("~/.cache/notewriter").expanduser())))
     # TRL refuses to run where one process sees several GPUs.
     environment = (
         {"CUDA_VISIBLE_DEVICES": "0"}

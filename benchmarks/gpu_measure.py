@@ -8,6 +8,7 @@ with status 3 and is started again.
 
 import contextlib
 import copy
+import ctypes
 import gc
 import inspect
 import io
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,6 +66,9 @@ ROWS = 1024
 """Queries whose scores the exact attention holds at a time."""
 
 BETA = 0.1
+
+PR_SET_PDEATHSIG = 1
+"""Linux's option by which a process asks for a signal at the end of its parent."""
 
 CUDA_ERROR = 3
 """The exit status after an error that the process cannot recover from."""
@@ -865,6 +870,9 @@ def own_channel() -> io.TextIOBase:
 
 def main() -> None:
     """Take the measurements that standard input names."""
+    # It ends with the process that started it, whatever ended that one: the next run needs the GPU.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = own_channel()
 
     def say(record: Record) -> None:
