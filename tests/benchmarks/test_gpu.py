@@ -272,3 +272,13 @@ def test_the_command_runs_on_the_cpu_at_toy_sizes(tmp_path):
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert output.read_text().count("\n") == 6
     assert "measured, right" not in again
+
+
+@pytest.mark.integration
+def test_a_real_run_tells_its_losses(gpu_measure, tiny_model, write_pairs):
+    import torch
+
+    machine = gpu_measure.Machine(torch.device("cpu"), True, str(tiny_model), str(write_pairs()), 3)
+    losses = gpu_measure.real_run(machine, "cpu", "fp32")["losses"]
+    assert len(losses) == 3
+    assert len(set(losses)) == 3
