@@ -1,11 +1,11 @@
-"""The memory of the client that builds pairs, over few and over many questions: it must not grow with their number.
+"""The memory of the client that builds pairs, which must not grow with the number of questions.
 
     python benchmarks/client_memory.py
 
 Worlds of `--sizes` questions are generated, and DeepNote's notes sampled with nine samplers each, by the command
-`notewriter pairs` as a process of its own. The replies come from the deterministic endpoint of the tests in another
-process, so no model is needed. The last line is a JSON object with each client's peak of resident memory in MB, of
-which the index that it maps from disk is a part, as `peak_mb_<questions>`.
+`notewriter pairs` in its own process. The replies come from the deterministic endpoint of the tests in another
+process, so no model is needed. The last line is a JSON object with each client's peak of resident memory in MB,
+including the index that it maps from disk, as `peak_mb_<questions>`.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How much faster DPO is with shared prompts than with TRL's stack: pair by pair, in one run.
+"""The speed-up of DPO with shared prompts over TRL's stacked pairs, measured pair by pair in one run.
 
     python benchmarks/dpo_step.py --model models/SmolLM2-135M-Instruct --prompts 300 --completion 60
     python benchmarks/dpo_step.py --model models/SmolLM2-135M-Instruct --prompts 500 1400 4000
@@ -16,6 +16,7 @@ from pair to pair. A JSON object for each length of prompt, the last line for th
 
 import argparse
 import copy
+import functools
 import json
 import resource
 import statistics
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head
 
 from training.prefix_sharing import share_prefixes
@@ -63,7 +64,7 @@ def score(model: torch.nn.Module, batch: Batch) -> float:
 
 
 def measure(work: Callable[[], float]) -> tuple[float, float, float]:
-    """Run; returns its result, the seconds, and the megabytes that it took at most beyond what was there before."""
+    """Run; returns the result, the seconds, and the peak memory in megabytes beyond what was in use before."""
     before = memory(reset=True)
     start = time.perf_counter()
     result = work()
@@ -74,7 +75,7 @@ def measure(work: Callable[[], float]) -> tuple[float, float, float]:
 
 
 def memory(reset: bool = False) -> float:
-    """The most memory in use since the last reset, in megabytes: the GPU's, or the process's where there is none."""
+    """The peak memory since the last reset, in megabytes: the GPU's, or the process's on the CPU."""
     if torch.cuda.is_available():
         if reset:
             torch.cuda.reset_peak_memory_stats()
@@ -83,29 +84,32 @@ def memory(reset: bool = False) -> float:
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     if reset:
-        # Linux: the highest use of memory starts again from what is in use now.
+        # Linux: resets the peak to the current use.
         Path("/proc/self/clear_refs").write_text("5")
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1e3
 
 
 def difference(plain: torch.nn.Module, shared: torch.nn.Module) -> float:
-    """How far the gradients of two models are apart, relative to the first one's."""
-    pairs = list(zip(plain.parameters(), shared.parameters(), strict=True))
-    apart = sum((a.grad - b.grad).square().sum() for a, b in pairs)
-    return (apart / sum(a.grad.square().sum() for a, _ in pairs)).sqrt().item()
+    """The norm of the difference of two models' gradients, relative to the first one's."""
+    apart, whole = torch.zeros(()), torch.zeros(())
+    for a, b in zip(plain.parameters(), shared.parameters(), strict=True):
+        if a.grad is not None and b.grad is not None:
+            apart = apart.to(a.grad) + (a.grad - b.grad).square().sum()
+            whole = whole.to(a.grad) + a.grad.square().sum()
+    return float((apart / whole).sqrt())
 
 
-def compare(models: list[torch.nn.Module], prompt: int, completion: int, pairs: int) -> dict[str, float]:
-    """Time both models on `pairs` pairs, after one that is not counted."""
+def compare(models: list[PreTrainedModel], prompt: int, completion: int, pairs: int) -> dict[str, float]:
+    """Time both models on `pairs` pairs, after one warm-up pair."""
     ratios, reference_ratios, loss_errors, gradient_errors = [], [], [], []
     peaks: list[list[float]] = [[], []]
     for number in range(pairs + 1):
-        batch = stack(prompt, completion, models[0].config.vocab_size, models[0].device)
+        batch = stack(prompt, completion, models[0].config.get_text_config().vocab_size, models[0].device)
         losses, seconds, reference_seconds = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
         for which in (0, 1) if number % 2 else (1, 0):
             models[which].zero_grad()
-            _, reference_seconds[which], _ = measure(lambda m=models[which], b=batch: score(m, b))
-            losses[which], seconds[which], peak = measure(lambda m=models[which], b=batch: step(m, b))
+            _, reference_seconds[which], _ = measure(functools.partial(score, models[which], batch))
+            losses[which], seconds[which], peak = measure(functools.partial(step, models[which], batch))
             peaks[which].append(peak)
         if number:
             ratios.append(seconds[0] / seconds[1])
@@ -136,7 +140,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a model folder")
     parser.add_argument("--prompts", type=int, nargs="+", default=[1400], help="tokens of the prompt, one or several")
     parser.add_argument("--completion", type=int, default=120, help="tokens of each completion")
-    parser.add_argument("--pairs", type=int, default=5, help="pairs to time, after one that is not counted")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs to time, after one warm-up pair")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "bfloat16"], help="of weights and activations"
     )
@@ -145,7 +149,9 @@ def main() -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, arguments.dtype)
-    plain = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=dtype, trust_remote_code=False).to(device)
+    plain: PreTrainedModel = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=dtype, trust_remote_code=False)
+    # The annotation of transformers' wrapper has no `self`.
+    plain.to(torch.device(device))  # type: ignore[arg-type]
     shared = copy.deepcopy(plain)
     for model in (plain, shared):
         model.train()

@@ -689,10 +689,10 @@ def predicted(
     trained: int,
     checkpointing: bool,
 ) -> Record:
-    """What training/estimate.py says of the memory of such a run on one GPU, in bytes, part by part."""
+    """What training/cost_model.py says of the memory of such a run on one GPU, in bytes, part by part."""
     from trl import ModelConfig
 
-    from training import estimate
+    from training import cost_model
 
     with tempfile.TemporaryDirectory() as folder:
         gpu_shapes.configuration(shape, layers=LAYERS if machine.toy else None, toy=machine.toy).save_pretrained(folder)
@@ -704,9 +704,9 @@ def predicted(
             lora_alpha=64,
             lora_target_modules=["all-linear"],
         )
-        sizes = estimate.shape_of(model)
+        sizes = cost_model.shape_of(model)
     longest = round(mean["longest"] / batch)
-    load = estimate.Load(
+    load = cost_model.Load(
         rows=1, forward_tokens=longest, longest=longest, longest_sequence=longest // 2, trained=trained
     )
     training = SimpleNamespace(
@@ -715,7 +715,7 @@ def predicted(
         precompute_ref_log_probs=False,
         beta=BETA,
     )
-    held, moments = estimate.memory(sizes, load, estimate.Arguments(), training, model, True)
+    held, moments = cost_model.memory(sizes, load, cost_model.MachineArguments(), training, model, True)
     parts = {"held": held, "moments": moments}
     total = sum(held.values()) + max(moments.values())
     return {
@@ -813,16 +813,18 @@ def print_losses(argv: list[str]) -> None:
     from trl import ModelConfig
 
     from notewriter import config
-    from training import base_model, pairs, train_dpo
+    from training import pairs, rows, weights
+    from training.options import DPOArguments, DPOConfiguration
+    from training.tokenizer import load_tokenizer, stop_tokens
+    from training.trainers import build_dpo_trainer
 
     channel = own_channel()
-    arguments, training, model = config.parse([train_dpo.Arguments, train_dpo.Configuration, ModelConfig], argv)
-    tokenizer, _ = base_model.load_base(model.model_name_or_path, model.model_revision)
-    training.model_init_kwargs = base_model.model_options(training, model)
-    set_seed(training.seed)
-    stops = base_model.stop_tokens(model.model_name_or_path, model.model_revision, tokenizer)
-    loaded, _ = train_dpo.load(arguments, training, tokenizer, stops, pairs.find(arguments.pairs))
-    trainer = train_dpo.build(model.model_name_or_path, tokenizer, loaded, arguments, training, model)
+    arguments, training, model = config.parse([DPOArguments, DPOConfiguration, ModelConfig], argv)
+    base, files = weights.named_base(model), rows.find_splits(arguments.pairs, "--pairs")
+    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
+    stops = stop_tokens(base, model.model_revision, tokenizer)
+    datasets, _ = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+    trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     trainer.train()
     channel.write(json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]) + "\n")
     channel.flush()

@@ -1,4 +1,4 @@
-"""Whether training with shared prompts has the losses of TRL's DPOTrainer as it comes, step by step.
+"""Compare the losses of training with shared prompts with those of TRL's unchanged DPOTrainer, step by step.
 
     python benchmarks/losses.py
     python benchmarks/losses.py --losses sigmoid ipo --settings LoRA ZeRO-3
@@ -6,7 +6,7 @@
 Trains random models of two layers on random pairs in fp32 on the CPU, every combination of a loss and a setting
 twice, with the same options, seed and AdamW: by the trainer of training/train_dpo.py with `prefix_sharing: true`, and
 by TRL's DPOTrainer, which tokenises the pairs itself. DDP, FSDP2 and ZeRO-3 run in two processes that
-`accelerate launch` starts, the others in one. A step has four pairs, which stand in one row unless the setting says
+`accelerate launch` starts, the others in one. A step has four pairs, which form one row unless the setting says
 otherwise (two processes: two rows of two). The model of "sliding windows" is Gemma 3's, inside the model of images and
 text that its checkpoints come in: one layer sees 32 tokens, the other all.
 
@@ -14,10 +14,10 @@ Prints the largest relative difference of a step's loss for each combination. Th
 
     loss_error       the largest of them all
     combinations     how many there are
-    least_change     the smallest change of a loss over a run, relative to the first step's: what did not move would
-                     prove nothing
+    least_change     the smallest change of a loss over a run, relative to the first step's: a loss that does not
+                     move would prove nothing
 
-What is finished stands in losses.jsonl of --output_dir and is not run again.
+Finished combinations are stored in losses.jsonl of --output_dir and not repeated.
 """
 
 import argparse
@@ -43,26 +43,28 @@ from transformers import (
 from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter import config, jsonl
-from training import base_model, pairs, train_dpo
+from training import pairs, rows, weights
+from training.losses import LOSSES as TYPES
+from training.losses import NEEDS
+from training.options import DPOArguments, DPOConfiguration
+from training.tokenizer import load_tokenizer, stop_tokens
+from training.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
 
 Combination = tuple[str, str]
 """A loss and a setting."""
 
-TYPES = ["sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"]
-TYPES += ["apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"]
-
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {"loss_type": name} for name in TYPES},
-    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in train_dpo.NEEDS["label_smoothing"][1]},
+    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in TYPES if name in NEEDS["label_smoothing"][1]},
     "sigmoid + 0.2 sft": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.2]},
     "sigmoid, ld_alpha 0.5": {"loss_type": "sigmoid", "ld_alpha": 0.5},
     "sigmoid, use_weighting": {"loss_type": "sigmoid", "use_weighting": True},
     "sigmoid, js_divergence": {"loss_type": "sigmoid", "f_divergence_type": "js_divergence"},
     "sigmoid, precomputed": {"loss_type": "sigmoid", "precompute_ref_log_probs": True},
 }
-"""TRL's loss types, and what else changes how log-probs become a loss."""
+"""TRL's loss types, and other options that change how log-probs become a loss."""
 
 TWO_PROCESSES = {"per_device_train_batch_size": 2}
 
@@ -80,13 +82,13 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prepare(output: Path) -> None:
-    """Write the models and the pairs that every run starts from; prompts are longer than completions."""
+    """Write the models and the pairs of every run; prompts are longer than completions."""
     tokenizer = ByT5Tokenizer(extra_ids=0)
     tokenizer.chat_template = (
         "{% for message in messages %}{{ message.role }}: {{ message.content }}</s>{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
-    text = {
+    text: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -94,7 +96,7 @@ def prepare(output: Path) -> None:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 256,
-        # Ten times the usual: attention has to matter to the loss.
+        # Ten times the default: attention has to matter to the loss.
         "initializer_range": 0.2,
         "bos_token_id": None,
         "eos_token_id": tokenizer.eos_token_id,
@@ -135,28 +137,29 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
     for key, value in options.items():
         argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
     arguments, training, model = config.parse(
-        [train_dpo.Arguments, train_dpo.Configuration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
+        [DPOArguments, DPOConfiguration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
     )
-    base, files = model.model_name_or_path, pairs.find(arguments.pairs)
-    tokenizer, _ = base_model.load_base(base, model.model_revision)
-    training.model_init_kwargs = base_model.model_options(training, model)
-    set_seed(training.seed)
+    base, files = weights.named_base(model), rows.find_splits(arguments.pairs, "--pairs")
+    tokenizer = load_tokenizer(base, model.model_revision, {})
+    trainer: DPOTrainer
     if shared:
-        stops = base_model.stop_tokens(base, model.model_revision, tokenizer)
-        datasets, _ = train_dpo.load(arguments, training, tokenizer, stops, files)
-        trainer = train_dpo.build(base, tokenizer, datasets, arguments, training, model)
+        stops = stop_tokens(base, model.model_revision, tokenizer)
+        datasets, _ = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+        trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     else:
-        rows = Dataset.from_parquet(str(files["train"]), columns=["prompt", "chosen", "rejected"])
+        training.model_init_kwargs = weights.loading_options(training, model)
+        set_seed(training.seed)
+        plain = Dataset.from_parquet(str(files["train"]), columns=["prompt", "chosen", "rejected"])
         trainer = DPOTrainer(
-            base, args=training, train_dataset=rows, processing_class=tokenizer, peft_config=get_peft_config(model)
+            base, args=training, train_dataset=plain, processing_class=tokenizer, peft_config=get_peft_config(model)
         )
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 def work(asked: list[Combination], steps: int, output: Path) -> None:
-    """Run combinations in a process of `accelerate launch`, and write down what comes out."""
-    common_options = {
+    """Run combinations in a process of `accelerate launch`, and store the losses."""
+    shared_options = {
         "model_name_or_path": "model",
         "pairs": output,
         "output_dir": output / "run",
@@ -174,15 +177,15 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
     }
     with jsonl.Journal(output / "losses.jsonl") as journal:
         for name, setting in asked:
-            options = common_options | SETTINGS[setting][1] | LOSSES[name]
-            options["model_name_or_path"] = output / options["model_name_or_path"]
+            options = shared_options | SETTINGS[setting][1] | LOSSES[name]
+            options["model_name_or_path"] = output / str(options["model_name_or_path"])
             expected, found = losses(options, shared=False), losses(options, shared=True)
             if int(os.environ.get("RANK", "0")) == 0:
                 journal.append({"setting": setting, "loss": name, "steps": steps, "trl": expected, "shared": found})
 
 
 def launch(accelerate: str, asked: list[Combination], steps: int, output: Path) -> None:
-    """Start `work` as training is started, once for one file of configs/accelerate; its log has a file of its own."""
+    """Launch `work` as training is launched, with a file of configs/accelerate; its log goes to a file."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
     if accelerate != "cpu":
@@ -195,22 +198,23 @@ def launch(accelerate: str, asked: list[Combination], steps: int, output: Path) 
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(output / "cache")}
     log = output / f"{accelerate}.log"
-    sys.stdout.write(f"{accelerate}: {len(asked)} combinations; {log} tells how far it is\n")
+    sys.stdout.write(f"{accelerate}: {len(asked)} combinations; see {log} for progress\n")
     sys.stdout.flush()
     with open(log, "w", encoding="utf-8") as file:
         subprocess.run(command, env=environment, stdout=file, stderr=file, check=True)
 
 
 def finished(output: Path, steps: int) -> dict[Combination, dict[str, Any]]:
-    """What is written down of runs of so many steps, by loss and setting."""
+    """The stored records of runs of so many steps, by loss and setting."""
     file = output / "losses.jsonl"
     records = (record for _, record in jsonl.read(file)) if file.exists() else ()
     return {(record["loss"], record["setting"]): record for record in records if record["steps"] == steps}
 
 
 def error(record: dict[str, Any]) -> float:
-    """The largest relative difference of a step's loss; a hinge may be exactly 0, which has to be 0 in both."""
-    return max(abs(a - b) / max(abs(a), 1e-30) for a, b in zip(record["trl"], record["shared"], strict=True))
+    """The largest relative difference of a step's loss; a hinge of exactly 0 has to be 0 in both."""
+    steps: zip[tuple[float, float]] = zip(record["trl"], record["shared"], strict=True)
+    return max(abs(a - b) / max(abs(a), 1e-30) for a, b in steps)
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python benchmarks/methods.py --data data --model models/SmolLM2-135M-Instruct --output_dir runs/methods
 
 `data` holds `hotpotqa/train.json`, `2wikimultihopqa/train.json` and `musique/train.jsonl`. The limits are small,
-so that a model on two CPU cores comes through; the methods' own defaults are the papers'. What is finished is not
-run again.
+so that a model on two CPU cores finishes; the methods' own defaults are the papers'. Finished runs are not
+repeated.
 """
 
 import argparse

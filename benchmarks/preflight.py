@@ -1,4 +1,4 @@
-"""How long `notewriter preflight` takes: pairs are tokenised, checked and shown, the command's start included.
+"""The time of `notewriter preflight`, including its start: pairs are tokenised, checked and shown.
 
     python benchmarks/preflight.py --model models/SmolLM2-135M-Instruct
 
@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from data_construction import world
 from notewriter import jsonl
+from training.chat_templates import text_of
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def main() -> None:
         command = [sys.executable, "-m", "notewriter.cli", "preflight", "--pairs", str(folder / "train.parquet")]
         command += ["--model_name_or_path", arguments.model, "--max_length", "8192"]
         command += ["--num_train_epochs", "1", "--prefix_sharing", "true"]
-        # Nothing that an earlier run has left is of use.
+        # Nothing is reused from an earlier run.
         environment = os.environ | {"HF_DATASETS_CACHE": str(folder / "cache")}
         start = time.perf_counter()
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -75,7 +76,7 @@ def pieces(texts: Iterator[str], tokens: int, tokenizer: PreTrainedTokenizerBase
     while True:
         while len(stream) < tokens:
             stream += tokenizer(next(texts) + "\n\n", add_special_tokens=False)["input_ids"]
-        yield tokenizer.decode(stream[:tokens]).strip()
+        yield text_of(stream[:tokens], tokenizer).strip()
         del stream[:tokens]
 
 

@@ -1,4 +1,4 @@
-"""The report of many traces: how long it takes to open, how large it is, what memory writing it takes.
+"""The report of many traces: the time to open it, its size, and the memory that writing it takes.
 
     python benchmarks/report.py --traces 10000 --output_dir runs/report
 
@@ -21,8 +21,8 @@ from typing import Any
 
 from eval.evaluate import prediction_of, summarise
 from notewriter import jsonl
-from notewriter.artifacts.traces import Generation, Retrieval, Trace
-from notewriter.records import Completion, Question, Sampling
+from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
+from notewriter.records import Completion, Message, Question, Sampling
 
 WORDS, PASSAGES, PASSAGE_WORDS, TOP_K, STEPS = 30_000, 20_000, 90, 5, 3
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "en", "ar")]
@@ -92,14 +92,14 @@ def trace_of(question: Question, corpus: list[tuple[str, str]], generator: rando
 
     def retrieve(query: str) -> list[tuple[str, str]]:
         found = generator.sample(corpus, TOP_K)
-        passages = [{"id": str(number), "title": title} for number, (title, _) in enumerate(found)]
+        passages = [Found(id=str(number), title=title) for number, (title, _) in enumerate(found)]
         steps.append(Retrieval(query, TOP_K, passages, 0.012, TOP_K * PASSAGE_WORDS))
         return found
 
     def generate(stage: str, role: str, text: str, *parts: str) -> str:
         prompt = "\n\n".join([INSTRUCTIONS[stage], f"Question: {question.question}", *parts])
         completion = Completion(text, "stop", len(prompt) // 5, len(text) // 5, 0, round(generator.uniform(0.5, 9), 3))
-        messages = [{"role": "user", "content": prompt}]
+        messages = [Message(role="user", content=prompt)]
         steps.append(Generation(f"deepnote/{stage}", role, messages, Sampling(), completion))
         return text
 

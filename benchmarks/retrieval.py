@@ -1,10 +1,10 @@
-"""How much of the gold passages BM25, a dense index and both together find, on a benchmark's own questions.
+"""Recall of the gold passages by BM25, a dense index and both together, on a benchmark's own questions.
 
     python benchmarks/retrieval.py --dataset 2wikimultihopqa --path data/2wiki/train.json \
       --index runs/index/2wiki runs/index/2wiki-dense
 
 Each index alone, then all of them fused. Prints recall of the supporting passages for one search with the question
-itself, with its 95% bootstrap interval, and milliseconds a search; the last line is a JSON object.
+itself, with its 95% bootstrap interval, and milliseconds per search; the last line is a JSON object.
 """
 
 import argparse

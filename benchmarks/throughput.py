@@ -1,12 +1,12 @@
-"""What `rollouts.py` and `evaluation.py` share: a command's work against its own requests without the command.
+"""The harness of `rollouts.py` and `evaluation.py`: a command's throughput against that of its bare requests.
 
 Three phases on one vLLM server in one run, each from an empty prefix cache:
-1. the command's work: questions in flight, each going on when its replies are there;
+1. the command's work: concurrent questions, each continuing when its replies arrive;
 2. the requests of phase 1 again, in the same order, as many at once as the server runs (`--at_once`), each
-   made to generate exactly as many tokens as in phase 1;
+   generating exactly as many tokens as in phase 1;
 3. the first `--serial` of them again, one at a time.
 
-The last line is a JSON object: completion tokens a second of each phase, `fraction_of_server` (1 against 2)
+The last line is a JSON object: completion tokens per second of each phase, `fraction_of_server` (1 against 2)
 and `speedup_over_serial` (1 against 3).
 """
 
@@ -46,7 +46,7 @@ STAGE_SAMPLING = {
 
 
 class Recorder:
-    """A client that remembers what it was asked and what came back."""
+    """A client that records requests and replies."""
 
     def __init__(self, client: Client, calls: list[Call]) -> None:
         self.client = client
@@ -55,7 +55,7 @@ class Recorder:
     async def complete(
         self, messages: list[Message], sampling: Sampling, *, sample: int = 0, affinity: str = ""
     ) -> Completion:
-        """The client's reply, remembered."""
+        """The client's reply, recorded."""
         completion = await self.client.complete(messages, sampling, sample=sample, affinity=affinity)
         self.calls.append((messages, sampling, affinity, completion))
         return completion
@@ -110,7 +110,7 @@ async def _measure(
     client = resources.clients["policy"]
     calls: list[Call] = []
     recording = replace(resources, clients={"policy": Recorder(client, calls)})  # type: ignore[dict-item]
-    # The server's first replies are slow; its memory pools and threads are made then.
+    # The server's first replies are slow, while it allocates memory pools and starts threads.
     warm_up = Sampling(0.9, 0.9, 32)
     await asyncio.gather(*(client.complete([{"role": "user", "content": f"Count to {n}."}], warm_up) for n in range(8)))
 
@@ -125,7 +125,7 @@ async def _measure(
         clients=[client],
     )
     seconds = time.perf_counter() - start
-    # A call that was answered from the client's cache asked nothing of the server.
+    # Calls that the client's cache answered did not reach the server.
     asked = list({id(call[3]): call for call in calls if call[3].seconds > 0}.values())
     own = sum(call[3].completion_tokens for call in asked) / seconds
     sys.stdout.write(f"work: {len(asked)} requests in {seconds:.1f} s, {own:.1f} completion tokens/s\n")
@@ -144,7 +144,7 @@ async def _measure(
 
 
 async def _replay(name: str, client: Client, calls: list[Call], at_once: int, base_url: str) -> float:
-    """Send the requests again, so many at once, for as many tokens each; returns completion tokens a second."""
+    """Repeat the requests, `at_once` at a time, for as many tokens each; returns completion tokens per second."""
     _forget_prefixes(base_url)
     extra_body = {"ignore_eos": True}
     # Without a cache: every request reaches the server.
@@ -164,6 +164,6 @@ async def _replay(name: str, client: Client, calls: list[Call], at_once: int, ba
 
 
 def _forget_prefixes(base_url: str) -> None:
-    """Empty the server's prefix cache, so that no phase gains from the one before it."""
+    """Empty the server's prefix cache, so that no phase benefits from the previous one."""
     request = urllib.request.Request(base_url.removesuffix("/v1") + "/reset_prefix_cache", method="POST")
     urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60).close()

@@ -23,6 +23,7 @@ from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
     config_hash,
+    defaults,
     drop_errors,
     finished,
     open_run,
@@ -129,7 +130,7 @@ def main(argv: list[str]) -> None:
         estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, selection.questions) as folder:
+    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
         journal = folder / JOURNAL
         check_journal(journal, RECORD)
         if resume.retry_errors:

@@ -27,6 +27,7 @@ from notewriter.artifacts.run_folder import (
     ResumeArguments,
     check_journal,
     config_hash,
+    defaults,
     drop_errors,
     finished,
     open_run,
@@ -93,7 +94,7 @@ def main(argv: list[str]) -> None:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
         return
     config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, questions) as folder:
+    with open_run(arguments.output_dir, config, questions, defaults(arguments, models)) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors:

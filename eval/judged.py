@@ -36,7 +36,14 @@ from eval.judgements import (
     with_judgements,
 )
 from notewriter import jsonl
-from notewriter.artifacts.run_folder import ResumeArguments, check_journal, drop_errors, open_run, remaining
+from notewriter.artifacts.run_folder import (
+    ResumeArguments,
+    check_journal,
+    defaults,
+    drop_errors,
+    open_run,
+    remaining,
+)
 from notewriter.artifacts.traces import TRACE_SCHEMA, Generation, TraceRecord
 from notewriter.config import choose, parse
 from notewriter.errors import UserError
@@ -84,7 +91,7 @@ def main(argv: list[str]) -> None:
             read_metrics(run)
             folders.enter_context(locked(run))
             cases[run] = _read_cases(run)
-            folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run]))
+            folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run], defaults(models)))
         work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in arguments.judgements}
         for journal in work:
             check_journal(journal, JudgementRecord)

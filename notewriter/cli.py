@@ -23,7 +23,7 @@ COMMANDS = {
     "judge": ("eval.judged", "have a judge model rate a run's answers, chains of steps and notes"),
     "compare": ("eval.compare", "compare two runs on the same questions"),
     "report": ("eval.report", "one HTML page about one or more runs"),
-    "publish": ("training.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
+    "publish": ("training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 
 

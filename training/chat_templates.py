@@ -1,9 +1,9 @@
-"""What a chat template makes of messages: token ids as a server has them, and what ends the assistant's turn."""
+"""Token ids of messages under a chat template, as a server renders them, and the token that ends a turn."""
 
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
@@ -17,10 +17,10 @@ ANSWER = {"role": "assistant", "content": "town"}
 
 
 def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:
-    """Give variables of the tokenizer's chat template their values, in training and in what is saved with the model.
+    """Set variables of the tokenizer's chat template, in training and in the template that is saved with the model.
 
     Raises:
-        UserError: a value that no request can hold, or a variable that the template does not have.
+        UserError: a value that no request can contain, or a variable that the template does not have.
     """
     chat_template.check_settings(settings)
     template = tokenizer.get_chat_template()
@@ -32,9 +32,9 @@ def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any
 def render(
     conversations: Sequence[Sequence[Message]], tokenizer: PreTrainedTokenizerBase, generate: bool = False
 ) -> list[list[int]]:
-    """The token ids of conversations; with `generate`, up to where the model is to write the assistant's next turn.
+    """The token ids of conversations; with `generate`, including the opening of the assistant's next turn.
 
-    A fast tokenizer uses every core for several conversations, and one for each call with one.
+    A fast tokenizer uses all cores for a batch of conversations, and one core for a single one.
 
     Raises:
         jinja2.TemplateError: the chat template refuses a conversation.
@@ -56,18 +56,25 @@ def _token_ids(
 ) -> list[list[int]]:
     with refusals():
         rendered = tokenizer.apply_chat_template(
-            [list(messages) for messages in conversations],
+            [[dict(message) for message in messages] for messages in conversations],
             add_generation_prompt=generate,
             return_dict=True,
             tokenizer_kwargs={"return_attention_mask": False},
             strftime_now=clock,
         )
-    return list(rendered["input_ids"])
+    # With `return_dict` it is one, whatever its annotation says.
+    return list(cast(Mapping[str, list[list[int]]], rendered)["input_ids"])
+
+
+def text_of(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    """The text of token ids."""
+    # For one sequence `decode` returns one text.
+    return cast(str, tokenizer.decode(list(ids)))
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Whatever a chat template fails with, as jinja2's own error: it may divide by zero, or ask for a huge range."""
+    """Any failure of a chat template as jinja2's own error: it may divide by zero, or ask for a huge range."""
     try:
         yield
     except jinja2.TemplateError:
@@ -77,28 +84,27 @@ def refusals() -> Iterator[None]:
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> int | None:
-    """The token to add to a last turn that the chat template leaves open; None where the template closes it.
+    """The token to append to a last turn that the chat template leaves open; None if the template closes it.
 
-    GLM-4's template closes no turn: what ends one is the role that the next one begins with. So it is the token that
-    a turn of the user would begin with, if it is one of `stops`, at which a server stops; else the tokenizer's end of
-    sequence, if that is.
+    GLM-4's template closes no turn: the role marker of the next turn ends it. So the token is the first of a user's
+    turn if that is one of `stops`, at which a server stops; else the tokenizer's end of sequence if that is one.
 
     Raises:
         jinja2.TemplateError: the chat template refuses a short conversation.
     """
     (ids,) = _token_ids([[QUESTION, ANSWER]], tokenizer)
-    if not tokenizer.decode(ids).rstrip().endswith(ANSWER["content"]):
+    if not text_of(ids, tokenizer).rstrip().endswith(ANSWER["content"]):
         return None
     (continued,) = _token_ids([[QUESTION, ANSWER, QUESTION]], tokenizer)
     return next((token for token in (*continued[len(ids) :][:1], tokenizer.eos_token_id) if token in stops), None)
 
 
 def opening_remedy(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """What to do where the template has the model begin a turn otherwise than it shows an answer; None where not.
+    """The remedy for a template that opens the model's turn differently from how it shows an answer, or None.
 
-    Templates of models that think open `<think>` for the model, and show an answer without it or with an empty
-    thought. Where a variable switches that off (`enable_thinking`), it is named. None also where the text is the same
-    and tokens alone differ, as those of line breaks that merge with what follows.
+    Templates of thinking models open `<think>` for the model, and show an answer without it or with an empty thought.
+    A variable that switches this off (`enable_thinking`) is named. None also if only tokens differ and not the text,
+    such as line breaks that merge with what follows.
     """
     if _opens_as_shown(tokenizer):
         return None
@@ -112,23 +118,23 @@ def opening_remedy(tokenizer: PreTrainedTokenizerBase) -> str | None:
         _token_ids([[QUESTION]], tokenizer, generate=True),
         _token_ids([[QUESTION, ANSWER]], tokenizer),
     )
-    if tokenizer.decode(whole).startswith(tokenizer.decode(prompt)):
+    if text_of(whole, tokenizer).startswith(text_of(prompt, tokenizer)):
         return None
     opening = tokenizer.decode(prompt[parting(prompt, whole) :])
     return (
         f"the template opens each answer with {opening!r} and has no variable that switches it off: copy the model's "
-        "folder, take that out of the end of its chat_template.jinja, and train and serve the copy"
+        "folder, remove it from the end of chat_template.jinja, and train and serve the copy"
     )
 
 
 def _opens_as_shown(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether an answer begins, in token ids, as the prompt ends after which a model writes it."""
+    """Whether the token ids of a shown answer begin with those of the prompt that the model answers."""
     (prompt,) = _token_ids([[QUESTION]], tokenizer, generate=True)
     (whole,) = _token_ids([[QUESTION, ANSWER]], tokenizer)
     return whole[: len(prompt)] == prompt
 
 
 def parting(first: Sequence[int], second: Sequence[int]) -> int:
-    """The place of the first token in which two sequences differ."""
+    """The position of the first token in which two sequences differ."""
     shorter = min(len(first), len(second))
     return next((place for place in range(shorter) if first[place] != second[place]), shorter)

@@ -1,16 +1,16 @@
-"""What of TRL the training code builds on beyond its documented interface, checked by signature before a run.
+"""TRL's undocumented parts that training builds on, checked by signature before a run.
 
-TRL promises nothing about these and may change them in any release, so pyproject.toml admits the one release whose
+TRL promises nothing about them and may change them in any release, so pyproject.toml admits the one release whose
 code was read and run.
 """
 
 import inspect
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from trl import DPOTrainer
 from trl.trainer import utils
 
@@ -20,10 +20,11 @@ RUN_WITH = "trl==1.16.0"
 
 
 def _fused_forward() -> Any:
-    """The forward that TRL's fused head gives a model."""
+    """The forward of a model with TRL's fused head."""
     model = torch.nn.Identity()
-    model.config = PreTrainedConfig()
-    utils.add_fused_lm_head(model)
+    # Any module with a configuration will do.
+    setattr(model, "config", PreTrainedConfig())  # noqa: B010
+    utils.add_fused_lm_head(cast(PreTrainedModel, model))
     return model.forward
 
 
@@ -43,18 +44,18 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
         "loss, log_probs, entropy, log_sum_sq_probs, mean_logits, is_top1, label_mask, aux_loss",
     ),
 }
-"""What `training.reference` overrides and `training.prefix_sharing` calls: how it is found, and its parameters."""
+"""What `training.reference` overrides and `training.prefix_sharing` calls: how to find it, and its parameters."""
 
 
 def check_trl() -> None:
-    """Refuse a TRL whose private parts are not those that this code was written for.
+    """Refuse a TRL whose undocumented parts differ from those that this code was written for.
 
     Raises:
-        UserError: one of them is gone or takes other parameters; names it.
+        UserError: one of them is missing or takes other parameters; names it.
     """
     for name, (find, expected) in CONTRACT.items():
         try:
-            # Wrappers keep the signature of what they wrap for others; their own is what can be called.
+            # Not the signature of a wrapped function: the wrapper's own is what can be called.
             found = f"({', '.join(inspect.signature(find(), follow_wrapped=False).parameters)})"
         except AttributeError:
             found = "missing"

@@ -1,7 +1,7 @@
 """Conversations for SFT: from disk to token ids and labels, with the loss on the assistant's turns alone.
 
-What is trained is found by rendering the conversation up to each turn, as a server renders it when the model is to
-write that turn. So it holds for any chat template, and what a template changes behind the model's back is an error.
+The trained tokens are found by rendering the conversation up to each turn, as a server does when the model is about to
+write that turn. This works for any chat template, and a template that changes earlier turns is an error.
 """
 
 import sys
@@ -13,14 +13,51 @@ from typing import Any
 import jinja2
 from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
+from trl import SFTConfig
 
 from notewriter import jsonl
 from notewriter.errors import UserError, writing
-from training import chat_templates, pairs
+from training import chat_templates, checks, rows
 from training.chat_templates import Message
+from training.options import SFTArguments
+from training.rows import IGNORED
 
-IGNORED = -100
-"""The label of a token that is not trained."""
+
+def load(
+    files: Mapping[str, Path],
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    training: SFTConfig,
+    arguments: SFTArguments,
+) -> tuple[dict[str, Dataset], dict[str, int]]:
+    """Token ids and labels of each split, mixed and checked, and how many rows were dropped as too long.
+
+    Raises:
+        UserError: a row is not a conversation, is too long, or would be trained wrongly.
+    """
+
+    def tokens(file: Path) -> tuple[Dataset, int]:
+        conversations = read(file, arguments.split_turns)
+        tokenized = tokenize(conversations, tokenizer, stops, file, training.dataset_num_proc)
+        return rows.within_length(tokenized, training.max_length, file, arguments.drop_long_rows)
+
+    datasets: dict[str, Dataset] = {}
+    dropped: dict[str, int] = {}
+    for split, file in files.items():
+        datasets[split], dropped[split] = tokens(file)
+    others = {path: tokens(file)[0] for path, file in mixed_files(arguments.mix).items()}
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
+    datasets["train"] = mix(datasets["train"], others, arguments.mix, training.seed)
+    return datasets, dropped
+
+
+def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
+    """The file of rows behind each path of `--mix`.
+
+    Raises:
+        UserError: no such file or folder.
+    """
+    return {path: rows.find_splits(path, "mix")["train"] for path in ratios}
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
@@ -28,46 +65,45 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
 
     A row has either `messages` (chains; every turn of the assistant is trained), or `prompt` and `completion`, or
     `prompt` and `chosen` (pairs); of the last two only what follows the prompt is trained. A prompt or completion
-    that is a text stands for one message of the user or the assistant. `trained_from` is the index of the first
+    that is a text is one message of the user or the assistant. `trained_from` is the index of the first
     message that may be trained, `row` the place in the file. With `split_turns`, each trained turn becomes a row of
     its own, with what came before it as context.
 
     Raises:
-        UserError: the file cannot be read, or a row is no conversation; names file and row.
+        UserError: the file cannot be read, or a row is not a conversation; names file and row.
     """
-    rows = [part for row in _rows(path) for part in (_turns(row) if split_turns else [row])]
-    return Dataset.from_list(rows)
+    return Dataset.from_list([part for row in _rows(path) for part in (_turns(row) if split_turns else [row])])
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix in {".jsonl", ".json"}:
         raw: Any = (row for _, row in jsonl.read(path))
     else:
-        names = pairs.columns(path)
+        names = rows.columns(path)
         raw = Dataset.from_parquet(str(path), columns=[name for name in names if name in _COLUMNS] or names)
     number = -1
     for number, row in enumerate(raw):
         fault = _fault(row)
         if fault:
-            raise UserError(f"{path}: {pairs.place(row | {'row': number})}: {fault}; mend or remove the row")
+            raise UserError(f"{path}: {rows.place(row | {'row': number})}: {fault}; fix or remove the row")
         yield _conversation(row, path.stem) | {"row": number}
     if number < 0:
-        raise UserError(f"{path}: holds no rows; write conversations into it, one a line")
+        raise UserError(f"{path}: has no rows; write one conversation per line")
 
 
 _COLUMNS = {"messages", "prompt", "completion", "chosen", "stage", "dataset", "question_id"}
 
 
 def _fault(row: Mapping[str, Any]) -> str | None:
-    """What keeps a row from being a conversation that can be trained on, if anything does."""
+    """Why a row is not a conversation to train on; None if it is one."""
     ending = next((name for name in ("completion", "chosen") if row.get(name) is not None), None)
     if row.get("messages") is None and (row.get("prompt") is None or ending is None):
         return "has neither messages, nor prompt and completion, nor prompt and chosen"
-    names = ["messages"] if row.get("messages") is not None else ["prompt", ending]
+    names = ["messages"] if row.get("messages") is not None else ["prompt", str(ending)]
     for name in names:
         if isinstance(row[name], str) and name in {"prompt", "completion"}:
             continue
-        if fault := pairs.messages_fault(name, row[name]):
+        if fault := rows.messages_fault(name, row[name]):
             return fault
     conversation = _conversation(row, "")
     roles = [message["role"] for message in conversation["messages"]]
@@ -104,7 +140,7 @@ def _turns(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
-    """Add rows of other data sets, `ratios` of them for each row of `dataset`, drawn without replacement.
+    """Add rows of other datasets, `ratios` of them per row of `dataset`, drawn without replacement.
 
     Raises:
         UserError: a ratio is not above 0, or asks for more rows than there are.
@@ -112,7 +148,7 @@ def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, fl
     parts = [dataset]
     for path, ratio in ratios.items():
         if not ratio > 0:
-            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows for each row of data")
+            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows per row of data")
         wanted, there = round(ratio * len(dataset)), len(others[path])
         if wanted > there:
             raise UserError(
@@ -137,18 +173,19 @@ def tokenize(
             labelled = label(conversation["messages"], conversation["trained_from"], tokenizer, stops)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
-            raise UserError(f"{path}: {pairs.place(conversation)}: {reason}{pairs.one_line(error)}") from error
+            raise UserError(f"{path}: {rows.place(conversation)}: {reason}{rows.one_line(error)}") from error
         return labelled | {"length": len(labelled["input_ids"])}
 
-    # Where datasets keeps the tokens of rows that it did not read itself.
+    # `datasets` keeps the tokens of rows that it did not read itself in temporary files.
     with writing(tempfile.gettempdir()):
-        return dataset.map(
+        tokenized: Dataset = dataset.map(
             ids,
             num_proc=processes,
             remove_columns=["messages", "trained_from"],
-            new_fingerprint=pairs.fingerprint(dataset, tokenizer, stops, sys.modules[__name__]),
+            new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
             desc=f"Tokenising {path.name}",
         )
+    return tokenized
 
 
 def label(
@@ -156,12 +193,12 @@ def label(
 ) -> dict[str, list[int]]:
     """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
 
-    A turn is trained up to the token that ends it: the first of `stops` in it after which no more words come. Where
-    the template has none there (GLM-4), it is the marker of the next turn if that is one of `stops`; to the last turn
-    what ends it is added (`chat_templates.end_of_turn`).
+    A turn is trained up to the token that ends it: the first of `stops` in it that no words follow. Where
+    the template has none there (GLM-4), it is the marker of the next turn if that is one of `stops`; the last turn
+    gets one appended (`chat_templates.end_of_turn`).
 
     Raises:
-        UserError: the tokens of a conversation do not begin with those of its beginning, as a server renders it.
+        UserError: the template is not prefix-stable: a server renders the conversation's beginning differently.
         jinja2.TemplateError: the template refuses the messages.
     """
     (ids,) = chat_templates.render([messages], tokenizer)
@@ -196,10 +233,10 @@ def _shown(
     stops: frozenset[int] = frozenset(),
     start: int = 0,
 ) -> int:
-    """How many of `ids` a conversation's beginning has as its own.
+    """How many of `ids` the beginning of a conversation accounts for.
 
-    They are all that it renders to, or, where it ends otherwise than it goes on (Phi-3 closes a conversation with one
-    token more), those up to there if its last turn, from `start` on, has been ended before by one of `stops`.
+    That is everything it renders to. Where a template closes a conversation differently from how it continues (Phi-3
+    appends one more token), it is the common prefix, if one of `stops` has ended the last turn, from `start`, before.
     """
     (prefix,) = chat_templates.render([messages], tokenizer, generate)
     place = chat_templates.parting(ids, prefix)

@@ -1,170 +1,46 @@
-"""What a run will need: memory of each GPU, tokens, steps and hours, computed from the model's shape and the data.
+"""Estimate what a training run will need before there is data: memory of each GPU, tokens, steps and hours.
 
     python -m training.estimate --config configs/dpo/deepnote_qwen2.5-7b.yaml --rows 6000 --prompt_tokens 2000 \
         --completion_tokens 120 --gpus 8 --sharding zero3 --gpu A100
 
-The formulas (N parameters, T of them trained, G GPUs, a layer of L parameters, a head of V x H; bytes; AdamW):
-
-Held all the time, where "half" is bf16 or fp16:
-
-|            | none, DDP               | ZeRO-2, half | ZeRO-3, half | FSDP2, half              |
-|------------|-------------------------|--------------|--------------|--------------------------|
-| weights    | `dtype` N               | 2 N          | 2 N / G      | 4 N / G, frozen: `dtype` |
-| reference  | `dtype` N               | 2 N          | 2 N / G      | `dtype` N / G            |
-| gradients  | as trained; DDP: twice  | 2 T / G      | 2 T / G      | 4 T / G                  |
-| optimizer  | two moments, as trained | 12 T / G     | 12 T / G     | 8 T / G                  |
-| bucket     |                         |              | 2 x 5e8      |                          |
-
-DeepSpeed trains half-precision weights beside a float32 copy, whatever `dtype` says; accelerate gives FSDP2 float32
-weights; LoRA's are float32 without either. With half switched off all of these are float32. ZeRO-3 with offload holds
-the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
-precompute its log-probs.
-
-Beside them the largest of what is needed at a time:
-
-- layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
-  checkpointing the inside of all: tokens x (10 H + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved
-  tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); the layers that are gathered,
-  2 (5e8 + L) under ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that
-  are being reduced, 2 x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
-- head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
-  float32 and in the weights' type, the gathered head under FSDP2 (ZeRO-3 has given it back by then), a tile of at most
-  4,096 trained tokens x 32,768 words
-- forward: without sharding, autocast's half-precision copies of float32 weights; under FSDP2 with a reference 4 N, as
-  TRL gathers the whole of it at once, into a buffer and out of it, beside the policy's head
-- step: DeepSpeed's float32 gradients and the buffer that they come from, 6 T / G (at most 1e9 parameters a time)
-
-Operations: for each token 6 N (4 N with LoRA, whose base needs no gradients of its weights), 2 N for each forward pass
-of the reference, 2 N for recomputing under gradient checkpointing; attention 6 x layers x hidden x length more.
-
-They were read from DeepSpeed 0.19, accelerate 1.15, PyTorch 2.13 and TRL 1.16 with the files of configs/accelerate, and
-leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan for 10 to 20% more.
+takes the options of training/train_dpo.py or, with --method sft, of training/train_sft.py. The numbers are computed,
+not measured; training/cost_model.py has the formulas.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 from annotated_types import Interval
-from peft import get_peft_model
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-)
-from trl import ModelConfig, get_peft_config
+from trl import ModelConfig
 
 from notewriter import config
 from notewriter.config import choose
-from notewriter.errors import UserError, run
-from notewriter.models import checkpoints
-
-PEAK_TFLOPS = {
-    "B200": 2250,
-    "H200": 989,
-    "H100": 989,
-    "A100": 312,
-    "L40S": 362,
-    "L40": 181,
-    "L4": 121,
-    "A40": 150,
-    "A10": 125,
-    "RTX 6000 Ada": 364,
-    "RTX A6000": 155,
-    "RTX 5090": 210,
-    "RTX 4090": 165,
-    "RTX 3090": 71,
-}
-"""Dense bfloat16 TFLOPS with float32 accumulation, from the makers' data sheets, by what a GPU's name contains."""
-
-SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
-"""What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""
-
-BUCKET = 5 * 10**8
-"""Gradients that DeepSpeed reduces at once (`reduce_bucket_size`), in a buffer of this size."""
-
-REUSE = 10**9
-"""Parameters within which ZeRO-3 keeps what it will use again (`stage3_max_reuse_distance`), forward and back."""
-
-SUBGROUP = 10**9
-"""Parameters of a GPU's share that ZeRO-3 updates at once (`sub_group_size`)."""
-
-TILE = (4096, 32768)
-"""Trained tokens and words of the vocabulary whose logits TRL's fused head has at a time."""
-
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What of a model counts here; `parameters` without an input embedding that is not also the head."""
-
-    parameters: int
-    computing: int
-    trained: int
-    layers: int
-    hidden: int
-    intermediate: int
-    key_value: int
-    vocabulary: int
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a run goes through: rows of one epoch and tokens over all of it, and the most in one forward pass."""
-
-    rows: int
-    forward_tokens: int
-    """Tokens that the model computes in an epoch, without padding."""
-    longest: int
-    """Tokens of the longest row, as it goes through the model (both sides of a pair)."""
-    longest_sequence: int
-    """Tokens of the longest sequence, which attention sees."""
-    trained: int
-    """Trained tokens of the longest row."""
+from notewriter.errors import run
+from training.cost_model import Load, MachineArguments, estimate, in_half_precision, shape_of, table
+from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
 
 @dataclass
-class Arguments:
-    """The machine that an estimate is for."""
-
-    gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
-        default=1, metadata={"help": "how many GPUs train together"}
-    )
-    sharding: str = field(default="none", metadata={"help": f"what is divided among them: {', '.join(SHARDING)}"})
-    gpu: str | None = field(
-        default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops"}
-    )
-    utilization: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.35, metadata={"help": "for hours: the share of the peak that is reached, recomputation included"}
-    )
-
-
-@dataclass
-class SizeArguments:
-    """Data that is not there yet."""
+class DataSizeArguments:
+    """The size of data that does not exist yet."""
 
     method: str = field(default="dpo", metadata={"help": "dpo or sft"})
     rows: Annotated[int, Interval(ge=1, le=10**12)] = field(default=6000, metadata={"help": "rows of an epoch"})
     prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
-        default=2000, metadata={"help": "tokens of a prompt, taken as all the same"}
+        default=2000, metadata={"help": "tokens of each prompt"}
     )
     completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
-        default=120, metadata={"help": "tokens of a completion"}
+        default=120, metadata={"help": "tokens of each completion"}
     )
 
 
 def main(argv: list[str]) -> None:
     """Print the estimate for a training configuration and rows of a given size."""
-    from training import train_dpo, train_sft
-
-    script = choose("method", config.given(argv).get("method", "dpo"), {"dpo": train_dpo, "sft": train_sft})
+    methods = {"dpo": [DPOArguments, DPOConfiguration], "sft": [SFTArguments, SFTConfiguration]}
+    options = choose("method", config.given(argv).get("method", "dpo"), methods)
     size, machine, arguments, training, model = config.parse(
-        [SizeArguments, Arguments, script.Arguments, script.Configuration, ModelConfig],
+        [DataSizeArguments, MachineArguments, *options, ModelConfig],
         [*argv, "--bf16", "false"],
         prog="python -m training.estimate",
         description=__doc__,
@@ -174,192 +50,6 @@ def main(argv: list[str]) -> None:
     load = Load(size.rows, size.rows * sides * length, sides * length, length, sides * size.completion_tokens)
     half = in_half_precision(argv)
     sys.stdout.write(table(estimate(shape_of(model), load, machine, training, model, half, arguments.peak_tflops)))
-
-
-def without_weights(model: ModelConfig) -> Any:
-    """A model from its configuration alone: parameters have shapes and no values.
-
-    Raises:
-        UserError: its configuration cannot be loaded, or it is not that of a model that writes text.
-    """
-    name = model.model_name_or_path
-    configuration = checkpoints.load(AutoConfig, name, revision=model.model_revision)
-    # Some language models are known only with the images that they also read (Mistral 3's).
-    families = {
-        AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
-        AutoModelForImageTextToText: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    }
-    family = next((family for family, known in families.items() if type(configuration) in known), None)
-    if family is None:
-        raise UserError(f"{name}: {configuration.model_type} is no model that writes text; give another")
-    with checkpoints.loading(name), torch.device("meta"):
-        return family.from_config(configuration, trust_remote_code=False)
-
-
-def shape_of(model: ModelConfig) -> Shape:
-    """The shape of a model from its configuration alone.
-
-    Raises:
-        UserError: there is no configuration of this name.
-    """
-    network = without_weights(model)
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    embedding = network.get_input_embeddings().weight
-    tied = embedding is network.get_output_embeddings().weight
-    peft = get_peft_config(model)
-    if peft is not None:
-        network = get_peft_model(network, peft, low_cpu_mem_usage=True)
-    text = network.config.get_text_config()
-    heads = text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // heads
-    return Shape(
-        parameters=parameters,
-        computing=parameters - (0 if tied else embedding.numel()),
-        trained=sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=text.intermediate_size,
-        key_value=(getattr(text, "num_key_value_heads", None) or heads) * size,
-        vocabulary=text.vocab_size,
-    )
-
-
-def estimate(
-    shape: Shape,
-    load: Load,
-    machine: Arguments,
-    training: Any,
-    model: ModelConfig,
-    half: bool,
-    peak: float | None = None,
-) -> dict[str, Any]:
-    """Bytes of each GPU by what they hold, and tokens, steps, operations and hours of the run.
-
-    `half` says whether the run computes in bf16 or fp16 (`in_half_precision`). `peak` is that of a GPU in TFLOPS where
-    `machine.gpu` does not name one that is known.
-
-    Raises:
-        UserError: the machine has no GPUs, or a GPU or sharding that is not known.
-    """
-    choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
-    if machine.gpus < 1:
-        raise UserError(f"gpus: {machine.gpus} do not train; give at least 1")
-    held, moments = memory(shape, load, machine, training, model, half)
-    elsewhere = 0.0
-    if machine.sharding == "zero3_offload":
-        # The optimizer's float32 gradients are there too.
-        elsewhere = sum(held.values()) - held["bucket"] + 4 * shape.trained / machine.gpus
-        held, moments = {"bucket": held["bucket"]}, moments | {"step": 0}
-    batch = training.total_batch_size or (
-        training.per_device_train_batch_size * training.gradient_accumulation_steps * machine.gpus
-    )
-    epochs = training.num_train_epochs
-    steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
-    share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
-    dpo = hasattr(training, "beta")
-    passes = (4 if model.use_peft else 6) + (2 if training.gradient_checkpointing else 0) + (2 if dpo else 0)
-    attention = passes * shape.layers * shape.hidden * load.longest_sequence
-    operations = load.forward_tokens * share * (passes * shape.computing + attention)
-    peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
-    result: dict[str, Any] = {
-        "held": {name: round(value) for name, value in held.items()},
-        "moments": {name: round(value) for name, value in moments.items()},
-        "total": round(sum(held.values()) + max(moments.values())),
-        "machine": round(elsewhere),
-        "tokens": round(load.forward_tokens * share),
-        "steps": steps,
-        "operations": operations,
-    }
-    if peak:
-        result["hours"] = operations / (machine.gpus * peak * 1e12 * machine.utilization) / 3600
-    return result
-
-
-def memory(
-    shape: Shape, load: Load, machine: Arguments, training: Any, model: ModelConfig, half: bool
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Bytes of a GPU: what is held all the time, and what each moment needs beside it. The formulas stand above."""
-    deepspeed, fsdp = machine.sharding.startswith("zero"), machine.sharding == "fsdp2"
-    zero3 = machine.sharding.startswith("zero3")
-    lora = model.use_peft
-    reference = has_reference(training, model)
-    # Weights and gradients of each GPU are this much less where they are divided.
-    weights_over = machine.gpus if zero3 or fsdp else 1
-    trained = shape.trained / (machine.gpus if deepspeed or fsdp else 1)
-
-    loaded = 2 if model.dtype in {"bfloat16", "float16"} else 4
-    compute = 2 if half or loaded == 2 else 4
-    width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
-    trained_width = 4 if lora and not (deepspeed and half) else width
-    held = {
-        "weights": shape.parameters * width / weights_over,
-        "reference": reference * shape.parameters * (loaded if fsdp else width) / weights_over,
-        "gradients": trained * trained_width * (2 if machine.sharding == "none" and machine.gpus > 1 else 1),
-        "optimizer": trained * (12 if deepspeed and half else 2 * trained_width),
-        "bucket": BUCKET * compute if zero3 else 0,
-    }
-
-    words = shape.vocabulary * shape.hidden
-    layer = (shape.computing - words) // shape.layers
-    tokens = training.per_device_train_batch_size * load.longest
-    if getattr(training, "packing", False):
-        tokens = training.per_device_train_batch_size * training.max_length
-    # The residual stream of float32 weights stays in float32 under autocast.
-    stream = 4 if width == 4 and not fsdp else compute
-    copies = shape.layers * layer * compute if stream > compute and not lora else 0
-    inside = tokens * (10 * shape.hidden + 2 * shape.key_value + 4 * shape.intermediate) * compute
-    inside += tokens * 6 * shape.hidden if stream > compute else 0
-    if training.gradient_checkpointing:
-        kept, again = tokens * shape.hidden * stream * shape.layers, inside
-    else:
-        kept, again = inside * shape.layers + copies, 0
-    gathered = compute * (min(shape.layers * layer, REUSE // 2 + layer) if zero3 else 2 * layer if fsdp else 0)
-    reduced = compute * (min(BUCKET, shape.trained) if deepspeed else 2 * layer if fsdp and not lora else 0)
-    bucket = BUCKET * compute if machine.sharding == "zero2" else 0
-    whole = compute if zero3 or fsdp else 0
-    cast = compute if compute == 2 and (deepspeed or fsdp or loaded == 2) else 0
-    head = whole if lora else 4 + (max(whole, cast) if zero3 else whole + cast)
-    tile = min(training.per_device_train_batch_size * load.trained, TILE[0]) * TILE[1] * compute
-    moments = {
-        "layer": kept + again + gathered + bucket + reduced,
-        "head": kept + gathered + bucket + words * head + tile,
-        "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
-        "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,
-    }
-    return held, moments
-
-
-def has_reference(training: Any, model: ModelConfig) -> bool:
-    """Whether a reference model is in memory: in DPO of all parameters that does not precompute its log-probs."""
-    return hasattr(training, "beta") and not (model.use_peft or training.precompute_ref_log_probs)
-
-
-def in_half_precision(argv: Sequence[str]) -> bool:
-    """Whether the run of these options computes in bf16 or fp16 on a GPU, as it does where nothing is said."""
-    options = config.given(argv)
-    bf16, fp16 = (str(options.get(name, "")).lower() for name in ("bf16", "fp16"))
-    return fp16 == "true" or bf16 not in {"false", "no", "0"}
-
-
-def table(values: dict[str, Any]) -> str:
-    """An estimate as text, marked as one."""
-    held, moments = (
-        ", ".join(f"{name} {size / GIB:.1f}" for name, size in values[part].items() if size)
-        for part in ("held", "moments")
-    )
-    hours = f", {values['hours']:.1f} hours" if "hours" in values else ""
-    machine = f", and {values['machine'] / GIB:.1f} GiB of the machine's for each" if values["machine"] else ""
-    return (
-        "computed, not measured:\n"
-        f"  memory of a GPU: {values['total'] / GIB:.1f} GiB ({held}; and the largest of {moments}){machine}\n"
-        f"  {values['tokens']:,} tokens, {values['steps']:,} optimizer steps, {values['operations']:.2e} operations"
-        f"{hours}\n"
-    )
-
-
-def peak_tflops(name: str) -> float | None:
-    """The peak of a GPU in bfloat16 by the name that its driver gives it; None where it is not known."""
-    return next((peak for part, peak in PEAK_TFLOPS.items() if part.lower() in name.lower().replace("-", " ")), None)
 
 
 if __name__ == "__main__":

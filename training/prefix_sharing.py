@@ -1,6 +1,6 @@
 """DPO forwards that compute a pair's prompt once instead of twice.
 
-TRL scores a batch of pairs as a stack `[chosen; rejected]`, in which every prompt stands twice and every row is padded
+TRL scores a batch of pairs as a stack `[chosen; rejected]`, in which every prompt occurs twice and every row is padded
 to the longest. Here the whole batch becomes one row, `prompt | chosen | rejected | prompt | chosen | ...`, in which a
 completion sees its prompt and itself. TRL's own head scores the positions that predict a completion, and its scores
 go back into the stack's shape, so that the loss and everything after it stay TRL's.
@@ -37,22 +37,22 @@ from notewriter.errors import UserError
 REMEDY = "set prefix_sharing: false"
 
 ATTENTION = "shared_prompts"
-"""The name under which transformers knows the attention below."""
+"""The name of the attention below in transformers."""
 
 GROUPED_HEADS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 """Whether PyTorch's FlashAttention takes fewer heads of keys than of queries, as it does from torch 2.12 on."""
 
 FIELDS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-"""What TRL's fused head may say of a token."""
+"""The per-token outputs of TRL's fused head."""
 
 
 def share_prefixes(model: PreTrainedModel) -> None:
-    """Change a model that has TRL's fused head so that its scoring of stacked pairs shares their prompts.
+    """Change a model with TRL's fused head so that its scoring of stacked pairs shares their prompts.
 
-    All other calls of the model, generation for one, stay as they are; so does a model that shares already.
+    All other calls of the model, such as generation, are unchanged; so is a model that shares prompts already.
 
     Raises:
-        UserError: the model's attention or the installed TRL does not fit; says what to do.
+        UserError: the model's attention or the installed TRL does not support it; names the remedy.
     """
     if model.config.get_text_config()._attn_implementation == ATTENTION:
         return
@@ -74,8 +74,8 @@ def share_prefixes(model: PreTrainedModel) -> None:
 
 @contextlib.contextmanager
 def stacked(model: PreTrainedModel) -> Iterator[None]:
-    """Have a model that shares prompts score pairs as TRL does, with the attention that it had before."""
-    model.set_attn_implementation(model.own_attention)
+    """Have a model that shares prompts score stacked pairs as TRL does, with its original attention."""
+    model.set_attn_implementation(cast(str, model.own_attention))
     try:
         yield
     finally:
@@ -83,8 +83,8 @@ def stacked(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _obstacle(model: PreTrainedModel) -> str:
-    """Why this model cannot share prompts, in words; empty where it can."""
-    # accelerate, which may have wrapped the forward by now, keeps the one that it wrapped.
+    """Why this model cannot share prompts; empty if it can."""
+    # accelerate may have wrapped the forward, and keeps the original.
     head = inspect.signature(getattr(model, "_original_forward", model.forward), follow_wrapped=False).parameters
     if not {"fused_lm_head", "shift_labels"} <= head.keys():
         return "this version of TRL gives it no fused head that takes shift_labels, as TRL 1.16 does"
@@ -93,15 +93,15 @@ def _obstacle(model: PreTrainedModel) -> str:
     if "linear_attention" in kinds:
         return "has linear attention, whose state after the prompt would have to reach both completions"
     if not (model._supports_attention_backend and (model._supports_sdpa or model._supports_flex_attn)):
-        return "computes attention in a way of its own"
+        return "has its own implementation of attention"
     if not model._supports_flash_attn:
-        return "has attention masks of its own"
+        return "has its own attention masks"
     if getattr(configuration, "attn_logit_softcapping", None) and configuration._attn_implementation == "sdpa":
         return "sdpa leaves out its cap of attention scores (attn_implementation: eager has it)"
     if others := kinds - {"full_attention", "sliding_attention"}:
         return f"has {', '.join(sorted(others))}"
     if model._is_stateful:
-        return "has layers that carry a state from token to token"
+        return "has recurrent layers"
     if not getattr(configuration, "is_causal", True):
         return "attends to later tokens too"
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
@@ -122,15 +122,15 @@ def _score_pairs(
     shared &= ~((input_ids[:pairs] != input_ids[pairs:]) & in_prompt).any()
     shared &= (attention_mask.bool() == (column < ends[:, None])).all()
     if not shared:
-        raise UserError(f"a chosen and a rejected do not begin with the same prompt; {REMEDY}")
+        raise UserError(f"chosen and rejected do not begin with the same prompt; {REMEDY}")
 
     layout, rows, columns, places = _lay_out(starts[:pairs].tolist(), ends.tolist(), length, input_ids.device)
     mask = labels[:, 1:] != -100
     scored = forward(
         input_ids=input_ids[rows, columns][None],
         position_ids=columns[None],
-        # A mask of four dimensions is handed on as it is: none is made. TRL weights the tokens by it in the loss of a
-        # mixture's router; to attention it has a wrong shape, so that a model that uses it fails.
+        # A four-dimensional mask is passed on unchanged: none is built. TRL weights the tokens by it in the router loss
+        # of a mixture of experts; to attention its shape is wrong, so that a model that uses it fails.
         attention_mask=layout.occurrences.view(1, -1, 1, 1),
         shift_labels=labels[:, 1:][mask][None],
         fused_lm_head=True,
@@ -297,7 +297,7 @@ def _attention(
     if layout is None:
         # A row has at least two tokens.
         if attention_mask is not None and attention_mask.shape[2] < query.shape[2]:
-            raise UserError(f"the model keeps the layout of shared prompts from its attention; {REMEDY}")
+            raise UserError(f"the model does not pass the layout of shared prompts on to its attention; {REMEDY}")
         if _is_special(kwargs):
             if attention_mask is None:
                 whole = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device)
@@ -312,7 +312,7 @@ def _attention(
     window = kwargs.get("sliding_window")
     declared = getattr(module.config, "sliding_window", None)
     if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
-        raise UserError(f"the model keeps its window of {declared} tokens from its attention; {REMEDY}")
+        raise UserError(f"the model does not pass its window of {declared} tokens on to its attention; {REMEDY}")
     special = _is_special(kwargs)
     if special and not kwargs.get("dropout") and _has_flex_attention(query):
         return _flex_attention(module, query, key, value, layout, window, **kwargs), None

@@ -1,10 +1,10 @@
-"""The reference model's log-probs of every pair, computed once for all runs that start from the same weights.
+"""The reference log-probs of every pair, computed once for all runs that start from the same weights.
 
-TRL's own cache asks for them again when the configuration changes, and under ZeRO-3 its key sees no weights. Here the
+TRL's own cache computes them again when the configuration changes, and under ZeRO-3 its key sees no weights. Here the
 key of a pair is what its log-probs depend on: the reference's weights, its configuration as it was loaded, the
 precision they are computed in, and the pair's tokens. A sweep over learning rates, betas, losses or output folders
-computes them in its first run, and the others load no reference model; pairs that were added later are the only ones
-computed then.
+computes them in its first run, and the other runs load no reference model; of pairs that are added later, only the new
+ones are computed.
 """
 
 import functools
@@ -14,14 +14,14 @@ import logging
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import broadcast_object_list, send_to_device
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from peft import PeftModel
-from transformers import PreTrainedModel, TrainerCallback
-from trl import DPOTrainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainerCallback
+from trl import DPOConfig, DPOTrainer
 
 from notewriter import jsonl
 from notewriter.models import checkpoints
@@ -31,35 +31,39 @@ from training.prefix_sharing import share_prefixes
 logger = logging.getLogger(__name__)
 
 CHUNK = 1024
-"""Pairs after which their log-probs are written down: a killed run computes at most as many again."""
+"""Pairs after which their log-probs are stored: a killed run repeats at most this many."""
 
 WITHOUT_EFFECT = {
     *("_name_or_path", "transformers_version"),
-    # What the weights were stored in; the precision that they are computed in is a part of its own.
+    # The type that weights are stored in; the precision of the computation is a part of its own.
     *("dtype", "torch_dtype"),
-    # What a forward returns beside its logits; TRL chooses padding by the pairs, and masks it.
+    # What a forward returns beside its logits; padding, which follows from the pairs, is masked.
     *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "pad_token_id"),
 }
-"""Of a model's configuration, what cannot change its log-probs."""
+"""Settings of a model's configuration that cannot change its log-probs."""
 
 RESOLVED = {"revision", "dtype", "attn_implementation"}
-"""Loading options that the loaded model tells the outcome of."""
+"""Loading options whose outcome the loaded model shows."""
 
 COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 """What TRL calls the summed log-probs of a pair's completions under the reference."""
 
 
-class Trainer(DPOTrainer):
-    """TRL's DPOTrainer, which can share prompts and keeps what `precompute_ref_log_probs` computes.
+class CachedReferenceTrainer(DPOTrainer):
+    """TRL's DPOTrainer with shared prompts and a cache of what `precompute_ref_log_probs` computes.
 
     Args:
         model: the name or folder of the base model, which is also the reference.
         prefix_sharing: whether scoring shares a pair's prompt (`training.prefix_sharing`).
-        reference_cache: where the log-probs are kept, in a folder a reference; only the first process uses it.
+        reference_cache: the folder of the log-probs, with a folder per reference; only the main process uses it.
 
     Raises:
         UserError: the model cannot share prompts.
     """
+
+    args: DPOConfig
+    model: PreTrainedModel
+    train_dataset: Dataset
 
     def __init__(self, model: str, *, prefix_sharing: bool, reference_cache: Path, **arguments: Any) -> None:
         self.base = model
@@ -69,23 +73,23 @@ class Trainer(DPOTrainer):
         super().__init__(model=model, **arguments)
         self.share_prompts()
         if prefix_sharing:
-            self.add_callback(AtTheStart(self.check_sharing))
+            self.add_callback(OnTrainBegin(self.check_sharing))
 
     def share_prompts(self) -> None:
-        """Have the model, and the reference model where there is one, share prompts if that is wanted."""
+        """With `prefix_sharing`, have the model and the reference model, if there is one, share prompts."""
         if self.prefix_sharing:
             for scored in self.scored():
                 share_prefixes(self.bare(scored))
 
     def scored(self) -> list[torch.nn.Module]:
         """The models that score pairs, as the run calls them."""
-        # Not by its truth value: a compiled module takes that for its length.
+        # `is not None`: the truth value of a compiled module is its length.
         return [model for model in (self.model_wrapped, self.ref_model) if model is not None]
 
     def bare(self, model: torch.nn.Module) -> PreTrainedModel:
         """A model without what shards, compiles or adapts it."""
         unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-        return unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped
+        return cast(PreTrainedModel, unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
 
     def check_sharing(self, *scored: torch.nn.Module) -> None:
         """Check on some pairs that sharing changes no score of the run's models, or of those given (`self_check`)."""
@@ -101,38 +105,46 @@ class Trainer(DPOTrainer):
             self_check.check(model, self.bare(model), batches, self.accelerator)
 
     def compute_ref_log_probs(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
-        """TRL's, of a reference whose shared prompts were checked."""
+        """TRL's, after the reference's shared prompts were checked once."""
         if self.prefix_sharing and not self.reference_is_checked:
             self.check_sharing(model)
             self.reference_is_checked = True
-        return super().compute_ref_log_probs(model, inputs)
+        return super().compute_ref_log_probs(model, inputs)  # type: ignore[no-untyped-call]
 
-    def _prepare_dataset(self, dataset: Dataset, *arguments: Any) -> Dataset:
-        """A dataset that has token ids stays as it is, and TRL finds those of any other.
+    def _prepare_dataset(
+        self,
+        dataset: Dataset | IterableDataset,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
+        args: DPOConfig,
+        dataset_name: str,
+    ) -> Dataset | IterableDataset:
+        """Leave a dataset with token ids unchanged; TRL tokenises any other.
 
-        TRL adds no end of turn where the chat template has none (GLM-4's), and would render checked pairs again.
+        TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
         """
-        if "prompt_ids" in dataset.column_names:
+        if "prompt_ids" in (dataset.column_names or ()):
             return dataset
-        return super()._prepare_dataset(dataset, *arguments)
+        return super()._prepare_dataset(dataset, processing_class, args, dataset_name)
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
-        """The dataset with `COLUMNS`, from the cache or, what is not there, computed by all processes and put there."""
+        """Add `COLUMNS`, from the cache; missing pairs are computed by all processes and stored."""
         keys = [pair_key(pair, self.ld_alpha) for pair in dataset]
-        # The first process alone reads and writes: the others need not see its disk.
+        # Only the main process reads and writes: the others may not see its disk.
         shared: list[Any] = [None, None]
         if self.accelerator.is_main_process:
-            folder = self.reference_cache / self.reference_key
-            shared = [folder, read(folder, set(keys))]
+            cached = self.reference_cache / self.reference_key
+            shared = [cached, read(cached, set(keys))]
+        folder: Path
+        known: dict[str, tuple[float, float]]
         folder, known = broadcast_object_list(shared)
         self.share_prompts()
 
         missing = [row for row, key in enumerate(keys) if key not in known]
         found = len(keys) - len(missing)
-        logger.info("%s: the reference's log-probs of %d of %d pairs are in %s", name, found, len(keys), folder)
+        logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, found, len(keys), folder)
         for start in range(0, len(missing), CHUNK):
             rows = missing[start : start + CHUNK]
-            # TRL keeps a file of its own under the dataset's fingerprint, which has to tell references apart.
+            # TRL caches under the dataset's fingerprint, which therefore has to depend on the reference.
             digest = hashlib.sha256("".join([folder.name, *(keys[row] for row in rows)]).encode()).hexdigest()
             chunk = dataset.select(rows, new_fingerprint=digest[:32])
             progress = f"{name} ({start + len(rows)} of {len(missing)})"
@@ -142,18 +154,18 @@ class Trainer(DPOTrainer):
             if self.accelerator.is_main_process:
                 write(folder, new)
             known |= new
-        for column, values in zip(COLUMNS, zip(*(known[key] for key in keys), strict=True), strict=True):
-            dataset = dataset.add_column(column, list(values))
+        for place, column in enumerate(COLUMNS):
+            dataset = dataset.add_column(column, [known[key][place] for key in keys])
         return dataset
 
     @functools.cached_property
     def reference_key(self) -> str:
-        """What tells this reference from others: its weights, how they were loaded, and the precision it is run in.
+        """The key of this reference: its weights, how they were loaded, and the precision of its computation.
 
         The attention implementation counts, since models exist whose implementations compute different things (soft
-        caps, sinks). It is the one from before prompts are shared, which gives the same log-probs.
+        caps, sinks). It is the one before prompts are shared, which does not change log-probs.
         """
-        loading = self.args.model_init_kwargs or {}
+        loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
         parts = [
             checkpoints.fingerprint(self.base, loading.get("revision") or "main", checkpoints.WEIGHTS),
@@ -168,7 +180,7 @@ class Trainer(DPOTrainer):
 
 
 def with_effect(configuration: dict[str, Any]) -> dict[str, Any]:
-    """What of a model's configuration, and of those within it, can change its log-probs."""
+    """The settings of a model's configuration, nested ones included, that can change its log-probs."""
     return {
         key: with_effect(value) if isinstance(value, dict) else value
         for key, value in configuration.items()
@@ -176,30 +188,30 @@ def with_effect(configuration: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class AtTheStart(TrainerCallback):
-    """Do something when training begins, once the model is sharded and compiled."""
+class OnTrainBegin(TrainerCallback):
+    """Call a function when training begins, once the model is sharded and compiled."""
 
-    def __init__(self, do: Callable[[], None]) -> None:
-        self.do = do
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """The trainer's call, after the model was wrapped and before the first step."""
-        self.do()
+        """The trainer's hook after the model was wrapped and before the first step."""
+        self.function()
 
 
 def pair_key(pair: dict[str, Any], ld_alpha: float | None = None) -> str:
-    """What tells a pair from others: its tokens, and the weight of the longer completion's tail, if there is one."""
+    """The key of a pair: its tokens, and the weight of the longer completion's tail, if any."""
     parts = [pair["prompt_ids"], pair["chosen_ids"], pair["rejected_ids"], ld_alpha]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def read(folder: Path, keys: set[str]) -> dict[str, tuple[float, float]]:
-    """The log-probs of chosen and rejected of those pairs that the files of `write` hold."""
+    """The stored log-probs of chosen and rejected, by pair key."""
     records = (record for file in sorted(folder.glob("*.jsonl")) for _, record in jsonl.read(file))
     return {record["pair"]: (record["chosen"], record["rejected"]) for record in records if record["pair"] in keys}
 
 
 def write(folder: Path, pairs: dict[str, tuple[float, float]]) -> None:
-    """Write the log-probs of pairs into a file of their own, so that runs at the same time need no lock."""
+    """Store log-probs of pairs in a new file, so that concurrent runs need no lock."""
     records = ({"pair": key, "chosen": chosen, "rejected": rejected} for key, (chosen, rejected) in pairs.items())
     jsonl.write(folder / f"{uuid.uuid4().hex}.jsonl", records)

@@ -1,15 +1,14 @@
-"""At its start, a run with shared prompts shows that sharing changes nothing: some pairs are scored shared and stacked.
+"""A check at the start of a run that sharing prompts changes no score: some pairs are scored shared and stacked.
 
-What tells which models can share (`training.prefix_sharing`) reads a model's configuration and cannot know every layer,
+`training.prefix_sharing` judges by a model's configuration whether it can share prompts, and cannot know every layer,
 kernel and library version. So the run's own model, in its own precision and sharding, scores pairs both ways, without
 gradients.
 
-How much the two may differ follows from a third scoring: stacked again, with embeddings perturbed by one unit in the
-last place of the run's number format. It is as valid as the first, and all rounding after the embeddings comes out
-anew; the two differ by what rounding does in this model on these pairs. (Perturbing every operation at random is
-known as Monte Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic: exploiting randomness in floating-point
-arithmetic".) Correct sharing differs by about as much, because it rounds elsewhere; a fault does not shrink with the
-format's precision.
+The tolerance comes from a third scoring: stacked again, with embeddings perturbed by one unit in the last place of the
+run's number format. It is as valid as the first, but everything after the embeddings is rounded differently; the two
+differ by the effect of rounding in this model on these pairs. (Perturbing every operation at random is known as Monte
+Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic".) Correct
+sharing differs by about as much, because it rounds elsewhere; a fault does not shrink with the format's precision.
 """
 
 import contextlib
@@ -28,24 +27,24 @@ from training.prefix_sharing import REMEDY, stacked
 logger = logging.getLogger(__name__)
 
 PAIRS = 8
-"""Pairs that each process scores: with completions of a few tokens, fewer would make the averages uncertain."""
+"""Pairs that each process scores: with completions of a few tokens, fewer would make the averages noisy."""
 
 FACTOR = 2
-"""A difference beyond so many times the effect of rounding is a fault.
+"""A difference of more than this multiple of the effect of rounding is a fault.
 
-With SmolLM2-135M, sharing made 0.7 of that effect in float32 (3.1e-6 of 4.7e-6 nats a token) and 0.5 in bfloat16
+With SmolLM2-135M, sharing made 0.7 of that effect in float32 (3.1e-6 of 4.7e-6 nats per token) and 0.5 in bfloat16
 (0.025 of 0.054 under autocast, 0.031 of 0.062 with bfloat16 weights); in six samples of only 22 to 32 tokens, 0.5 to
 1.03 under autocast.
 """
 
 FLOOR = 1e-4
-"""Nats a token that are never a fault: where logits are close to zero, rounding has hardly any effect."""
+"""Nats per token that are never a fault: where logits are close to zero, rounding has hardly any effect."""
 
 
 def choose(lengths: Sequence[int], processes: int, process: int) -> list[int]:
-    """The rows that a process scores; together the processes cover all lengths evenly, the longest included.
+    """The rows that a process scores; together the processes cover all lengths evenly, including the longest.
 
-    Every process gets the same number, because sharded models compute in step.
+    Every process gets the same number, because the processes of a sharded model compute in lockstep.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     count = PAIRS * processes
@@ -62,12 +61,12 @@ def check(
 
     Args:
         wrapped: the model as the run calls it.
-        model: the same without what the run wraps it in, changed by `share_prefixes`.
+        model: the same model unwrapped, changed by `share_prefixes`.
         batches: pairs as TRL's collator stacks them, on the run's device.
 
     Raises:
-        UserError: sharing fails where stacking does not, or changes more than the number format explains; all
-            processes raise it.
+        UserError: sharing fails where stacking does not, or changes scores by more than the number format
+            explains; raised in all processes.
     """
     name = model.config.model_type
     training = wrapped.training
@@ -97,9 +96,9 @@ def check(
     totals = accelerator.reduce(sums.float().to(accelerator.device), reduction="sum").tolist()
     difference, rounding = (total / totals[2] for total in totals[:2])
     form = str(precision).removeprefix("torch.")
-    # Half a unit in the last place of one nat is the least that the format can tell.
+    # Half a unit in the last place of one nat is the resolution of the format.
     bound = max(FACTOR * rounding, FLOOR, torch.finfo(precision).eps / 2)
-    # Written so that NaN is a fault.
+    # `not <=`, so that NaN is a fault.
     if not difference <= bound:
         raise UserError(
             f"{name}: with shared prompts a token's log-probability differs by {difference:.1e} on average, where "
@@ -126,7 +125,7 @@ def score(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Te
 
 
 def number_format(model: PreTrainedModel, device: torch.device) -> torch.dtype:
-    """The coarsest format that a model computes in: that of its weights or of autocast."""
+    """The coarsest format of a model's computation: that of its weights or of autocast."""
     formats = [model.dtype]
     if torch.is_autocast_enabled(device.type):
         formats.append(torch.get_autocast_dtype(device.type))

@@ -1,19 +1,21 @@
-"""How fast a run is, in the same line as its loss: tokens a second, padding, share of the hardware's peak, memory."""
+"""The throughput of a run, logged with its loss: tokens per second, padding, model FLOPs utilisation, peak memory."""
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 
-from training.estimate import peak_tflops
+from training.gpus import peak_tflops
+from training.operations import passes, per_token
 
 
 class Meter:
-    """Counts what goes through a model between two readings; a batch costs no synchronisation with the device.
+    """Counts the tokens of a model between two readings, without synchronising with the device per batch.
 
-    Of pairs that share prompts (`training.prefix_sharing`) neither padding nor a prompt's second time goes through.
+    With shared prompts (`training.prefix_sharing`) neither padding nor a prompt's second copy is computed.
     """
 
     def __init__(
@@ -40,11 +42,11 @@ class Meter:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def count(self, inputs: Mapping[str, Any]) -> None:
-        """Add a batch as the trainer's collator makes it; of pairs, the two halves are chosen and rejected."""
+        """Add a batch from the trainer's collator; of pairs, its two halves are chosen and rejected."""
         ids = inputs["input_ids"]
         mask = inputs.get("attention_mask")
         if mask is None:
-            # Packed without padding: a sequence begins at each position 0.
+            # Packed without padding: each position 0 starts a sequence.
             bounds = torch.cat([(inputs["position_ids"][0] == 0).nonzero()[:, 0], torch.tensor([ids.shape[1]]).to(ids)])
             lengths = bounds.diff()
         else:
@@ -58,11 +60,11 @@ class Meter:
         self.counts = self.counts.to(counted.device) + counted.float()
 
     def read(self, reduce: Any, processes: int) -> dict[str, float]:
-        """The figures since the last reading, over all processes: `reduce` sums a tensor over them.
+        """The figures since the last reading, over all processes; `reduce` sums a tensor over them.
 
-        `tokens_per_second` counts tokens and not padding, `unique_tokens_per_second` a pair's prompt once, and `mfu`
-        (0 to 1) is the model's own operations on the unique tokens against the peak of all GPUs: forward and
-        backward, neither the reference nor what is recomputed (Chowdhery et al. 2022, appendix B).
+        `tokens_per_second` excludes padding, `unique_tokens_per_second` counts a pair's prompt once, and `mfu` (0 to 1)
+        is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
+        the reference and recomputation (Chowdhery et al. 2022, appendix B).
         """
         seconds = time.perf_counter() - self.since
         positions, tokens, unique, squares = reduce(self.counts.to(self.device)).tolist()
@@ -81,33 +83,32 @@ class Meter:
 
 
 def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
-    """Floating-point operations of forward and backward: for each token, and for each token it attends to.
+    """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
 
-    6 a parameter (4 with LoRA, where the base needs no gradients of its weights), without an input embedding that is
-    only looked up; 6 x layers x hidden for attention, half of what a whole square of scores would be.
+    See `training.operations`; a reference and recomputed passes are left out, as in MFU's definition.
     """
-    base: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     parameters = sum(_size(parameter) for parameter in base.parameters())
-    embedding, head = base.get_input_embeddings().weight, base.get_output_embeddings()
+    embedding = cast(torch.nn.Parameter, base.get_input_embeddings().weight)
+    head = base.get_output_embeddings()
     if head is None or head.weight is not embedding:
         parameters -= _size(embedding)
     text = base.config.get_text_config()
-    passes = 4 if lora else 6
-    return passes * parameters, passes * text.num_hidden_layers * text.hidden_size
+    return per_token(passes(lora), parameters, text.num_hidden_layers, text.hidden_size)
 
 
 def _size(parameter: torch.nn.Parameter) -> int:
-    # Under ZeRO-3 a parameter holds its share alone and knows its whole size.
+    # Under ZeRO-3 a parameter contains only its shard, and `ds_numel` is its whole size.
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 class Metered:
-    """For a TRL trainer, before it among the base classes: `log` adds a `Meter`'s figures to those of training."""
+    """A mixin for a TRL trainer, before it among the base classes: `log` adds the figures of a `Meter`."""
 
     meter: Meter | None = None
 
     def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
-        """Begin to count; `peak` is that of a GPU in TFLOPS, else that of the GPU there is where it is known."""
+        """Start counting; `peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
         device = self.args.device  # type: ignore[attr-defined]
         if peak is None and device.type == "cuda":
             peak = peak_tflops(torch.cuda.get_device_name(device))
@@ -117,10 +118,11 @@ class Metered:
         """Count the batch and train on it."""
         if self.meter is not None:
             self.meter.count(inputs)
-        return super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, with the throughput where the log is one of training steps."""
+        """Log, with the throughput if the entry is of training steps."""
         if self.meter is not None and "loss" in logs:
             accelerator = self.accelerator  # type: ignore[attr-defined]
             logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)

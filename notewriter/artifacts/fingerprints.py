@@ -1,4 +1,4 @@
-"""What a configuration names and does not hold: the weights behind a path, an index, a folder of prompts."""
+"""Fingerprints of the contents behind a configuration's paths: a model's weights, an index, a folder of prompts."""
 
 import hashlib
 import json
@@ -12,20 +12,20 @@ from notewriter.models.checkpoints import fingerprint
 from notewriter.retrieval import read_manifest
 
 FINGERPRINTS = "fingerprints.json"
-"""Beside a run's configuration: what tells the contents behind its paths from all others."""
+"""The file beside a run's configuration."""
 
 BASE = "model_name_or_path"
 """The setting that names the model which training starts from."""
 
 PLACES = {"encoder", "query_device"}
-"""What an index's manifest says of where it is searched, which changes nothing that it finds."""
+"""Keys of an index's manifest that say where it is searched, which does not change what it finds."""
 
 
 def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
-    """What tells the contents behind a run's settings from all others, by setting and path.
+    """The fingerprints of the contents that a run's settings name, by setting and path.
 
-    These are the weights of each model that is served, those that training starts from, the manifest of each index,
-    and the prompts in `prompts_dir`. What is not there, or is a hub id that this machine has not loaded yet, has none.
+    These are the weights of each served model, those that training starts from, the manifest of each index, and the
+    prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -34,7 +34,7 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     for path in filter(None, models):
         found[f"serve: {path}"] = _of_model(str(path))
     if base := config.get(BASE):
-        found[f"{BASE}: {base}"] = _of_model(str(base), config.get("model_revision") or "main")
+        found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
         found[f"index: {path}"] = _of_index(path)
     if config.get("prompts_dir"):
@@ -42,8 +42,13 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     return {setting: content for setting, content in found.items() if content}
 
 
+def of_base(name_or_path: str) -> str:
+    """The key of the fingerprint of the model that training starts from."""
+    return f"{BASE}: {name_or_path}"
+
+
 def read_fingerprints(folder: Path) -> dict[str, str]:
-    """What told the contents behind a run's settings from all others; empty of a folder that was made without.
+    """The fingerprints that a run began with; empty for a run of a version that stored none.
 
     Raises:
         UserError: the file is damaged.
@@ -55,25 +60,29 @@ def read_fingerprints(folder: Path) -> dict[str, str]:
     return known
 
 
-def check_fingerprints(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """The fingerprints to keep: those of before, and those that are known now; a folder made without them has none.
+def write_fingerprints(folder: Path, contents: Mapping[str, str]) -> None:
+    """Store the fingerprints of a run."""
+    jsonl.write_text(folder / FINGERPRINTS, [json.dumps(contents, indent=2) + "\n"])
+
+
+def check_fingerprints(folder: Path, now: Mapping[str, str]) -> None:
+    """Compare fingerprints with those of the run in `folder`.
 
     Raises:
-        UserError: what stands behind a setting of the run in `folder` has changed, or the file is damaged.
+        UserError: the contents behind a setting have changed, or the file is damaged.
     """
-    before, now = read_fingerprints(folder), fingerprints(config)
+    before = read_fingerprints(folder)
     for setting, content in now.items():
         if before.get(setting, content) != content:
             raise UserError(
-                f"{folder}: holds a run with other contents of {setting}, which have changed since; "
+                f"{folder}: contains a run with other contents of {setting}, which have changed since it began; "
                 "choose another output_dir, or remove this one"
             )
-    return {**before, **now}
 
 
 def _of_model(path: str, revision: str = "main") -> str | None:
     known = fingerprint(path, revision)
-    # Of what it cannot look into it says the name, which the configuration says too.
+    # For an unknown model this is its name, which the configuration has already.
     return None if known == path else known
 
 

@@ -1,20 +1,21 @@
-"""Run folders: one configuration, questions that are worked on once, and going on after a kill."""
+"""The run folder: one resolved configuration, what it is compared on when a run resumes, its lock and its journals."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from notewriter import jsonl
-from notewriter.artifacts.fingerprints import FINGERPRINTS, check_fingerprints
+from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
@@ -22,31 +23,122 @@ from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
-WITHOUT_EFFECT = {
-    *("concurrency", "replicas", "port", "cache", "output_dir"),
-    *("base_url", "api_key_env", "timeout", "attempts", "patience"),
-}
-"""Settings that cannot change a result: they may differ when a run goes on.
+CONFIG = "config.yaml"
 
-A model at an endpoint is known by its name: its server may be another one than before, as after a cluster's queue.
-Of a model that is served here the weights count, see `fingerprints`.
+WITHOUT_EFFECT = frozenset(
+    {
+        *("concurrency", "replicas", "port", "cache", "output_dir"),
+        *("base_url", "api_key_env", "timeout", "attempts", "patience"),
+    }
+)
+"""Settings that cannot change a result: they may differ when a run resumes.
+
+A model behind an endpoint is identified by its name, so its server may be another one than before, as after a wait in
+a cluster's queue. A model served here is identified by its weights, see `fingerprints`.
 """
 
-QUESTIONS = "questions.sha256"
-"""Beside a run's configuration: the digest of its questions."""
+NAMED = 3
+"""Differing settings that an error names; further ones are counted."""
+
+REMEDY = "choose another output_dir, or remove this one"
 
 
 @dataclass
 class ResumeArguments:
-    """How a run goes on that was begun before."""
+    """How to resume an earlier run."""
 
     retry_errors: bool = field(
         default=False,
         metadata={
-            "help": "ask again the questions that ended in an error, such as a prompt that the endpoint refused; all "
-            "others stay as they are, and calls that were answered come from the cache"
+            "help": "repeat the questions that ended in an error, such as a prompt that the endpoint refused; all "
+            "others are kept, and completed calls are answered from the cache"
         },
     )
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder, and what has to be the same for the run in it to resume.
+
+    `inputs` are the digests of the files that the run reads, by name; each is stored as `NAME.sha256`. `defaults` are
+    the default values of the configuration's options (`differences`).
+    """
+
+    path: Path
+    config: dict[str, Any]
+    inputs: Mapping[str, str]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    without_effect: Collection[str] = WITHOUT_EFFECT
+
+    @functools.cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The contents behind the configuration's paths; reads every weight file, once."""
+        return fingerprints(self.config)
+
+    def check(self) -> None:
+        """Compare with the run that the folder contains, if there is one.
+
+        Raises:
+            UserError: that run has other settings (names them with both values), read other files, or used a model,
+                index or prompts whose contents have changed since.
+        """
+        if (self.path / CONFIG).exists():
+            stored = read_config(self.path)
+            if found := differences(stored, self.config, self.without_effect, self.defaults):
+                named = [f"{key}: {before!r}, not {now!r}" for key, (before, now) in list(found.items())[:NAMED]]
+                more = [f"{len(found) - NAMED} more"] if len(found) > NAMED else []
+                raise UserError(f"{self.path}: contains a run with {' and '.join([*named, *more])}; {REMEDY}")
+        for name, digest in self.inputs.items():
+            if (self.path / f"{name}.sha256").exists() and read_digest(self.path, name) != digest:
+                raise UserError(
+                    f"{self.path}: contains a run over other {name}, the file has changed since it began; {REMEDY}"
+                )
+        check_fingerprints(self.path, self.fingerprints)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Path]:
+        """Create the folder or resume the run in it, locked until the block ends.
+
+        Raises:
+            UserError: the folder cannot be created or written, another process works in it, or `check` fails.
+        """
+        with locked(self.path):
+            self.check()
+            text = yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True)
+            jsonl.write_text(self.path / CONFIG, [text])
+            for name, digest in self.inputs.items():
+                jsonl.write_text(self.path / f"{name}.sha256", [digest + "\n"])
+            write_fingerprints(self.path, read_fingerprints(self.path) | self.fingerprints)
+            yield self.path
+
+
+@contextlib.contextmanager
+def open_run(
+    output_dir: str | Path,
+    config: dict[str, Any],
+    questions: Sequence[Question] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Iterator[Path]:
+    """The folder of a run over questions, new or resumed (`RunFolder.open`).
+
+    Raises:
+        UserError: the folder cannot be created, is in use, or contains a run with other settings or questions.
+    """
+    inputs = {"questions": questions_digest(questions)}
+    with RunFolder(Path(output_dir), config, inputs, defaults or {}).open() as folder:
+        yield folder
+
+
+def defaults(*arguments: Any) -> dict[str, Any]:
+    """The default values of the options of dataclasses, or of instances of them."""
+    values: dict[str, Any] = {}
+    for part in arguments:
+        for each in fields(part):
+            if each.default is not MISSING:
+                values[each.name] = each.default
+            elif each.default_factory is not MISSING:
+                values[each.name] = each.default_factory()
+    return values
 
 
 def config_hash(config: dict[str, Any]) -> str:
@@ -54,64 +146,106 @@ def config_hash(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(_with_effect(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _with_effect(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that can change a result, those of each role's endpoint among them."""
-    kept = {key: value for key, value in config.items() if key not in WITHOUT_EFFECT}
+def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHOUT_EFFECT) -> dict[str, Any]:
+    """The settings that can change a result, including those of each role's endpoint."""
+    kept = {key: value for key, value in config.items() if key not in without_effect}
     models = kept.get("models")
     if isinstance(models, dict):
         kept["models"] = {
-            role: {key: value for key, value in endpoint.items() if key not in WITHOUT_EFFECT}
+            role: {key: value for key, value in endpoint.items() if key not in without_effect}
             for role, endpoint in models.items()
             if isinstance(endpoint, dict)
         }
     return kept
 
 
-@contextlib.contextmanager
-def open_run(output_dir: str | Path, config: dict[str, Any], questions: Sequence[Question] = ()) -> Iterator[Path]:
-    """A run folder with its resolved `config.yaml`: a new one, or one of the same settings and questions to go on with.
+def differences(
+    stored: dict[str, Any],
+    config: dict[str, Any],
+    without_effect: Collection[str] = WITHOUT_EFFECT,
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[str, tuple[Any, Any]]:
+    """The settings with an effect in which a run's stored configuration and another one differ, with both values.
 
-    It is locked while the block runs, so that no two processes write into it.
+    A setting that only one of the two has makes no difference where it is off or empty. Neither does one that only
+    `config` has and leaves at its default (`defaults`): it is newer than the run, whatever its default is.
+    """
+    before, now = _with_effect(stored, without_effect), _with_effect(config, without_effect)
+    newer = {key for key, default in (defaults or {}).items() if key not in before and now.get(key) == default}
+    return {
+        key: (before.get(key), now.get(key))
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+        and (before.get(key) or now.get(key) or (key in before and key in now))
+        and key not in newer
+    }
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first of `differences`, with its two values."""
+    return next(((key, *values) for key, values in differences(one, other).items()), None)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved configuration of a run.
 
     Raises:
-        UserError: the folder cannot be made, another process works in it, or it holds a run with other settings
-            (names the first that differs), over questions that were others when it began, or with a model, index
-            or prompts whose contents have changed since.
+        UserError: the folder has none, or it is not valid.
     """
-    folder = Path(output_dir)
-    with locked(folder):
-        _check_config(folder, config)
-        contents = check_fingerprints(folder, config)
-        digest = questions_digest(questions)
-        path = folder / QUESTIONS
-        if path.exists() and read_questions_digest(folder) != digest:
-            raise UserError(
-                f"{folder}: holds a run over other questions, the file has changed since; "
-                "choose another output_dir, or remove this one"
-            )
-        jsonl.write_text(folder / "config.yaml", [yaml.safe_dump(config, sort_keys=False, allow_unicode=True)])
-        jsonl.write_text(path, [digest + "\n"])
-        jsonl.write_text(folder / FINGERPRINTS, [json.dumps(contents, indent=2) + "\n"])
-        yield folder
+    path = folder / CONFIG
+    try:
+        config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
+    if misfit(config, dict[str, Any]):
+        raise UserError(f"{path}: is not a run's configuration; remove {folder} or choose another output_dir")
+    return config
+
+
+def read_digest(folder: Path, name: str) -> str:
+    """The digest of a file that a run reads, as stored when the run began; `name` as in `RunFolder.inputs`.
+
+    Raises:
+        UserError: the file cannot be read, or is not a digest.
+    """
+    path = folder / f"{name}.sha256"
+    try:
+        digest = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); remove {folder} or choose another output_dir") from error
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise UserError(f"{path}: is not a digest; remove {folder} or choose another output_dir")
+    return digest
+
+
+def read_questions_digest(folder: Path) -> str:
+    """The digest of the questions that a run began with.
+
+    Raises:
+        UserError: as `read_digest`.
+    """
+    return read_digest(folder, "questions")
 
 
 def parse_shard(shard: str | None) -> tuple[int, int]:
     """`"2/4"` as (2, 4); without a shard (1, 1).
 
     Raises:
-        UserError: it is no such text.
+        UserError: it has another form.
     """
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard or "1/1", re.ASCII)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, as 2/4 is")
+        raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, such as 2/4")
     return int(match[1]), int(match[2])
 
 
 def shard_of(questions: Sequence[Question], shard: str | None) -> list[Question]:
-    """The questions of the shard `i/n`: every n-th one from the i-th on.
+    """The questions of the shard `i/n`: every n-th one, starting with the i-th.
 
     Raises:
-        UserError: it is no shard, or has no question.
+        UserError: `shard` has another form, or no question is left for it.
     """
     number, count = parse_shard(shard)
     if number > len(questions):
@@ -120,90 +254,32 @@ def shard_of(questions: Sequence[Question], shard: str | None) -> list[Question]
 
 
 def questions_digest(questions: Sequence[Question]) -> str:
-    """A hash of the questions' content in their order; it tells that a question file was changed in place."""
+    """A hash of the questions' content in their order, which detects a question file that was edited in place."""
     digest = hashlib.sha256()
     for question in questions:
         digest.update(json.dumps(asdict(question), sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
 
 
-def read_questions_digest(folder: Path) -> str:
-    """The digest of the questions that a run began with.
-
-    Raises:
-        UserError: the file cannot be read, or is no digest.
-    """
-    path = folder / QUESTIONS
-    try:
-        digest = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove {folder} or choose another output_dir") from error
-    if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise UserError(f"{path}: holds no digest; remove {folder} or choose another output_dir")
-    return digest
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The resolved configuration of a run.
-
-    Raises:
-        UserError: the folder holds none, or something else.
-    """
-    path = folder / "config.yaml"
-    try:
-        config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
-    if misfit(config, dict[str, Any]):
-        raise UserError(f"{path}: is no run's configuration; remove {folder} or choose another output_dir")
-    return config
-
-
-def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first setting with an effect in which two configurations differ, with its two values.
-
-    A setting that only one of them has, as of a run of an earlier version, makes no difference where it is switched
-    off or empty.
-    """
-    one, other = _with_effect(one), _with_effect(other)
-    for key in {**one, **other}:
-        before, now = one.get(key), other.get(key)
-        if before != now and (before or now or (key in one and key in other)):
-            return key, before, now
-    return None
-
-
-def _check_config(folder: Path, config: dict[str, Any]) -> None:
-    if not (folder / "config.yaml").exists():
-        return
-    if found := difference(read_config(folder), config):
-        key, before, now = found
-        raise UserError(
-            f"{folder}: holds a run with {key}: {before!r}, not {now!r}; choose another output_dir, or remove this one"
-        )
-
-
 def check_journal(journal: Path, kind: type) -> None:
-    """Find what a journal holds and its command did not write, before anything is built on it.
+    """Validate a journal before anything is built on it.
 
-    `kind` is a dataclass of what a line holds.
+    `kind` is the dataclass of a line.
 
     Raises:
-        UserError: a line is something else; names file, line and key.
+        UserError: a line does not match `kind`; names file, line and key.
     """
     if not journal.exists():
         return
-    with jsonl.Journal(journal):  # removes a last line that a kill has cut
+    with jsonl.Journal(journal):  # removes a partial last line
         pass
     for number, record in jsonl.read(journal):
         if problem := misfit(record, kind, f"{journal}:{number}"):
-            raise UserError(f"{problem}; remove the line, and its question is asked again")
+            raise UserError(f"{problem}; remove the line, and its question is repeated")
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:
-    """How many of the questions a journal does not hold yet."""
+    """How many of the questions are missing from a journal."""
     if not journal.exists():
         return len(questions)
     done = {record["question_id"] for _, record in jsonl.read(journal, journal=True)}
@@ -213,7 +289,7 @@ def remaining(journal: Path, questions: Sequence[Question]) -> int:
 def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
     """The journal's records of these questions, in the questions' order, one at a time in memory.
 
-    The order of the file is the order in which questions happened to finish; results must not depend on it.
+    The file is in the order in which questions happened to finish, on which results must not depend.
     """
     if not journal.exists():
         return
@@ -221,7 +297,7 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
     with open(journal, "rb") as file:
         start = 0
         for line in file:
-            # A last line without its end was cut by a kill or a full disk.
+            # A partial last line was interrupted by a kill or a full disk.
             if line.endswith(b"\n"):
                 places[json.loads(line)["question_id"]] = start
             start += len(line)
@@ -232,9 +308,9 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
 
 
 def drop_errors(journal: Path) -> None:
-    """Remove the questions that ended in an error from a journal, so that these are asked again; all others stay.
+    """Remove the questions that ended in an error from a journal, so that they are repeated; keep all others.
 
-    A record is a trace, holds its `trace` or its `traces`, or is a judgement with its `refusal`.
+    A record is a trace, has a `trace` or `traces`, or is a judgement with a `refusal`.
     """
     if not journal.exists():
         return
@@ -243,18 +319,18 @@ def drop_errors(journal: Path) -> None:
 
 
 def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
-    """Warn where questions ended in an error, with the commonest one and what to do about them."""
+    """Warn of questions that ended in an error, with the commonest error and the remedy."""
     errors = Counter(error for record in finished(journal, questions) if (error := _error_of(record)))
     for error, count in errors.most_common(1):
         logger.warning(
-            "%d of %d questions ended in an error, %d in this one: %s. They stay so until the same command is run "
-            "with --retry_errors",
+            "%d of %d questions ended in an error, %d in this one: %s. To repeat them, run the same command with "
+            "--retry_errors",
             *(errors.total(), len(questions), count, error),
         )
 
 
 def _error_of(record: dict[str, Any]) -> str:
-    """The first error in a record's traces, or why its request was refused; empty where there is none."""
+    """The first error in a record's traces, or why its request was refused; empty if there is none."""
     if "refusal" in record:
         return str(record["refusal"])
     traces = record["traces"] if "traces" in record else [record.get("trace", record)]

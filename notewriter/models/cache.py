@@ -14,6 +14,9 @@ from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that is writing to the same cache."""
+
 
 class ResponseCache:
     """Replies on disk (SQLite), each committed as it arrives, so that a killed run repeats no finished call."""
@@ -26,7 +29,7 @@ class ResponseCache:
             open(self._path, "ab").close()
         try:
             # Two commands may share one cache: WAL lets them, and a writer waits its turn.
-            self._database = sqlite3.connect(self._path, timeout=60, isolation_level=None)
+            self._database = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
@@ -34,8 +37,10 @@ class ResponseCache:
             )
             columns = [row[1] for row in self._database.execute("PRAGMA table_info(replies)")]
         except sqlite3.DatabaseError as error:
-            raise storage_error(error, self._path) or UserError(
-                f"{self._path}: is no response cache ({error}); name another file or remove it"
+            raise (
+                self._busy(error)
+                or storage_error(error, self._path)
+                or UserError(f"{self._path}: is no response cache ({error}); name another file or remove it")
             ) from error
         if columns != ["key", "completion"]:
             raise UserError(f"{path}: is another program's database, not a response cache; name another file")
@@ -70,12 +75,29 @@ class ResponseCache:
             raise self._unusable(error) from error
 
     def _unusable(self, error: sqlite3.DatabaseError) -> UserError:
-        return storage_error(error, self._path) or UserError(
-            f"{self._path}: the response cache cannot be used ({error}); remove it or name another file with cache"
+        return (
+            self._busy(error)
+            or storage_error(error, self._path)
+            or UserError(
+                f"{self._path}: the response cache cannot be used ({error}); remove it or name another file with cache"
+            )
+        )
+
+    def _busy(self, error: sqlite3.DatabaseError) -> UserError | None:
+        """Another process has held the database's lock for longer than `PATIENCE`; the file itself is fine."""
+        # Extended codes have the primary one in their lowest byte.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return None
+        return UserError(
+            f"{self._path}: another process has locked the response cache for {PATIENCE:.0f} s; wait until that "
+            "process has ended and run the same command again, or name another file with cache"
         )
 
     def __len__(self) -> int:
-        return int(self._database.execute("SELECT count(*) FROM replies").fetchone()[0])
+        try:
+            return int(self._database.execute("SELECT count(*) FROM replies").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            raise self._unusable(error) from error
 
     def close(self) -> None:
         """Close the file."""

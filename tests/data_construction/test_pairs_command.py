@@ -222,7 +222,7 @@ def test_a_run_without_a_limit_goes_on_with_one_that_leaves_nothing_out_and_the_
     build(limit=15000)
     build()
     assert len(endpoint.requests) == asked
-    with pytest.raises(UserError, match=f"holds a run with limit: None, not {QUESTIONS - 1}"):
+    with pytest.raises(UserError, match=f"contains a run with limit: None, not {QUESTIONS - 1}"):
         build(limit=QUESTIONS - 1)
 
 
@@ -266,7 +266,7 @@ def test_a_prompt_beyond_the_context_is_a_counted_reason_and_the_others_go_on(bu
 
 def test_a_folder_with_other_settings_is_refused(build):
     build()
-    with pytest.raises(UserError, match=r"holds a run with min_gap: 0\.0, not 0\.5; choose another output_dir"):
+    with pytest.raises(UserError, match=r"contains a run with min_gap: 0\.0, not 0\.5; choose another output_dir"):
         build(min_gap=0.5)
 
 

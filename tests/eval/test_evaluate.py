@@ -145,7 +145,7 @@ def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
         folder = run(base_url=refusing.base_url, concurrency=1)
     (told,) = [record.message for record in caplog.records if "ended in an error" in record.message]
     assert told.startswith(f"1 of {QUESTIONS} questions ended in an error, 1 in this one: This model's maximum context")
-    assert told.endswith("They stay so until the same command is run with --retry_errors")
+    assert told.endswith("To repeat them, run the same command with --retry_errors")
     metrics = read_metrics(folder)
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 1)
     first = next(iter(read_predictions(folder).values()))
@@ -240,7 +240,7 @@ def test_limit_draws_the_same_questions_for_a_seed(run):
 
 def test_a_folder_with_other_settings_is_refused(run):
     run()
-    with pytest.raises(UserError, match=r"holds a run with temperature: 0\.1, not 0\.7; choose another output_dir"):
+    with pytest.raises(UserError, match=r"contains a run with temperature: 0\.1, not 0\.7; choose another output_dir"):
         run(temperature=0.7)
 
 

@@ -222,7 +222,7 @@ def test_a_judgement_is_added_to_those_that_there_are(evaluated, judge):
 def test_another_judge_is_refused(evaluated, judge):
     run = evaluated()
     judge(run)
-    with pytest.raises(UserError, match=r"judged: holds a run with temperature: 0\.1, not 0\.7; .* or remove this one"):
+    with pytest.raises(UserError, match=r"judged: contains a run with temperature: 0\.1, not 0\.7; .* remove this one"):
         judge(run, temperature=0.7)
 
 

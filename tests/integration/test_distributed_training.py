@@ -121,7 +121,7 @@ def test_processes_refuse_a_base_that_has_changed_together(launch: Launch, tiny_
     (base / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1}))
 
     # Well before the time limit of the launch: no process waits for one that has given up.
-    with pytest.raises(AssertionError, match="run: holds a run with other contents of model_name_or_path"):
+    with pytest.raises(AssertionError, match="run: contains a run with other contents of model_name_or_path"):
         launch("ddp", folder, model_name_or_path=base)
 
 

@@ -253,7 +253,7 @@ def test_a_folder_of_another_run(evaluate):
         code, out, _ = evaluate(*model)
         assert code == 0
         assert "1 questions, 0 errors" in out
-        assert complains(evaluate(*model, "--seed", "1"), "holds a run with seed: 0, not 1")
+        assert complains(evaluate(*model, "--seed", "1"), "contains a run with seed: 0, not 1")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
         ("train_sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
         ("preflight", [*DPO, "--utiliz", "1"], "unknown option --utiliz; did you mean '--utilization'"),
         ("merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
-        ("publish", ["--checkpoint", "c", "--repo", "a/b"], "unknown option --repo; did you mean '--repo_id'"),
+        ("publishing.publish", ["--checkpoint", "c", "--repo", "a/b"], "option --repo; did you mean '--repo_id'"),
         ("train_dpo", ["--config", "a", "--config", "b"], "--config is given twice"),
         ("train_dpo", [*DPO[2:], "--pairs", ""], "pairs is empty"),
         ("train_dpo", [*DPO, "--peak_tflops", "0"], "peak_tflops: 0.0 is too small; give above 0"),

@@ -27,7 +27,7 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
 def check_pairs(tokenizer: PreTrainedTokenizerBase, *rows: dict[str, Any]) -> None:
     """As training checks pairs that lie in train.parquet."""
     stops = frozenset([tokenizer.eos_token_id])
-    measured = pairs.measure(Dataset.from_list(list(rows)), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(Dataset.from_list(list(rows)), tokenizer, stops, Path("train.parquet"))
     checks.check_pairs(measured, tokenizer, stops, "train.parquet")
 
 
@@ -81,7 +81,7 @@ def test_an_end_of_turn_in_the_middle_of_an_answer_is_an_error(
 
 
 def test_a_mask_that_trains_nothing_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0 .*no token of it is trained"):
+    with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0 .*none of its tokens is trained"):
         checks.check(sample([6, 7, 2], [-100, -100, -100]), tokenizer, frozenset([2]), "data")
 
 
@@ -116,42 +116,6 @@ def test_no_more_than_five_faults_are_named(tokenizer: PreTrainedTokenizerBase) 
 
     with pytest.raises(UserError, match=r"8 fault\(s\) .*question q4\).*; and 3 more$"):
         checks.check(Dataset.from_list(rows), tokenizer, frozenset([2]), "data")
-
-
-def test_lengths_are_shown_by_stage() -> None:
-    lines = checks.lengths_by_stage({"note": [10, 20, 30, 240], "answer": [120]}, bars=24).splitlines()
-
-    assert lines[0].split() == ["stage", "rows", "min", "median", "95%", "max", "0", "to", "240", "tokens"]
-    assert lines[1].split()[:6] == ["answer", "1", "120", "120", "120", "120"]
-    assert lines[2].split()[:6] == ["note", "4", "10", "20", "30", "240"]
-    # Tokens 0 to 10 are in the first of 24 bars, 240 in the last.
-    histogram = lines[2][-24:]
-    assert histogram[0] == histogram[-1] != " "
-    assert set(histogram[4:-1]) == {" "}
-
-
-def test_the_preview_marks_what_is_trained(tokenizer: PreTrainedTokenizerBase) -> None:
-    row = {"input_ids": [6, 7, 8, 2], "labels": [-100, -100, 8, 2], "stage": "s", "question_id": "q0"}
-
-    assert checks.preview(row, tokenizer, colour=False) == (
-        "--- s, question q0: 2 of 4 tokens are trained\nthe river⟦crosses <end>⟧\n"
-    )
-    assert "\x1b[30;42mcrosses <end>\x1b[0m" in checks.preview(row, tokenizer, colour=True)
-
-
-def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokenizerBase) -> None:
-    ids = [6] + [7] * 500 + [8, 9, 2]
-    row = {"input_ids": ids, "labels": [-100] * 501 + [8, 9, 2], "stage": "s", "question_id": "q0"}
-
-    shown = checks.preview(row, tokenizer, colour=False, context=3)
-
-    assert "the river river [... 495 tokens ...] river river river⟦crosses a <end>⟧" in shown
-
-
-def test_control_characters_have_no_effect_on_a_terminal() -> None:
-    shown = checks.plain("\x1b[2J\r\x07 note ‮ \x9b31m line\nend", keep="\n")
-
-    assert shown == "\\x1b[2J\\r\\x07 note \\u202e \\x9b31m line\nend"
 
 
 class Tokenize(BaseHTTPRequestHandler):

@@ -7,7 +7,9 @@ from trl import DPOTrainer
 from trl.trainer import utils
 
 from notewriter.errors import UserError
-from training import contract, train_dpo
+from training import contract
+from training.options import DPOConfiguration
+from training.trainers import MeteredDPOTrainer, MeteredSFTTrainer
 
 
 def without_batch_size(self: Any, dataset: Any, name: str) -> None: ...
@@ -22,6 +24,17 @@ def head_without_shifted_labels(model: Any) -> None:
 
 def test_the_installed_trl_is_the_one_that_was_read() -> None:
     contract.check_trl()
+
+
+def test_no_other_private_method_of_the_libraries_is_overridden() -> None:
+    ours = [MeteredDPOTrainer, MeteredSFTTrainer]
+    overridden = set()
+    for trainer in ours:
+        library = [each for each in trainer.__mro__ if each.__module__.split(".")[0] in ("trl", "transformers")]
+        for each in set(trainer.__mro__) - set(library):
+            private = {name for name in vars(each) if name.startswith("_") and not name.startswith("__")}
+            overridden |= {f"{base.__name__}.{name}" for base in library for name in private if name in vars(base)}
+    assert overridden == {name for name in contract.CONTRACT if "._" in name}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +65,7 @@ def test_another_signature_is_refused_and_named(
         monkeypatch.setattr(owner, name, stand_in)
 
     with pytest.raises(UserError) as error:
-        train_dpo.Configuration(output_dir="run")
+        DPOConfiguration(output_dir="run")
 
     assert message in str(error.value)
     assert str(error.value).endswith("; install trl==1.16.0")

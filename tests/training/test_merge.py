@@ -7,7 +7,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 from notewriter.models.checkpoints import check_model
 from training import merge
 
@@ -23,7 +25,7 @@ def adapter(tiny_model: Path, tmp_path: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = "{# changed #}" + tokenizer.chat_template
     tokenizer.save_pretrained(tmp_path / "adapter")
-    (tmp_path / "adapter/training.json").write_text("{}")
+    (tmp_path / "adapter/training.json").write_text('{"schema": "notewriter/training/1"}')
     return tmp_path / "adapter"
 
 
@@ -59,12 +61,26 @@ def test_the_weights_keep_the_precision_of_the_base(adapter: Path, tiny_model: P
 
 
 def test_what_is_no_adapter_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds a whole model, which needs no merging"):
+    with pytest.raises(UserError, match="contains a whole model, which needs no merging"):
         merge.merge(tiny_model, tmp_path / "merged")
-    with pytest.raises(UserError, match="holds no LoRA adapter"):
+    with pytest.raises(UserError, match="contains no LoRA adapter"):
         merge.merge(tmp_path, tmp_path / "merged")
-    with pytest.raises(UserError, match="holds something already"):
+    with pytest.raises(UserError, match="is not empty; remove it"):
         merge.merge(adapter, tiny_model)
     (adapter / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match=r"has no adapter_model\.safetensors"):
         merge.merge(adapter, tmp_path / "merged")
+
+
+def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
+    def record(fingerprint: str) -> None:
+        write_training_record(adapter, TrainingRecord(method="dpo", base_model_fingerprint=fingerprint))
+
+    record("0" * 64)
+    with pytest.raises(UserError, match=r"adapter: was trained on another base model than .* is now .*; restore that"):
+        merge.merge(adapter, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    # A commit on the hub and the hash of a folder cannot be compared.
+    for fingerprint in ("owner/name@abc", checkpoints.fingerprint(tiny_model)):
+        record(fingerprint)
+        merge.merge(adapter, tmp_path / f"merged {fingerprint[:3]}")

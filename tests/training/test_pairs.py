@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from notewriter.errors import UserError
-from training import pairs
+from training import pairs, rows
 
 Pair = Callable[..., dict[str, Any]]
 
@@ -19,19 +19,7 @@ def test_rows_are_read_without_the_columns_that_training_does_not_use(write_pair
     dataset = pairs.read(write_pairs() / "train.parquet")
 
     assert dataset.column_names == ["prompt", "chosen", "rejected", "stage", "question_id"]
-    assert pairs.stages(dataset) == {"init_note": 8, "refine_note": 8}
-
-
-def test_folder_gives_its_splits_and_a_file_is_for_training(write_pairs: Callable[..., Path]) -> None:
-    folder = write_pairs()
-
-    assert list(pairs.find(folder)) == ["train", "dev"]
-    assert pairs.find(folder / "dev.parquet") == {"train": folder / "dev.parquet"}
-
-
-def test_folder_without_train_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no train\.parquet"):
-        pairs.find(tmp_path)
+    assert rows.count_by_stage(dataset) == {"init_note": 8, "refine_note": 8}
 
 
 def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
@@ -51,7 +39,7 @@ def test_missing_column_is_named(write_pairs: Callable[..., Path], make_pair: Pa
 def test_file_without_rows_is_refused(tmp_path: Path, make_pair: Pair) -> None:
     Dataset.from_list([make_pair(0)]).select([]).to_parquet(str(tmp_path / "train.parquet"))
 
-    with pytest.raises(UserError, match="holds no rows"):
+    with pytest.raises(UserError, match="has no rows"):
         pairs.read(tmp_path / "train.parquet")
 
 
@@ -86,7 +74,7 @@ def test_length_is_that_of_the_longer_side_under_the_chat_template(
     file = write_pairs([make_pair(0, words=8)]) / "train.parquet"
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    dataset = pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
+    dataset = pairs.tokenize(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
     # <user> 8 words <end> <assistant> 2 words <end>
     assert dataset["length"][:] == [14]
@@ -108,7 +96,7 @@ def test_completions_are_measured_with_what_ends_the_turn(family: str, chosen: s
         "rejected": [{"role": "assistant", "content": "river"}],
     }
 
-    (measured,) = pairs.measure(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
+    (measured,) = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
     assert tokenizer.decode(measured["chosen_ids"]) == chosen
     assert tokenizer.decode(measured["rejected_ids"]) == rejected
@@ -128,7 +116,7 @@ def test_row_that_the_chat_template_refuses_is_named(
     file = write_pairs(rows) / "train.parquet"
 
     with pytest.raises(UserError, match=r"row 1: the model's chat template refuses it .no system role here"):
-        pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
+        pairs.tokenize(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
 
 def test_a_template_that_fails_is_named_with_the_row(tiny_model: Path, write_pairs: Callable[..., Path]) -> None:
@@ -137,27 +125,4 @@ def test_a_template_that_fails_is_named_with_the_row(tiny_model: Path, write_pai
     file = write_pairs() / "train.parquet"
 
     with pytest.raises(UserError, match=r"row 0: the model's chat template refuses it \(OverflowError: Range too big"):
-        pairs.measure(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
-
-
-def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
-    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
-
-    with pytest.raises(UserError, match="every row is longer than max_length 64; give --max_length 90"):
-        pairs.fit(dataset, 64, Path("train.parquet"), drop=True)
-
-
-def test_without_a_limit_every_row_stays(make_pair: Pair) -> None:
-    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
-
-    assert pairs.fit(dataset, None, Path("train.parquet"), drop=False) == (dataset, 0)
-
-
-def test_hash_follows_the_content_and_not_the_place(write_pairs: Callable[..., Path], tmp_path: Path) -> None:
-    file = write_pairs() / "train.parquet"
-    copy = tmp_path / "copy.parquet"
-    copy.write_bytes(file.read_bytes())
-
-    assert pairs.sha256([file]) == pairs.sha256([copy])
-    copy.write_bytes(file.read_bytes() + b"\0")
-    assert pairs.sha256([file]) != pairs.sha256([copy])
+        pairs.tokenize(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)

@@ -297,7 +297,9 @@ def test_flex_attention_skips_the_blocks_that_see_nothing(window):
 def test_a_window_that_the_model_keeps_from_its_attention_is_refused():
     options = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 0}
     model = twice(random_model("qwen2_moe", num_experts=4, moe_intermediate_size=16, **options))[1]
-    with pytest.raises(UserError, match="keeps its window of 7 tokens from its attention; set prefix_sharing: false"):
+    with pytest.raises(
+        UserError, match="does not pass its window of 7 tokens on to its attention; set prefix_sharing: false"
+    ):
         model(**stack([12], [(4, 6)]), fused_lm_head=True)
     model(**stack([3], [(4, 2)]), fused_lm_head=True)
 
@@ -312,9 +314,9 @@ def test_a_window_that_the_model_keeps_from_its_attention_is_refused():
         ),
         ("qwen3_next", {"layer_types": ["linear_attention", "full_attention"]}, "linear attention, whose state"),
         ("mamba", {}, "linear attention, whose state"),
-        ("bloom", {}, "a way of its own"),
-        ("doge", {}, "attention masks of its own"),
-        ("recurrent_gemma", {"attention_window_size": 16}, "carry a state from token to token"),
+        ("bloom", {}, "its own implementation of attention"),
+        ("doge", {}, "its own attention masks"),
+        ("recurrent_gemma", {"attention_window_size": 16}, "has recurrent layers"),
         ("lfm2", {"layer_types": ["conv", "full_attention"]}, "has conv"),
         ("gemma", {"is_causal": False}, "attends to later tokens too"),
     ],

@@ -127,7 +127,7 @@ def test_a_configuration_of_no_language_model_is_named(options: list[str], tmp_p
     base = tmp_path / "vit"
     shutil.copytree(options[1], base)
     ViTConfig(**(SIZES | {"vocab_size": None})).save_pretrained(base)
-    with pytest.raises(UserError, match="vit is no model that writes text; give another"):
+    with pytest.raises(UserError, match="vit is not a language model; give another"):
         preflight.main([*options, "--model_name_or_path", str(base)])
 
 

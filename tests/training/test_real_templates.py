@@ -125,8 +125,8 @@ REFUSED = {
     "Llama-3.2": r'llama3_2: .* today\'s date .* set chat_template_kwargs: {date_string: "26 Jul 2024"}',
     "Qwen3.5": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
     "Qwen3.8": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
-    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* take that out of the end",
-    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* take that out of the end",
+    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* remove it from the end",
+    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* remove it from the end",
 }
 """What cannot be trained as it comes, and the remedy that the error names."""
 
@@ -182,7 +182,7 @@ def test_both_sides_of_a_pair_begin_with_the_prompt_as_it_is_served(family: str)
     tokenizer, stops = tokenizer_of(family)
     row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "question_id": "q"}
 
-    measured = pairs.measure(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
     checks.check_pairs(measured, tokenizer, stops, "train.parquet")
     assert measured[0]["prompt_ids"] == chat_templates.render([CHAIN[:1]], tokenizer, generate=True)[0]
@@ -193,7 +193,7 @@ def test_both_sides_of_a_pair_begin_with_the_prompt_as_it_is_served(family: str)
 def test_pairs_under_a_template_that_opens_a_thought_are_refused_with_the_remedy(family: str) -> None:
     tokenizer, stops = tokenizer_of(family)
     row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "question_id": "q"}
-    measured = pairs.measure(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
     with pytest.raises(UserError, match=REFUSED[family]):
         checks.check_pairs(measured, tokenizer, stops, "train.parquet")

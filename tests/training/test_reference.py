@@ -60,7 +60,7 @@ def make(tiny_model: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.
         if shared is None:
             return DPOTrainer(model=str(model), **arguments)
         cache = cache or folder / "cache"
-        return reference.Trainer(str(model), prefix_sharing=shared, reference_cache=cache, **arguments)
+        return reference.CachedReferenceTrainer(str(model), prefix_sharing=shared, reference_cache=cache, **arguments)
 
     return build
 
@@ -127,7 +127,7 @@ def test_token_ids_of_checked_pairs_are_trls_and_stay_as_they_are(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     stops = frozenset([tokenizer.eos_token_id])
-    measured = pairs.measure(Dataset.from_list(rows), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(Dataset.from_list(rows), tokenizer, stops, Path("train.parquet"))
 
     trl, ours = make(pairs=rows).train_dataset, make(False, pairs=list(measured)).train_dataset
 
@@ -143,13 +143,13 @@ def test_every_model_that_scores_is_checked_before_its_first_use(
     monkeypatch.setattr(
         self_check, "check", lambda wrapped, bare, batches, accelerator: seen.append((wrapped, len(batches)))
     )
-    step = reference.Trainer.compute_loss
+    step = reference.CachedReferenceTrainer.compute_loss
 
     def compute_loss(*arguments: Any, **options: Any) -> Any:
         seen.append("step")
         return step(*arguments, **options)
 
-    monkeypatch.setattr(reference.Trainer, "compute_loss", compute_loss)
+    monkeypatch.setattr(reference.CachedReferenceTrainer, "compute_loss", compute_loss)
     trainer = make(True, precompute_ref_log_probs=precomputed, per_device_train_batch_size=2, max_steps=1)
     batches = self_check.PAIRS // 2
     assert seen == ([(trainer.model, batches)] if precomputed else [])

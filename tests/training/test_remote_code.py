@@ -130,7 +130,7 @@ def test_a_kind_of_network_that_the_library_has_not_is_refused(
 ) -> None:
     folder = hostile("other network")
 
-    with pytest.raises(UserError, match="vit is no model that writes text"):
+    with pytest.raises(UserError, match="vit is not a language model"):
         preflight.main(["--model_name_or_path", str(folder), "--pairs", str(tiny_pairs), "--max_length", "64"])
     assert not ran.exists()
 

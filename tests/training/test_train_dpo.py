@@ -1,8 +1,8 @@
 """Training refuses what would go wrong silently, goes on where it stopped, and records what it did."""
 
-import inspect
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -14,12 +14,14 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
-from trl import DPOTrainer
+from trl import ModelConfig
 
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.models import checkpoints
-from training import common, self_check, train_dpo
+from training import launch, self_check, train_dpo
+from training.options import DPOArguments, DPOConfiguration
+from training.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
 
@@ -100,7 +102,7 @@ def test_a_variable_of_the_template_is_trained_recorded_and_the_checkpoints_defa
     question, how = [{"role": "user", "content": "the town"}], {"add_generation_prompt": True, "tokenize": False}
     own, trained = AutoTokenizer.from_pretrained(base), AutoTokenizer.from_pretrained(tmp_path / "run")
     assert trained.apply_chat_template(question, **how) == own.apply_chat_template(question, quiet=True, **how)
-    with pytest.raises(UserError, match="holds a run that differs in chat_template_kwargs"):
+    with pytest.raises(UserError, match=r"chat_template_kwargs: \{'quiet': True\}, not \{'quiet': False\}"):
         train_dpo.main([*thinking, "--chat_template_kwargs", '{"quiet": false}'])
 
 
@@ -157,14 +159,14 @@ def test_the_end_of_a_turn_is_trained_under_a_template_that_leaves_it_open(
     user = tokenizer.convert_tokens_to_ids("<user>")
     (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [tokenizer.eos_token_id, user]}))
     last = []
-    step = train_dpo.Trainer.training_step
+    step = MeteredDPOTrainer.training_step
 
     def look(self: Any, model: Any, inputs: dict[str, torch.Tensor], *arguments: Any) -> torch.Tensor:
         for ids, mask in zip(inputs["input_ids"], inputs["completion_mask"], strict=True):
             last.append(ids[mask.bool()][-1].item())
         return step(self, model, inputs, *arguments)
 
-    monkeypatch.setattr(train_dpo.Trainer, "training_step", look)
+    monkeypatch.setattr(MeteredDPOTrainer, "training_step", look)
     train_dpo.main(options(model_name_or_path=base, max_steps=1))
 
     assert last == [user] * 8
@@ -238,7 +240,7 @@ def test_stopped_run_goes_on_from_its_last_checkpoint(
     with caplog.at_level(logging.INFO):
         train_dpo.main(options())
 
-    assert "checkpoint-2: going on" in caplog.text
+    assert "checkpoint-2: resuming" in caplog.text
     assert losses(tmp_path / "run/checkpoint-4") == pytest.approx(undisturbed, rel=1e-6)
     resumed = weights(tmp_path / "run")
     assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
@@ -258,8 +260,9 @@ def test_finished_run_is_left_as_it_is(options: Options, tmp_path: Path, caplog:
 def test_output_of_another_configuration_is_refused(options: Options) -> None:
     train_dpo.main(options())
 
-    with pytest.raises(UserError, match="differs in beta, learning_rate; give another --output_dir"):
+    with pytest.raises(UserError, match=r"run: contains a run with .*; choose another output_dir") as error:
         train_dpo.main(options(beta=0.5, learning_rate=1e-4))
+    assert "beta: 0.1, not 0.5" in str(error.value) and "learning_rate: 0.001, not 0.0001" in str(error.value)
 
 
 def test_output_of_other_pairs_is_refused(
@@ -268,8 +271,55 @@ def test_output_of_other_pairs_is_refused(
     train_dpo.main(options())
     write_pairs([make_pair(number) for number in range(12)])
 
-    with pytest.raises(UserError, match="differs in the content of pairs"):
+    with pytest.raises(UserError, match="contains a run over other pairs, the file has changed since it began"):
         train_dpo.main(options())
+
+
+def test_a_run_of_an_earlier_version_resumes(
+    options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_dpo.main(options(max_length=64))
+    for name in ("training.json", "checkpoint-4/trainer_state.json"):
+        (tmp_path / "run" / name).unlink()
+    file = tmp_path / "run/config.yaml"
+    stored = yaml.safe_load(file.read_text())
+    # It had fewer options, one of which is on by default now, and left out those that were None.
+    for newer in ("average_tokens_across_devices", "prefix_sharing", "reference_cache"):
+        del stored[newer]
+    file.write_text(yaml.safe_dump({key: value for key, value in stored.items() if value is not None}))
+
+    with caplog.at_level(logging.INFO):
+        train_dpo.main(options(max_length=64))
+    assert "checkpoint-2: resuming" in caplog.text
+
+
+def test_an_option_that_was_switched_off_is_not_taken_for_its_default(options: Options, tmp_path: Path) -> None:
+    default = DPOConfiguration.__dataclass_fields__["max_length"].default
+    (tmp_path / "unlimited.yaml").write_text("max_length: null\n")
+    argv = options(max_length=default, max_steps=1)
+    place = argv.index("--max_length")
+    unlimited = [*argv[:place], *argv[place + 2 :], "--config", str(tmp_path / "unlimited.yaml")]
+    train_dpo.main(unlimited)
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["max_length"] is None
+    with pytest.raises(UserError, match=f"contains a run with max_length: None, not {default}; choose"):
+        train_dpo.main(argv)
+    train_dpo.main(unlimited)
+
+
+def test_a_folder_in_the_place_of_the_record_is_no_finished_run(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "run/training.json").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"training\.json: is a folder, where the run's record belongs; remove it"):
+        train_dpo.main(options())
+
+
+def test_the_help_names_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train_dpo.main(["--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: training/train_dpo.py ")
+    root = Path(__file__).parents[2]
+    assert all((root / path).is_file() for path in re.findall(r"(?:training|configs)/[\w/.-]+\.(?:py|yaml)", shown))
+    assert not re.findall(r"notewriter train", shown)
 
 
 def other_weights(tiny_model: Path, folder: Path) -> None:
@@ -292,7 +342,7 @@ def test_continuation_on_other_base_weights_is_refused(
     (tmp_path / "run/training.json").unlink()
     other_weights(tiny_model, base)
 
-    with pytest.raises(UserError, match=r"run: holds a run with other contents of model_name_or_path: .*base, which"):
+    with pytest.raises(UserError, match=r"run: contains a run with other contents of model_name_or_path: .*base,"):
         train_dpo.main(options(model_name_or_path=base, **changes))
 
 
@@ -307,7 +357,7 @@ def test_a_run_that_was_begun_without_fingerprints_goes_on_and_keeps_them_from_t
     with caplog.at_level(logging.INFO):
         train_dpo.main(options())
 
-    assert "checkpoint-2: going on" in caplog.text
+    assert "checkpoint-2: resuming" in caplog.text
     assert (tmp_path / "run/fingerprints.json").read_text() == fingerprints
 
 
@@ -353,11 +403,11 @@ def test_long_rows_are_dropped_on_request_and_counted(
 
 
 def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=8)
+    alone = DPOConfiguration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=8)
     assert alone.gradient_accumulation_steps == 4
 
     with pytest.raises(UserError, match=r"total_batch_size 8 is not a multiple of 1 process\(es\) x .* 3"):
-        train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=3, total_batch_size=8)
+        DPOConfiguration(output_dir=str(tmp_path), per_device_train_batch_size=3, total_batch_size=8)
 
 
 @pytest.mark.parametrize(
@@ -372,8 +422,8 @@ def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, m
 def test_training_on_a_cpu_is_in_the_number_format_that_it_is_fast_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str, options: dict[str, bool], bf16: bool
 ) -> None:
-    monkeypatch.setattr(common, "number_format", lambda: processor)
-    assert train_dpo.Configuration(output_dir=str(tmp_path), use_cpu=True, **options).bf16 is bf16
+    monkeypatch.setattr(launch, "number_format", lambda: processor)
+    assert DPOConfiguration(output_dir=str(tmp_path), use_cpu=True, **options).bf16 is bf16
 
 
 @pytest.mark.parametrize(
@@ -388,10 +438,10 @@ def test_training_on_a_cpu_is_in_the_number_format_that_it_is_fast_in(
 def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
     monkeypatch: pytest.MonkeyPatch, use_cpu: bool, deepspeed: bool, cuda: bool, bf16: bool
 ) -> None:
-    monkeypatch.setattr(common, "number_format", lambda: "bfloat16")
+    monkeypatch.setattr(launch, "number_format", lambda: "bfloat16")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    assert common.computes_in_bfloat16(use_cpu, deepspeed) is bf16
+    assert launch.computes_in_bfloat16(use_cpu, deepspeed) is bf16
 
 
 def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(
@@ -401,7 +451,7 @@ def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_
         caplog.clear()
         # Refused before DeepSpeed is set up, where it would wait for the lock.
         with pytest.raises(UserError, match="not a multiple"):
-            train_dpo.Configuration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=3)
+            DPOConfiguration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=3)
         return caplog.messages
 
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
@@ -428,7 +478,7 @@ def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_
         ({"total_batch_size": 3}, "not a multiple"),
         ({"beta": "much"}, "beta"),
         ({"loss_type": "sigmoyd"}, "TRL has no loss 'sigmoyd'; did you mean 'sigmoid'"),
-        ({"loss_type": "zzz"}, "TRL has no loss 'zzz'; choose of: sigmoid, hinge"),
+        ({"loss_type": "zzz"}, "TRL has no loss 'zzz'; choose one of: sigmoid, hinge"),
         ({"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}, "Got 1 weights for 2 loss types"),
         ({"label_smoothing": 0.1}, "with loss_type sigmoid; leave it out, or set loss_type to aot or aot_unpaired or"),
         ({"label_smoothing": 0.1, "loss_type": ["ipo", "sft"]}, "label_smoothing: is ignored with loss_type ipo, sft"),
@@ -459,14 +509,7 @@ def test_mistakes_are_named(options: Options, changes: dict[str, object], messag
     ids=str,
 )
 def test_options_that_the_loss_reads_are_taken(tmp_path: Path, changes: dict[str, Any]) -> None:
-    train_dpo.Configuration(output_dir=str(tmp_path), **changes)
-
-
-@pytest.mark.parametrize("loss", train_dpo.LOSSES)
-def test_label_smoothing_is_refused_where_trls_loss_does_not_read_it(loss: str) -> None:
-    source = inspect.getsource(DPOTrainer._compute_loss)
-    branch = source.split(f'loss_type == "{loss}"')[1].split("elif loss_type ==")[0]
-    assert ("label_smoothing" in branch) == (loss in train_dpo.NEEDS["label_smoothing"][1])
+    DPOConfiguration(output_dir=str(tmp_path), **changes)
 
 
 def test_model_without_a_chat_template_is_refused(options: Options, tiny_model: Path, tmp_path: Path) -> None:
@@ -497,7 +540,7 @@ def test_configurations_of_the_repository_have_no_unknown_keys(path: Path) -> No
     values = yaml.safe_load(path.read_text())
     # bf16 and many processes need hardware; everything else is read as it would be in the run.
     _, training, model = config.parse(
-        [train_dpo.Arguments, train_dpo.Configuration, train_dpo.ModelConfig],
+        [DPOArguments, DPOConfiguration, ModelConfig],
         ["--config", str(path), "--bf16", "false", "--pairs", "pairs"],
     )
     assert training.output_dir == values["output_dir"]

@@ -14,10 +14,12 @@ import yaml
 from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import ModelConfig
 
 from notewriter import config
 from notewriter.errors import UserError
 from training import conversations, train_sft
+from training.options import SFTArguments, SFTConfiguration
 
 Options = Callable[..., list[str]]
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
@@ -85,7 +87,7 @@ def test_continuation_on_another_base_is_refused(options: Options, tiny_model: P
         model.lm_head.weight += 0.1
     model.save_pretrained(base)
 
-    with pytest.raises(UserError, match=r"run: holds a run with other contents of model_name_or_path: .*base, which"):
+    with pytest.raises(UserError, match=r"run: contains a run with other contents of model_name_or_path: .*base,"):
         train_sft.main(options(model_name_or_path=base))
 
 
@@ -156,7 +158,7 @@ def test_another_set_is_mixed_in(options: Options, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run/training.json").read_text())
     assert record["rows"]["train"] == {"general": 4, "town": 16}
     general.write_text('{"prompt": "the town", "completion": "a mayor"}\n' * 8)
-    with pytest.raises(UserError, match="differs in the content of data"):
+    with pytest.raises(UserError, match="contains a run over other data, the file has changed since it began"):
         train_sft.main(options(mix=json.dumps({str(general): 0.25}), max_steps=1, save_strategy="no"))
 
 
@@ -192,7 +194,7 @@ CONFIGURATIONS = sorted((Path(__file__).parents[2] / "configs/sft").glob("*.yaml
 def test_recipes_have_no_unknown_keys(path: Path) -> None:
     # bf16 and many processes need hardware; everything else is read as it would be in the run.
     arguments, training, model = config.parse(
-        [train_sft.Arguments, train_sft.Configuration, train_sft.ModelConfig],
+        [SFTArguments, SFTConfiguration, ModelConfig],
         ["--config", str(path), "--bf16", "false"],
     )
 

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -37,8 +37,8 @@ def lines(path):
 # Folders
 
 
-def open_and_leave(folder, config, questions=()):
-    with run_folder.open_run(folder, config, questions) as opened:
+def open_and_leave(folder, config, questions=(), defaults=None):
+    with run_folder.open_run(folder, config, questions, defaults) as opened:
         return opened
 
 
@@ -52,9 +52,9 @@ def test_a_run_folder_holds_its_resolved_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"seed": 1}, r"a: holds a run with seed: 0, not 1; choose another output_dir, or remove this one"),
+        ({"seed": 1}, r"a: contains a run with seed: 0, not 1; choose another output_dir, or remove this one"),
         ({"method_options": {"top_k": 5}}, r"method_options: \{'top_k': 3\}, not \{'top_k': 5\}"),
-        ({"new": "x"}, r"holds a run with new: None, not 'x'"),
+        ({"new": "x"}, r"contains a run with new: None, not 'x'"),
     ],
 )
 def test_a_folder_refuses_a_run_with_other_settings(tmp_path, change, problem):
@@ -79,6 +79,53 @@ def test_a_run_goes_on_with_a_later_version_that_has_more_options_which_are_off(
         open_and_leave(tmp_path, {"seed": 0, "min_gap": None})
 
 
+def test_a_newer_option_at_its_default_does_not_keep_an_older_run_from_resuming(tmp_path):
+    older = {"seed": 0, "limit": 5}
+    newer = older | {"share_prefixes": True, "limit": 5, "window": 3}
+    defaults = {"seed": 0, "limit": None, "share_prefixes": True, "window": 3}
+    open_and_leave(tmp_path, older)
+    with pytest.raises(UserError, match="contains a run with window: None, not 4; choose"):
+        open_and_leave(tmp_path, newer | {"window": 4}, defaults=defaults)
+    # An option that the stored configuration has is compared, at its default or not.
+    with pytest.raises(UserError, match="limit: 5, not None"):
+        open_and_leave(tmp_path, newer | {"limit": None}, defaults=defaults)
+    open_and_leave(tmp_path, newer, defaults=defaults)
+    with pytest.raises(UserError, match="share_prefixes: True, not False"):
+        open_and_leave(tmp_path, newer | {"share_prefixes": False}, defaults=defaults)
+
+
+def test_defaults_are_those_of_the_dataclasses():
+    @dataclass
+    class Options:
+        path: str
+        on: bool = True
+        names: list[str] = field(default_factory=lambda: ["a"])
+
+    expected = {"on": True, "names": ["a"], "retry_errors": False}
+    assert run_folder.defaults(Options("a"), run_folder.ResumeArguments) == expected
+
+
+def test_all_settings_that_differ_are_named_up_to_three(tmp_path):
+    open_and_leave(tmp_path, dict.fromkeys("abcde", 0))
+    with pytest.raises(UserError, match="contains a run with b: 0, not 1 and c: 0, not 1; choose"):
+        open_and_leave(tmp_path, dict.fromkeys("abcde", 0) | dict.fromkeys("bc", 1))
+    with pytest.raises(UserError, match="a: 0, not 1 and b: 0, not 1 and c: 0, not 1 and 2 more; choose"):
+        open_and_leave(tmp_path, dict.fromkeys("abcde", 1))
+
+
+def test_checking_a_folder_creates_nothing_and_reads_weights_once(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(run_folder, "fingerprints", lambda config: read.append(config) or {"serve: m": "1"})
+    run = run_folder.RunFolder(tmp_path / "a", {"serve": "m"}, {"pairs": "0" * 64})
+    run.check()
+    assert not (tmp_path / "a").exists()
+    with run.open() as folder:
+        assert json.loads((folder / "fingerprints.json").read_text()) == {"serve: m": "1"}
+    assert len(read) == 1
+    with pytest.raises(UserError, match="a: contains a run over other pairs, the file has changed since it began"):
+        replace(run, inputs={"pairs": "1" * 64}).check()
+
+
 def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
     before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
     after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
@@ -99,7 +146,7 @@ def test_a_model_may_be_reached_elsewhere_when_a_run_goes_on_but_must_be_the_sam
     open_and_leave(tmp_path, before)
     open_and_leave(tmp_path, after)
     assert run_folder.config_hash(before) == run_folder.config_hash(after)
-    with pytest.raises(UserError, match=r"holds a run with models: \{'judge': \{'model': 'm'\}\}, not"):
+    with pytest.raises(UserError, match=r"contains a run with models: \{'judge': \{'model': 'm'\}\}, not"):
         open_and_leave(tmp_path, config("n", base_url="http://node7:8000/v1"))
 
 
@@ -145,7 +192,7 @@ def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_
     open_and_leave(tmp_path / "a", config)
     open_and_leave(tmp_path / "a", config)
     files[changed].write_text(json.dumps({"source": "another one"}))
-    with pytest.raises(UserError, match=f"a: holds a run with other contents of {setting}.*; choose another output"):
+    with pytest.raises(UserError, match=f"a: contains a run with other contents of {setting}.*; choose another output"):
         open_and_leave(tmp_path / "a", config)
 
 
@@ -192,7 +239,7 @@ def test_a_model_that_was_removed_since_is_no_other_model(tmp_path):
 def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, questions):
     open_and_leave(tmp_path, {"path": "q.jsonl"}, QUESTIONS)
     open_and_leave(tmp_path, {"path": "q.jsonl"}, [replace(question) for question in QUESTIONS])
-    with pytest.raises(UserError, match=r"holds a run over other questions, the file has changed since; choose"):
+    with pytest.raises(UserError, match=r"a run over other questions, the file has changed since it began; choose"):
         open_and_leave(tmp_path, {"path": "q.jsonl"}, questions)
 
 
@@ -208,7 +255,7 @@ def test_two_runs_in_one_folder_are_refused_and_the_other_process_is_named(tmp_p
 def test_a_killed_run_leaves_no_lock_behind(tmp_path):
     code = f"""
 import os, signal
-from notewriter import runs
+from notewriter.artifacts import run_folder
 with run_folder.open_run({str(tmp_path)!r}, {{"seed": 0}}):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -366,7 +413,7 @@ def test_the_commonest_error_is_told_with_what_to_do(tmp_path, caplog):
     for name in ("a", "b", "absent"):
         run_folder.tell_errors(tmp_path / f"{name}.jsonl", QUESTIONS)
     (told,) = [record.message for record in caplog.records]
-    assert told.startswith("3 of 6 questions ended in an error, 2 in this one: too long. They stay so until")
+    assert told.startswith("3 of 6 questions ended in an error, 2 in this one: too long. To repeat them, run")
     assert told.endswith("with --retry_errors")
 
 

@@ -1,7 +1,9 @@
 """The client: what is asked once, what is asked again, what is given up and with which words."""
 
 import asyncio
+import contextlib
 import itertools
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -14,7 +16,7 @@ from fake_endpoint import FAULTS, Fault, completion, default_reply, error, fake_
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused, cache_key
-from notewriter.records import Sampling
+from notewriter.records import Completion, Sampling
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "in Paris", "fake"))
@@ -199,6 +201,33 @@ def test_a_file_that_is_no_cache_is_named(tmp_path: Path):
     path = tmp_path / "cache.sqlite"
     path.write_text("This is a letter, and it is long enough to be taken for a database's first page. " * 20)
     with pytest.raises(UserError, match=r"cache\.sqlite: is no response cache"):
+        ResponseCache(path)
+
+
+def test_a_cache_that_another_process_keeps_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("notewriter.models.cache.PATIENCE", 0.1)
+    path = tmp_path / "cache.sqlite"
+    reply = Completion("yes", "stop", 1, 1, 0, 0.1)
+    with contextlib.closing(ResponseCache(path)) as cache:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            UserError, match=r"cache\.sqlite: another process has locked the response cache for .*; wait"
+        ):
+            cache.put("key", reply)
+        other.execute("ROLLBACK")
+        other.close()
+        cache.put("key", reply)
+        assert cache.get("key") == reply
+
+
+def test_a_cache_that_is_locked_when_it_is_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("notewriter.models.cache.PATIENCE", 0.1)
+    path = tmp_path / "cache.sqlite"
+    # A cache of its own journal mode, as a new file is before the first process has set it.
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with contextlib.closing(other), pytest.raises(UserError, match="another process has locked the response cache"):
         ResponseCache(path)
 
 

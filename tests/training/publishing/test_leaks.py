@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from notewriter.errors import UserError
-from training import leaks
+from training.publishing import leaks
 
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
@@ -159,7 +159,7 @@ IN_NAMES = [secret for secret in SECRETS.values() if "/" not in secret]
 @pytest.mark.parametrize("hide", [pytest.param(hide, id=how) for how, hide in (HIDDEN | IN_NUMBERS).items()])
 @pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in SECRETS.items()])
 def test_a_secret_is_found_wherever_it_hides_and_not_shown(secret: str, hide: Hide, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds what looks like") as caught:
+    with pytest.raises(UserError, match="contains what looks like") as caught:
         leaks.check_file(hide(tmp_path, secret))
     assert secret not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -168,7 +168,7 @@ def test_a_secret_is_found_wherever_it_hides_and_not_shown(secret: str, hide: Hi
 @pytest.mark.parametrize("how", [how for how in HIDDEN if how not in {"in a vocabulary", "in merges"}])
 @pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in NAMED.items()])
 def test_a_password_is_known_by_its_name(secret: str, how: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds what looks like"):
+    with pytest.raises(UserError, match="contains what looks like"):
         leaks.check_file(HIDDEN[how](tmp_path, secret))
 
 
@@ -176,7 +176,7 @@ def test_a_password_is_known_by_its_name(secret: str, how: str, tmp_path: Path) 
 def test_a_secret_in_a_files_name_is_found(secret: str, tmp_path: Path) -> None:
     path = tmp_path / f"LICENSE {secret}"
     path.touch()
-    with pytest.raises(UserError, match="holds what looks like"):
+    with pytest.raises(UserError, match="contains what looks like"):
         leaks.check_file(path)
 
 
@@ -193,7 +193,7 @@ def test_the_line_is_named(tmp_path: Path) -> None:
         path = settings(tmp_path, content)
         with pytest.raises(UserError) as caught:
             leaks.check_file(path)
-        assert str(caught.value).startswith(f"{path}:3: holds what looks like a Hugging Face token; remove it")
+        assert str(caught.value).startswith(f"{path}:3: contains what looks like a Hugging Face token; remove it")
     path = late(tmp_path, secret)
     with pytest.raises(UserError, match=f":{2 * leaks.PIECE // 4 - 2}: "):
         leaks.check_file(path)
@@ -206,7 +206,7 @@ def test_a_large_file_is_read_whole_at_the_memory_of_a_piece(tmp_path: Path) -> 
         file.seek(200 * leaks.PIECE)
         file.write(SECRETS["GitHub"].encode())
     tracemalloc.start()
-    with pytest.raises(UserError, match=r"model\.safetensors: holds what looks like a GitHub token"):
+    with pytest.raises(UserError, match=r"model\.safetensors: contains what looks like a GitHub token"):
         leaks.check_file(path)
     assert tracemalloc.get_traced_memory()[1] < 100 * leaks.PIECE
     tracemalloc.stop()

@@ -13,7 +13,7 @@ from fake_hub import REPO, Hub
 from huggingface_hub import constants
 
 from notewriter.errors import UserError
-from training import publish
+from training.publishing import publish
 
 TOKEN = "hf_" + "abcdefghij" * 3
 
@@ -91,8 +91,8 @@ def front_matter(card: str) -> dict[str, Any]:
     return yaml.safe_load(card.split("---\n")[1])
 
 
-def arguments(checkpoint: Path, **changes: Any) -> publish.Arguments:
-    return publish.Arguments(checkpoint=str(checkpoint), repo_id=REPO, **changes)
+def arguments(checkpoint: Path, **changes: Any) -> publish.PublishArguments:
+    return publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, **changes)
 
 
 MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors")
@@ -110,6 +110,30 @@ def test_what_arrives_is_the_model_as_on_disk_and_the_card_in_one_commit(
     assert arrived["README.md"].decode() == publish.card(arguments(checkpoint, metrics=[str(metrics)]))
     weights = (checkpoint / "model.safetensors").read_bytes()
     assert set(hub.objects) == {hashlib.sha256(weights).hexdigest()}
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00001.bin"])
+def test_pickled_weights_are_refused_and_stay_beside_safetensors(hub: Hub, checkpoint: Path, name: str) -> None:
+    (checkpoint / name).write_bytes(b"a pickle")
+    (checkpoint / f"{name}.index.json").write_text('{"weight_map": {}}')
+    publish.publish(arguments(checkpoint))
+    assert set(hub.arrived()) == {*MODEL_FILES, "README.md"}
+
+    (checkpoint / "model.safetensors").unlink()
+    hub.commits.clear()
+    with pytest.raises(UserError, match=rf"{name}: the weights are pickled, .*; save them as safetensors"):
+        publish.publish(arguments(checkpoint))
+    assert not hub.commits
+
+
+def test_a_pickled_adapter_is_refused(hub: Hub, checkpoint: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (checkpoint / name).unlink()
+    (checkpoint / "adapter_config.json").write_text("{}")
+    (checkpoint / "adapter_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(UserError, match=r"adapter_model\.bin: the weights are pickled"):
+        publish.publish(arguments(checkpoint))
+    assert not hub.commits
 
 
 def test_the_checkpoint_is_left_as_it_was(hub: Hub, checkpoint: Path) -> None:
@@ -228,7 +252,7 @@ def test_a_base_model_in_a_folder_is_named_by_where_it_came_from(checkpoint: Pat
     (base / "origin.json").write_text(json.dumps({"model": "owner/small", "licence": "Apache-2.0", "note": note}))
     first = tmp_path / "runs" / "sft"
     first.mkdir()
-    (first / "training.json").write_text(json.dumps({"base_model": str(base)}))
+    (first / "training.json").write_text(json.dumps({"schema": "notewriter/training/1", "base_model": str(base)}))
     record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": str(first)}
     (checkpoint / "training.json").write_text(json.dumps(record))
     card = publish.card(arguments(checkpoint))
@@ -269,7 +293,7 @@ def test_an_adapter_is_published_as_one(hub: Hub, checkpoint: Path) -> None:
 )
 def test_a_secret_in_a_file_stops_everything_and_is_not_shown(hub: Hub, checkpoint: Path, secret: str) -> None:
     (checkpoint / "generation_config.json").write_text("{\n" + secret + "\n}")
-    with pytest.raises(UserError, match=r"generation_config\.json:2: holds what looks like") as caught:
+    with pytest.raises(UserError, match=r"generation_config\.json:2: contains what looks like") as caught:
         publish.publish(arguments(checkpoint))
     assert secret not in str(caught.value)
     assert hub.requests == []
@@ -304,7 +328,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused(hub: Hub, checkpoint: Path) -
 @pytest.mark.parametrize("repo_id", ["no-owner", "a/b/c", "owner/na me", "owner/x--y"])
 def test_an_invalid_repository_id_is_refused_in_one_line(checkpoint: Path, repo_id: str) -> None:
     with pytest.raises(UserError, match="--repo_id") as caught:
-        publish.publish(publish.Arguments(checkpoint=str(checkpoint), repo_id=repo_id))
+        publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=repo_id))
     assert "\n" not in str(caught.value)
 
 

@@ -1,10 +1,9 @@
-"""What must not be published, wherever it hides in a file: secrets, and the folders of this machine.
+"""Secrets and local paths that must not be published, wherever they are in a file.
 
-detect-secrets knows the formats of most makers' keys; `FORMATS` are those that it does not know. None of them is
-verified anywhere, so nothing is sent. Each file is read in pieces, whole, at the memory of one piece, and each piece is
-looked at three times: as it stands, without NUL bytes (which makes UTF-16 and UTF-32 readable), and with escapes
-resolved. Its rules of entropy are left out: hashes of commits and of data belong into cards and configurations, and a
-vocabulary is full of what looks random.
+detect-secrets knows the key formats of most providers; `FORMATS` are further ones. Nothing is verified online. Each
+file is read completely, piece by piece, and each piece is searched as it is, without NUL bytes (which makes UTF-16 and
+UTF-32 readable), and with escapes resolved. Its entropy rules are left out: hashes of commits and data belong in cards
+and configurations, and a vocabulary is full of random-looking tokens.
 """
 
 import functools
@@ -25,24 +24,24 @@ from notewriter.models import checkpoints
 
 PIECE = 4 << 20
 OVERLAP = 16 << 10
-"""Bytes that a piece shares with the one before it: more than any secret needs to be known."""
+"""Bytes that consecutive pieces share: more than it takes to recognise any secret."""
 
 
 LONGEST_HEADER = 100_000_000
-"""Of a safetensors file, by its format; what claims more is none."""
+"""Bytes of a safetensors header, by the format's limit."""
 CONTEXT = 100
-"""What stands before a long run of characters and may tell what it is."""
+"""Characters before a long run of characters that may say what it is."""
 
 
 class Kind(Enum):
-    """What a text is, which decides what in it cannot be an accident."""
+    """The kind of a text, which decides which patterns in it cannot be accidental."""
 
     PROSE = "prose"
-    """Settings, templates, licences, cards: every rule holds."""
+    """Settings, templates, licences, cards: every rule applies."""
     VOCABULARY = "vocabulary"
-    """Pieces of everything that people write: formats of keys, and paths that are longer than a token."""
+    """Fragments of arbitrary text: key formats, and paths longer than a token."""
     BYTES = "bytes"
-    """The readable runs in tensors and pickles: formats of keys alone."""
+    """Readable runs in binary files: key formats only."""
 
 
 VOCABULARIES = {*checkpoints.TOKENIZER, "merges.txt"}
@@ -73,7 +72,7 @@ HOME = {
         rf"|(?<![\w~.)\]])~\w*/[\w.-]+[^\s\"'|]*"
     )
 }
-# As HOME, of two folders or a file at the least inside the home: a token may be a path, but not a long one.
+# As HOME, at least two levels below the home folder: a token may be a path, but not a long one.
 LONG_HOME = {
     "a folder of this machine": (
         rf"(?:/home|/Users|/export/home)/{_NAME}/{_NAME}[^\s\"'|]*|/(?:root|var/root)/{_NAME}/{_NAME}[^\s\"'|]*"
@@ -85,11 +84,11 @@ Finder = Callable[[str], str | None]
 
 
 def check_file(path: Path) -> None:
-    """Raise a `UserError` where a file, or its name, holds what looks like a secret or names a home folder."""
+    """Raise a `UserError` if a file or its name contains what looks like a secret or a home folder."""
     check_text(path.name, f"the name of {path}")
     with open(path, "rb") as file:
         if path.suffix == ".safetensors":
-            # Tensors' names and metadata are JSON; what follows are numbers.
+            # Tensor names and metadata are JSON; the rest are numbers.
             size = int.from_bytes(file.read(8), "little")
             _check(file, path, Kind.PROSE, size if size <= LONGEST_HEADER else 0)
         kind = Kind.VOCABULARY if path.name in VOCABULARIES else Kind.BYTES if path.suffix in BINARY else Kind.PROSE
@@ -97,7 +96,7 @@ def check_file(path: Path) -> None:
 
 
 def check_text(text: str, place: str, kind: Kind = Kind.PROSE, first_line: int = 1) -> None:
-    """Raise a `UserError` that names the line of a secret, or of a home folder with it; never shows a secret."""
+    """Raise a `UserError` that names the line of a secret or a home folder; a secret is not shown."""
     if kind is not Kind.PROSE:
         line, start = first_line, 0
         for run in _LONG.finditer(text):
@@ -112,18 +111,18 @@ def _check_views(text: str, place: str, kind: Kind, first_line: int) -> None:
         for name, find in rules(kind):
             if (found := find(view)) is None:
                 continue
-            # What is no text has no lines.
+            # Binary files have no lines.
             line = "" if kind is Kind.BYTES else f":{first_line + view.count(chr(10), 0, view.index(found))}"
             if name in HOME:
                 raise UserError(f"{place}{line}: names {name}, {found}; write a hub id or a name")
-            raise UserError(f"{place}{line}: holds what looks like {name}; remove it (and revoke it if it is real)")
+            raise UserError(f"{place}{line}: contains what looks like {name}; remove it (and revoke it if it is real)")
 
 
 @functools.cache
 def rules(kind: Kind) -> Sequence[tuple[str, Finder]]:
-    """What is looked for in a text of a kind: a name, and a function that finds the first such thing."""
+    """The patterns for a kind of text: a name, and a function that finds the first match."""
     classes: Mapping[str, Any] = get_mapping_from_secret_type_to_class()
-    # Public addresses are no secrets, and version numbers look like them.
+    # Public IP addresses are not secret, and version numbers look like them.
     detectors = [each() for each in classes.values() if each is not IPPublicDetector]
     known: list[BasePlugin] = [each for each in detectors if isinstance(each, RegexBasedDetector)]
     ours = FORMATS | {Kind.PROSE: ASSIGNMENT | HOME, Kind.VOCABULARY: LONG_HOME, Kind.BYTES: {}}[kind]
@@ -134,7 +133,7 @@ def rules(kind: Kind) -> Sequence[tuple[str, Finder]]:
 
 
 def views(text: str) -> Iterator[str]:
-    """A text as it stands, and with its escapes resolved once, twice and three times, as far as that changes it."""
+    """A text, and the text with its escapes resolved up to three times, as far as that changes it."""
     yield text
     for _ in range(3):
         if (resolved := _ESCAPE.sub(_resolve, text)) == text:
@@ -143,7 +142,7 @@ def views(text: str) -> Iterator[str]:
 
 
 def readable(content: bytes) -> str:
-    """The runs of at least 16 printable ASCII characters in what is no text, a line each."""
+    """The runs of at least 16 printable ASCII characters in binary content, one per line."""
     codes = np.frombuffer(content, np.uint8)
     breaks = np.flatnonzero((codes < 0x20) | (codes > 0x7E))
     starts, ends = np.append(0, breaks + 1), np.append(breaks, len(codes))
@@ -152,7 +151,7 @@ def readable(content: bytes) -> str:
 
 
 def _check(file: BinaryIO, path: Path, kind: Kind, size: int = -1) -> None:
-    """Look at the next `size` bytes of a file, -1 for all that are left, in pieces."""
+    """Check the next `size` bytes of a file, or the rest of it for -1, in pieces."""
     line, tail = 1, b""
     while block := file.read(PIECE if size < 0 else min(PIECE, size)):
         size -= len(block) if size > 0 else 0
@@ -166,7 +165,7 @@ def _check(file: BinaryIO, path: Path, kind: Kind, size: int = -1) -> None:
             return
 
 
-# In millions of short tokens only what is longer can be a key, and only these begin a path or a block.
+# Among millions of short tokens only long ones can be keys, and only these prefixes begin a path or a block.
 _LONG = re.compile(r"[^\s\"',]{16,}|[/\\~][^\s\"',]{9,}|-----BEGIN[A-Z ]{0,40}-----")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([\\/\"'.:@_-]))")
 
@@ -175,7 +174,7 @@ def _resolve(match: re.Match[str]) -> str:
     code = match[1] or match[2] or match[3]
     if code is None:
         return match[4]
-    # Line breaks would move the lines that errors name.
+    # Line breaks would shift the line numbers in errors.
     return chr(min(int(code, 16), 0x10FFFF)).replace("\n", " ")
 
 

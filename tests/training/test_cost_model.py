@@ -7,13 +7,15 @@ import pytest
 from trl import ModelConfig
 
 from notewriter.errors import UserError
-from training import estimate, train_dpo, train_sft
+from training import cost_model
+from training.gpus import peak_tflops
+from training.options import DPOConfiguration, SFTConfiguration
 
 # Qwen2.5-7B: parameters, its head (or its input embedding), and one of its 28 layers.
 N = 7_615_616_512
 HEAD = 152_064 * 3_584
 LAYER = (N - 2 * HEAD) // 28
-QWEN = estimate.Shape(
+QWEN = cost_model.Shape(
     parameters=N,
     computing=N - HEAD,
     trained=N,
@@ -27,7 +29,7 @@ ADAPTERS = 40_370_176
 
 # One pair of 2,000 + 120 tokens.
 TOKENS = 2 * 2120
-LOAD = estimate.Load(rows=6000, forward_tokens=6000 * TOKENS, longest=TOKENS, longest_sequence=2120, trained=240)
+LOAD = cost_model.Load(rows=6000, forward_tokens=6000 * TOKENS, longest=TOKENS, longest_sequence=2120, trained=240)
 INPUTS = 28 * TOKENS * 3584
 INSIDE = TOKENS * (10 * 3584 + 2 * 512 + 4 * 18_944)
 TILE = 240 * 32_768
@@ -41,17 +43,17 @@ def estimated(
     dtype: str = "float32",
     half: bool = True,
     lora: bool = False,
-    method: Any = train_dpo,
-    load: estimate.Load = LOAD,
+    method: Any = DPOConfiguration,
+    load: cost_model.Load = LOAD,
     machine: dict[str, Any] | None = None,
     peak: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     settings = {"output_dir": "run", "per_device_train_batch_size": 1, "gradient_checkpointing": True} | options
     model = ModelConfig(model_name_or_path="qwen", dtype=dtype, use_peft=lora)
-    shape = estimate.Shape(**(vars(QWEN) | {"trained": ADAPTERS})) if lora else QWEN
-    arguments = estimate.Arguments(gpus=gpus, sharding=sharding, **(machine or {}))
-    return estimate.estimate(shape, load, arguments, method.Configuration(**settings), model, half, peak)
+    shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS})) if lora else QWEN
+    arguments = cost_model.MachineArguments(gpus=gpus, sharding=sharding, **(machine or {}))
+    return cost_model.estimate(shape, load, arguments, method(**settings), model, half, peak)
 
 
 def test_zero3_holds_half_precision_weights_beside_a_float32_copy_and_a_bucket() -> None:
@@ -103,7 +105,7 @@ def test_offload_leaves_the_bucket_and_what_is_gathered_on_the_gpu() -> None:
     # 18 bytes as on the GPU, and the optimizer's float32 gradients.
     assert found["machine"] == 22 * N // 8
     assert sharded["machine"] == 0
-    assert "GiB of the machine's for each" in estimate.table(found)
+    assert "GiB of the machine's for each" in cost_model.table(found)
 
 
 def test_fsdp2_holds_float32_weights_and_gathers_the_whole_reference() -> None:
@@ -178,7 +180,7 @@ def test_without_half_precision_everything_is_float32_once() -> None:
 
 def test_a_reference_is_there_in_dpo_that_does_not_precompute() -> None:
     assert estimated(precompute_ref_log_probs=True)["held"]["reference"] == 0
-    assert estimated(method=train_sft)["held"]["reference"] == 0
+    assert estimated(method=SFTConfiguration)["held"]["reference"] == 0
 
 
 def test_without_checkpointing_the_inside_of_every_layer_is_kept() -> None:
@@ -197,13 +199,13 @@ def test_without_checkpointing_the_inside_of_every_layer_is_kept() -> None:
     ],
 )
 def test_a_run_on_gpus_is_in_half_precision_unless_it_says_otherwise(options: list[str], half: bool) -> None:
-    assert estimate.in_half_precision(options) is half
+    assert cost_model.in_half_precision(options) is half
 
 
 def test_parameters_are_counted_from_the_configuration(tiny_model: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    shape = estimate.shape_of(ModelConfig(model_name_or_path=str(tiny_model)))
+    shape = cost_model.shape_of(ModelConfig(model_name_or_path=str(tiny_model)))
 
     network = AutoModelForCausalLM.from_pretrained(tiny_model)
     assert shape.parameters == shape.trained == network.num_parameters()
@@ -226,13 +228,13 @@ def test_what_is_not_known_is_refused() -> None:
         UserError, match="unknown sharding 'zero4'; choose one of: fsdp2, none, zero2, zero3, zero3_off"
     ):
         estimated("zero4")
-    with pytest.raises(UserError, match="gpus: 0 do not train"):
+    with pytest.raises(UserError, match="gpus: 0 is too few"):
         estimated(gpus=0)
 
 
 def test_gpus_are_known_by_their_drivers_names() -> None:
-    assert estimate.peak_tflops("NVIDIA A100-SXM4-80GB") == 312
-    assert estimate.peak_tflops("NVIDIA H100 80GB HBM3") == 989
-    assert estimate.peak_tflops("NVIDIA GeForce RTX 4090") == 165
-    assert estimate.peak_tflops("NVIDIA L40S") == 362
-    assert estimate.peak_tflops("Some CPU") is None
+    assert peak_tflops("NVIDIA A100-SXM4-80GB") == 312
+    assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
+    assert peak_tflops("NVIDIA GeForce RTX 4090") == 165
+    assert peak_tflops("NVIDIA L40S") == 362
+    assert peak_tflops("Some CPU") is None

@@ -1,0 +1,79 @@
+"""training.json, the record of a finished training run: what was trained, on what, and how."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.typecheck import misfit
+
+TRAINING_RECORD = "training.json"
+TRAINING_SCHEMA = "notewriter/training/1"
+REMEDY = "restore the file or remove it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord:
+    """A finished training run. Records of older versions lack some of the keys, which then have their defaults."""
+
+    method: str | None = None
+    """`dpo` or `sft`."""
+    base_model: str | None = None
+    base_model_fingerprint: str | None = None
+    """SHA-256 of the base's files, or its commit on the hub (`checkpoints.fingerprint`)."""
+    parameters: str | None = None
+    """`full` or `lora`."""
+    pairs: str | None = None
+    pairs_sha256: str | None = None
+    data: str | None = None
+    data_sha256: str | None = None
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Rows by split and stage."""
+    dropped_long_rows: dict[str, int] = field(default_factory=dict)
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last logged value of each metric."""
+    mix: dict[str, float] = field(default_factory=dict)
+    """File -> rows of it per row of data."""
+    steps: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+# What only one of the two methods has.
+_OPTIONAL = {"pairs", "pairs_sha256", "data", "data_sha256", "mix"}
+
+
+def read_training_record(folder: Path) -> TrainingRecord | None:
+    """The record in a checkpoint's folder; None where the folder has none.
+
+    Raises:
+        UserError: the record cannot be read, or is not one; names the file and the key.
+    """
+    path = folder / TRAINING_RECORD
+    if not path.is_file():
+        return None
+    record: dict[str, Any] = jsonl.read_object(path, dict, REMEDY)
+    if record.get("schema") != TRAINING_SCHEMA:
+        raise UserError(
+            f"{path}: has the schema {record.get('schema')!r}, not {TRAINING_SCHEMA!r}; give the file that notewriter "
+            "wrote"
+        )
+    known = {each.name: record[each.name] for each in fields(TrainingRecord) if each.name in record}
+    # Metrics may be NaN, as after a run that diverged.
+    checked = asdict(TrainingRecord()) | known | {"metrics": {}}
+    if problem := misfit(checked, TrainingRecord, str(path)):
+        raise UserError(f"{problem}; {REMEDY}")
+    return TrainingRecord(**known)
+
+
+def write_training_record(folder: Path, record: TrainingRecord) -> None:
+    """Write the record, which marks the run in `folder` as finished.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    values = {key: value for key, value in asdict(record).items() if value or key not in _OPTIONAL}
+    text = json.dumps({"schema": TRAINING_SCHEMA, **values}, indent=2, ensure_ascii=False)
+    jsonl.write_text(folder / TRAINING_RECORD, [text + "\n"])

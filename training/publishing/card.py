@@ -1,0 +1,193 @@
+"""The model card: how a checkpoint was trained and what it scores, from the records of its training and evaluations."""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from notewriter import jsonl
+from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
+from notewriter.errors import UserError
+from notewriter.models import checkpoints
+from notewriter.pages.cards import render_card
+
+logger = logging.getLogger(__name__)
+
+NOT_RECORDED = "not recorded"
+METRICS_SCHEMA = "notewriter/metrics/1"
+STATS_SCHEMA = "notewriter/pairs-stats/1"
+
+TRAINING_METRICS = ("train_loss", "eval_loss", "rewards/accuracies", "eval_rewards/accuracies", "eval_rewards/margins")
+"""The last logged metrics that are of use to a reader of the card."""
+
+
+def model_card(
+    folder: Path,
+    repo_id: str,
+    *,
+    metrics: Sequence[Path] = (),
+    baseline_metrics: Sequence[Path] = (),
+    pairs_stats: Path | None = None,
+    license: str | None = None,
+) -> str:
+    """The model card: YAML metadata with the scores as a model-index, and a body from `model_card.md.jinja`.
+
+    `metrics` are metrics.json files of this checkpoint, `baseline_metrics` those of what it is compared with.
+
+    Raises:
+        UserError: a record does not have the format that notewriter writes; names the file.
+    """
+    record = read_training_record(folder)
+    if record is None:
+        logger.warning("%s: missing; the card will say that the training was not recorded", folder / TRAINING_RECORD)
+        record = TrainingRecord()
+    base = base_model(record, folder)
+    own, baselines = ([read_metrics(path) for path in paths] for paths in (metrics, baseline_metrics))
+    stats = read_record(pairs_stats, STATS_SCHEMA) if pairs_stats else None
+    name = repo_id.split("/")[1]
+    adapter = is_adapter(folder)
+    data = ModelCardData(
+        base_model=base["hub_id"],
+        library_name="peft" if adapter else "transformers",
+        license=license or base["license"],
+        model_name=name,
+        pipeline_tag="text-generation",
+        tags=["notewriter", "retrieval-augmented-generation", *([record.method] if record.method else [])],
+        eval_results=model_index(own) or None,
+    )
+    return render_card(
+        Path(__file__).with_name("model_card.md.jinja"),
+        data,
+        name=name,
+        repo_id=repo_id,
+        adapter=adapter,
+        base=base,
+        training=training_facts(record),
+        stats=stage_facts(stats) if stats else None,
+        evaluations=own + baselines,
+    )
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder contains a LoRA adapter and not a whole model."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
+def read_record(path: Path, schema: str) -> dict[str, Any]:
+    """A JSON file of this project.
+
+    Raises:
+        UserError: it cannot be read, or is not JSON of this schema.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({one_line(error)}); check the path") from error
+    found = record.get("schema") if isinstance(record, dict) else None
+    if found != schema:
+        raise UserError(f"{path}: has the schema {found!r}, not {schema!r}; give the file that notewriter wrote")
+    assert isinstance(record, dict)
+    return record
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """A run's metrics.json; keys that an older one may lack are `NOT_RECORDED`.
+
+    Raises:
+        UserError: it is not a metrics.json, or a metric lacks mean, low or high.
+    """
+    record = read_record(path, METRICS_SCHEMA)
+    keys = ("name", "dataset", "method", "model", "family", "questions", "errors")
+    run = {key: record.get(key, NOT_RECORDED) for key in keys} | {"metrics": record.get("metrics", {})}
+    for metric, interval in run["metrics"].items():
+        if not all(isinstance(interval.get(key), int | float) for key in ("mean", "low", "high")):
+            raise UserError(f"{path}: metric {metric!r} needs the numbers mean, low and high; run the evaluation again")
+    return run
+
+
+def model_index(runs: Iterable[Mapping[str, Any]]) -> list[EvalResult]:
+    """Every score of every run in the format of the hub's metadata, rounded to four digits."""
+    return [
+        EvalResult(
+            task_type="question-answering",
+            dataset_type=run["dataset"],
+            dataset_name=run["dataset"],
+            metric_type=metric,
+            metric_name=f"{metric} ({run['family']}), {run['method']}",
+            metric_value=round(interval["mean"], 4),
+        )
+        for run in runs
+        for metric, interval in run["metrics"].items()
+    ]
+
+
+def base_model(record: TrainingRecord, folder: Path) -> dict[str, str | None]:
+    """The model that a checkpoint was trained from: its name to print, and its hub id and licence if known.
+
+    A base that is itself a local folder is followed to the model that it was fetched as or trained from; a path is
+    never printed.
+    """
+    name = record.base_model or _read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+    base: dict[str, str | None] = {"label": NOT_RECORDED, "hub_id": None, "license": None, "origin": None}
+    if not name:
+        return base
+    path = Path(name)
+    if checkpoints.is_hub_id(name):
+        return base | {"label": name, "hub_id": name}
+    if (path / "origin.json").is_file():
+        origin = _read_json(path / "origin.json")
+        licence = str(origin.get("licence", "")).lower() or None
+        hub_id = origin.get("model")
+        return {"label": hub_id or path.name, "hub_id": hub_id, "license": licence, "origin": origin.get("note")}
+    earlier = read_training_record(path)
+    if earlier is not None and earlier.base_model and path.resolve() != folder.resolve():
+        further = base_model(TrainingRecord(base_model=earlier.base_model), path)
+        return further | {"label": f"{path.name} (trained from {further['label']})"}
+    return base | {"label": path.name}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    record: dict[str, Any] = jsonl.read_object(path, dict[str, Any], "restore the file or remove it")
+    return record
+
+
+def training_facts(record: TrainingRecord) -> dict[str, Any]:
+    """The facts of the card's training section; those that the record lacks are `NOT_RECORDED`."""
+    return {
+        "method": record.method or NOT_RECORDED,
+        "parameters": record.parameters or NOT_RECORDED,
+        "steps": NOT_RECORDED if record.steps is None else record.steps,
+        "data_sha256": record.pairs_sha256 or record.data_sha256 or NOT_RECORDED,
+        "hyperparameters": record.hyperparameters or {"hyper-parameters": NOT_RECORDED},
+        "metrics": {key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
+        "versions": record.versions or {"versions": NOT_RECORDED},
+        "rows": record.rows,
+    }
+
+
+def stage_facts(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The yield of each stage from the pairs' stats.json."""
+    judges = stats.get("judges", {})
+    return {
+        "questions": stats.get("questions", NOT_RECORDED),
+        "stages": [
+            {
+                "name": stage,
+                "judge": judges.get(stage, NOT_RECORDED),
+                "pairs": counts.get("pairs", NOT_RECORDED),
+                "dropped": ", ".join(f"{count} {reason}" for reason, count in counts.get("dropped", {}).items())
+                or "none",
+            }
+            for stage, counts in stats.get("stages", {}).items()
+        ],
+    }
+
+
+def one_line(error: object) -> str:
+    """An error's text without its line breaks, at most 300 characters of it."""
+    return " ".join(str(error).split())[:300]
