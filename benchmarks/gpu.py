@@ -76,7 +76,7 @@ def _plan() -> Iterator[Measurement]:
     for model, size, heads, key_heads in HEADS:
         for window in (None, 256):
             name = f"kernel/{model}/{f'window {window}' if window else 'no window'}"
-            options = {"head_size": size, "heads": heads, "key_heads": key_heads, "window": window}
+            options: Record = {"head_size": size, "heads": heads, "key_heads": key_heads, "window": window}
             yield Measurement(name, "kernel", options)
     for model in ("Llama-3.1-8B", "Qwen2.5-7B"):
         yield from right(model, "ragged", "bf16", "autocast", "fp32", "checkpointing")
@@ -285,7 +285,7 @@ def supervise(
 def tell(record: Record) -> None:
     """Say what came out of a measurement, in a line."""
     reason = f": {record['reason'].splitlines()[0][:160]}" if "reason" in record else ""
-    verdict = {True: ", right", False: ", WRONG"}.get(record.get("right"), "")
+    verdict = (", right" if record["right"] else ", WRONG") if "right" in record else ""
     seconds = f", {record['seconds']:.3f} s a step" if isinstance(record.get("seconds"), float) else ""
     sys.stdout.write(f"{record['name']}: {record['outcome']}{reason}{verdict}{seconds}\n")
     sys.stdout.flush()

@@ -372,7 +372,9 @@ def exactness(machine: Machine, name: str, batch_name: str, variant_name: str) -
         if variant.reentrant is not None:
             bare.gradient_checkpointing_enable({"use_reentrant": variant.reentrant})
             bare.enable_input_require_grads()
-        scored = torch.compile(model, backend="aot_eager" if machine.toy else "inductor") if variant.compiled else model
+        scored: Any = (
+            torch.compile(model, backend="aot_eager" if machine.toy else "inductor") if variant.compiled else model
+        )
         autocast = torch.autocast(machine.device.type, dtype=torch.bfloat16, enabled=variant.autocast)
         machine.reset_peak()
         with autocast, attention_calls() as calls:
@@ -497,7 +499,7 @@ def kernel(machine: Machine, head_size: int, heads: int, key_heads: int, window:
         outputs.append(attended[0, -count:])
     exact = torch.cat(outputs)
     (exact * weight.float()).sum().backward()
-    expected = [exact.detach(), *(tensor.grad for tensor in exact_row)]
+    expected: list[Any] = [exact.detach(), *(tensor.grad for tensor in exact_row)]
     names = ("output", "query", "key", "value")
     record: Record = {
         name: ((one.float() - other).norm() / other.norm()).item()
@@ -760,7 +762,7 @@ def profile(machine: Machine, **options: Any) -> Record:
     for event in watch.profiler.events():
         used = event.self_device_time_total if machine.device.type == "cuda" else event.self_cpu_time_total
         # The kernels themselves are listed again beside the operators that launched them.
-        on_device = event.device_type == torch.autograd.DeviceType.CUDA
+        on_device = event.device_type.name == "CUDA"
         launches += on_device and not event.is_user_annotation
         if on_device or used <= 0:
             continue

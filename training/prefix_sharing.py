@@ -388,10 +388,12 @@ def _flex_attention(
 ) -> torch.Tensor:
     """A shared row's attention in one call of FlexAttention (Dong et al. 2024, https://arxiv.org/abs/2412.05496)."""
 
-    def capped(score: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-        return softcap * torch.tanh(score / softcap)
+    cap = softcap or 1.0
 
-    output, auxiliary = compile_friendly_flex_attention(
+    def capped(score: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return cap * torch.tanh(score / cap)
+
+    attended: Any = compile_friendly_flex_attention(
         query,
         key,
         value,
@@ -402,6 +404,7 @@ def _flex_attention(
         enable_gqa=query.shape[1] != key.shape[1],
         return_aux=AuxRequest(lse=True),
     )
+    output, auxiliary = attended
     if s_aux is not None:
         # With a sink of score s, the sum of exponentials e^lse becomes e^lse + e^s: its share is sigmoid(lse - s).
         share = torch.sigmoid(auxiliary.lse - s_aux.float().view(1, -1, 1))
