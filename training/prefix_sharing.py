@@ -404,10 +404,10 @@ def _flex_attention(
         enable_gqa=query.shape[1] != key.shape[1],
         return_aux=AuxRequest(lse=True),
     )
-    output, auxiliary = attended
+    output: torch.Tensor = attended[0]
     if s_aux is not None:
         # With a sink of score s, the sum of exponentials e^lse becomes e^lse + e^s: its share is sigmoid(lse - s).
-        share = torch.sigmoid(auxiliary.lse - s_aux.float().view(1, -1, 1))
+        share = torch.sigmoid(attended[1].lse - s_aux.float().view(1, -1, 1))
         output = output * share.unsqueeze(-1).to(output.dtype)
     return output.transpose(1, 2).contiguous()
 
