@@ -169,6 +169,8 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
         "total_batch_size": 4,
         "per_device_train_batch_size": 4,
         "optim": "adamw_torch",
+        # Some processors would train in bfloat16.
+        "bf16": False,
         "learning_rate": 1e-3,
         "gradient_checkpointing": False,
         "logging_steps": 1,

@@ -17,7 +17,7 @@ from typing import Annotated
 from annotated_types import Interval
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from trl import DPOConfig, ModelConfig
+from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter import config
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> None:
 
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if shared:
-        check_sharing(model, training)
+        check_sharing(model)
     half = cost_model.in_half_precision(argv)
     size, shape = load_of(datasets["train"], shared), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
@@ -108,11 +108,14 @@ def load(
         return files, *conversations.load(files, tokenizer, stops, training, arguments)
 
 
-def check_sharing(model: ModelConfig, training: DPOConfig) -> None:
+def check_sharing(model: ModelConfig) -> None:
     """Raise a `UserError` where the model cannot share prompts."""
     network = cost_model.without_weights(model)
+    # Those that come with PyTorch; others need packages that a login node may lack.
+    if model.attn_implementation in {"eager", "sdpa", "flex_attention"}:
+        network.set_attn_implementation(model.attn_implementation)
     add_fused_lm_head(network)
-    prefix_sharing.share_in_run(network, training)
+    prefix_sharing.share_prefixes(network)
 
 
 def load_of(dataset: Dataset, shared: bool) -> cost_model.Load:

@@ -26,7 +26,7 @@ from trl import DPOConfig, DPOTrainer
 from notewriter import jsonl
 from notewriter.models import checkpoints
 from training import self_check
-from training.prefix_sharing import share_in_run
+from training.prefix_sharing import share_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class CachedReferenceTrainer(DPOTrainer):
         """With `prefix_sharing`, have the model and the reference model, if there is one, share prompts."""
         if self.prefix_sharing:
             for scored in self.scored():
-                share_in_run(self.bare(scored), self.args)
+                share_prefixes(self.bare(scored))
 
     def scored(self) -> list[torch.nn.Module]:
         """The models that score pairs, as the run calls them."""

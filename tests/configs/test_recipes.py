@@ -1,5 +1,6 @@
 """The recipes of the repository are what the commands accept, and say what they reproduce."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,24 @@ def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
     arguments, models = parse([evaluate.EvaluateArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     prepare(arguments.method, arguments.method_options)
     check_inputs(models, None)
+
+
+@pytest.mark.parametrize(
+    "path", [recipe for recipe in [*recipes("dpo/*.yaml"), *recipes("sft/*.yaml")] if "quickstart" not in recipe.id]
+)
+def test_recipes_of_training_name_the_data_that_a_recipe_of_data_writes(path):
+    pages = [*CONFIGS.glob("data/*.yaml"), *(CONFIGS.parent / "docs").rglob("*.md")]
+    written = {folder for page in pages for folder in re.findall(r"--output_dir (\S+)", page.read_text())}
+    recipe = yaml.safe_load(path.read_text())
+    assert recipe.get("pairs", recipe.get("data")) in written
+
+
+@pytest.mark.parametrize("path", recipes("dpo/*.yaml"))
+def test_recipes_of_dpo_share_prompts_and_keep_no_reference_model(path):
+    recipe = yaml.safe_load(path.read_text())
+    assert recipe["prefix_sharing"]
+    if path.stem.startswith("deepnote"):
+        assert recipe.get("use_peft") or recipe["precompute_ref_log_probs"]
 
 
 def test_rearags_student_samples_as_in_the_authors_code_where_it_was_trained_to():
