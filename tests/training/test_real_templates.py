@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
 from notewriter.models import chat_template
-from training import chat_templates, checks, conversations, pairs
+from training import chat_templates, checks, conversations, pairs, rows
 
 CHAIN = [
     {"role": "user", "content": "Whose museum is it?"},
@@ -232,14 +232,14 @@ def test_kept_tokens_are_those_of_the_same_template_variables_stops_and_code() -
     quiet, _ = tokenizer_of("Qwen3 without thinking")
 
     keys = [
-        pairs.fingerprint(dataset, plain, stops, pairs),
-        pairs.fingerprint(dataset, quiet, stops, pairs),
-        pairs.fingerprint(dataset, plain, frozenset(), pairs),
-        pairs.fingerprint(dataset, plain, stops, conversations),
+        rows.cache_key(dataset, plain, stops, pairs),
+        rows.cache_key(dataset, quiet, stops, pairs),
+        rows.cache_key(dataset, plain, frozenset(), pairs),
+        rows.cache_key(dataset, plain, stops, conversations),
     ]
 
     assert len(set(keys)) == 4
-    assert pairs.fingerprint(dataset, plain, stops, pairs) == keys[0]
+    assert rows.cache_key(dataset, plain, stops, pairs) == keys[0]
 
 
 def test_conversations_of_the_same_file_are_tokenised_once_for_each_template(tmp_path: Path) -> None:
