@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gpu_shapes
@@ -201,7 +200,9 @@ def random_model(machine: Machine, name: str, dtype: torch.dtype, attention: str
     configuration = gpu_shapes.configuration(name, layers=layers, toy=machine.toy)
     set_seed(0)
     with torch.device(machine.device):
-        return AutoModelForCausalLM.from_config(configuration, dtype=dtype, attn_implementation=attention)
+        return AutoModelForCausalLM.from_config(
+            configuration, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        )
 
 
 def stack(machine: Machine, pairs: gpu_shapes.Pairs, vocabulary: int) -> dict[str, torch.Tensor]:
@@ -695,6 +696,7 @@ def predicted(
     from trl import ModelConfig
 
     from training import cost_model
+    from training.options import DPOConfiguration
 
     with tempfile.TemporaryDirectory() as folder:
         gpu_shapes.configuration(shape, layers=LAYERS if machine.toy else None, toy=machine.toy).save_pretrained(folder)
@@ -711,11 +713,12 @@ def predicted(
     load = cost_model.Load(
         rows=1, forward_tokens=longest, longest=longest, longest_sequence=longest // 2, trained=trained
     )
-    training = SimpleNamespace(
+    training = DPOConfiguration(
+        output_dir="unused",
         per_device_train_batch_size=batch,
         gradient_checkpointing=checkpointing,
-        precompute_ref_log_probs=False,
-        beta=BETA,
+        use_cpu=machine.device.type == "cpu",
+        bf16=True,
     )
     held, moments = cost_model.memory(sizes, load, cost_model.MachineArguments(), training, model, True)
     parts = {"held": held, "moments": moments}

@@ -139,7 +139,7 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
     arguments, training, model = config.parse(
         [DPOArguments, DPOConfiguration, ModelConfig], [*argv, "--prefix_sharing", str(shared)]
     )
-    base, files = weights.named_base(model), rows.find_splits(arguments.pairs, "--pairs")
+    base, files = str(model.model_name_or_path), rows.find_splits(arguments.pairs, "--pairs")
     tokenizer = load_tokenizer(base, model.model_revision, {})
     trainer: DPOTrainer
     if shared:
