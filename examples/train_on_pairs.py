@@ -19,7 +19,7 @@ PASSAGE = "Tolen was founded in 1871 by the bridge keeper Mira Tolen."
 PROMPT = f"Write down what the passage says about the question.\n\nPassage: {PASSAGE}\nQuestion: "
 PAIRS = [
     ("Who founded Tolen?", "Mira Tolen, a bridge keeper, founded Tolen.", "Tolen is a town."),
-    ("When was Tolen founded?", "Tolen was founded in 1871.", "Tolen was founded long ago."),
+    ("When was Tolen founded?", "Tolen was founded in 1871.", "Tolen is an old town, and nobody knows."),
     ("What did Mira Tolen do before?", "She was a bridge keeper.", "She was a mayor."),
     ("What happened in 1871?", "Tolen was founded.", "A bridge was built."),
 ]
