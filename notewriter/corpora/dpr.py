@@ -1,6 +1,6 @@
 """DPR's `psgs_w100.tsv`: English Wikipedia of December 2018 in passages of a hundred words, with their own ids.
 
-Karpukhin et al. 2020, section 4.1. ALCE's corpus for ASQA, which DeepNote searches for ASQA and StrategyQA, is this file.
+Karpukhin et al. 2020, section 4.1. It is also the corpus of ALCE, which DeepNote searches for ASQA and StrategyQA.
 """
 
 import csv

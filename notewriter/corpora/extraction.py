@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from notewriter.corpora.source import Document, Origin
+from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
 from notewriter.errors import UserError
 
@@ -127,7 +127,6 @@ def _pdf(name: str, path: Path) -> Document:
     return Document(name, title or path.stem, "".join(pages), Origin(file=name), page_starts=starts)
 
 
-INSTALL = "pip install 'notewriter[corpora]'"
 EXTRACTORS: dict[str, Callable[[str, Path], Document]] = {
     ".md": _markdown,
     ".markdown": _markdown,

@@ -53,7 +53,8 @@ def _walk(root: Path, prefix: str) -> Iterator[tuple[str, Path] | Skipped]:
                 continue
             linked = path.is_symlink() and path.resolve().is_relative_to(top)
         except (OSError, RuntimeError) as error:
-            yield Skipped(name, f"cannot be read ({getattr(error, 'strerror', None) or error})")
+            kind = "is a broken or circular link" if path.is_symlink() else "cannot be read"
+            yield Skipped(name, f"{kind} ({getattr(error, 'strerror', None) or error})")
             continue
         if linked:
             yield Skipped(name, "is a link to a file that is read under another name")

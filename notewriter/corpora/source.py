@@ -9,6 +9,10 @@ Record = tuple[str, Any]
 """The place of a record, for messages, and the record as it was read."""
 
 
+INSTALL = "pip install 'notewriter[corpora]'"
+"""Ends messages about a missing library."""
+
+
 class Origin(TypedDict, total=False):
     """Where a passage comes from.
 

@@ -10,17 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from annotated_types import Interval
 
-from notewriter.corpora.source import Document, Origin
+from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-INSTALL = "pip install 'notewriter[corpora]'"
 
 Span = tuple[int, int]
 Split = Callable[[Document], Iterator[Span]]
@@ -169,13 +168,15 @@ def _headings(arguments: SplitArguments) -> Split:
         if not document.is_markdown:
             yield from _by(plain)(document)
             return
-        starts = [heading.start for heading in headings(document.text)]
-        sections = list(itertools.pairwise(dict.fromkeys([0, *starts, len(document.text)])))
+        starts = {heading.start for heading in headings(document.text)}
+        sections = list(itertools.pairwise(sorted({0, *starts, len(document.text)})))
         # A heading with nothing before the next one is in the path of those below it.
         with_text = [each for each in sections if not _is_bare(document.text[slice(*each)], each[0] in starts)]
         for start, end in with_text or sections:
             for offset, chunk in markdown(document.text[start:end]):
-                yield start + offset, start + offset + len(chunk)
+                # A heading that is cut off from a long paragraph is in that one's path, too.
+                if offset or len(chunk) == end - start or not (with_text and _is_bare(chunk, start in starts)):
+                    yield start + offset, start + offset + len(chunk)
 
     return split
 
@@ -224,7 +225,7 @@ def load_tokenizer(name: str | None) -> "Tokenizer":
     return tokenizer
 
 
-def _library():  # type: ignore[no-untyped-def]
+def _library() -> ModuleType:
     try:
         import semantic_text_splitter
     except ImportError as error:

@@ -3,6 +3,7 @@
 The text is plain: headings are lines like any other, tables are gone.
 """
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,10 @@ def _rows(name: str, path: Path) -> Iterator[Record]:
         with pyarrow.parquet.ParquetFile(path) as file:
             if missing := [column for column in COLUMNS if column not in file.schema_arrow.names]:
                 raise UserError(f"{name}: has no column {missing[0]!r}; use the files of wikimedia/wikipedia")
-            number = 0
-            for batch in file.iter_batches(BATCH, columns=COLUMNS):
-                for number, row in enumerate(batch.to_pylist(), start=number + 1):
-                    yield f"{name}: row {number}", row
+            batches = file.iter_batches(BATCH, columns=COLUMNS)
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, row in enumerate(rows, start=1):
+                yield f"{name}: row {number}", row
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{name}: is truncated or damaged ({error}); download it again") from error
 
