@@ -86,7 +86,11 @@ def _html(name: str, path: Path) -> Document:
         raise UserError(f"{name}: HTML cannot be read without trafilatura; {INSTALL}") from error
     # It logs what it does not find, which is an error here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    tree = trafilatura.load_html(_bytes(name, path))
+    content = _bytes(name, path)
+    if content.lstrip().startswith(b"<") and b"<html" not in content[:10_000].lower():
+        # The library takes a page without this for something else.
+        content = b"<html>" + content
+    tree = trafilatura.load_html(content)
     if tree is None:
         raise UserError(f"{name}: is not HTML")
     metadata = trafilatura.extract_metadata(tree)

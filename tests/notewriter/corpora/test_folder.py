@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
+from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
 from notewriter.benchmarks import load_corpus
 from notewriter.corpora import corpus, extraction
 from notewriter.errors import UserError
-from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
 PAGE = """<html><head><title>River Osk</title></head><body><nav><a href=/>Home</a></nav><article>
 <h1>The Osk</h1><p>The Osk is a river that reaches the sea at the town of Tolen.</p>

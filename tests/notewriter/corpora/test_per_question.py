@@ -77,39 +77,35 @@ def musique(tmp_path):
     return path
 
 
-def run(path, output, tiny_model, *options):
-    corpus.main(
-        ["--source", "per-question", "--dataset", "musique", "--path", str(path), "--output_dir", str(output)]
-        + ["--tokenizer", str(tiny_model), *options]
-    )
+def run(path, output, tokenizer, *options):
+    settings = ["--source", "per-question", "--dataset", "musique", "--tokenizer", str(tokenizer), *options]
+    corpus.main([*settings, "--path", str(path), "--output_dir", str(output)])
     return [json.loads(line) for line in (output / "per_question.jsonl").read_text().splitlines()]
 
 
-def test_the_command_writes_the_union_once_and_a_list_of_ids_for_each_question(musique, tmp_path, tiny_model):
-    lines = run(musique, tmp_path / "out", tiny_model, "--min_tokens", "40", "--max_tokens", "60")
+def test_the_command_writes_the_union_once_and_a_list_of_ids_for_each_question(musique, tmp_path, tokenizer):
+    lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")
     ids = {passage["id"] for passage in read_corpus(tmp_path / "out")}
     assert len(ids) == 24
     assert [line["question_id"] for line in lines] == list("012345")
     assert all(set(line["passage_ids"]) <= ids and 40 <= line["tokens"] <= 60 for line in lines)
 
 
-def test_too_few_paragraphs_are_a_warning(musique, tmp_path, tiny_model, caplog):
+def test_too_few_paragraphs_are_a_warning(musique, tmp_path, tokenizer, caplog):
     with caplog.at_level(logging.WARNING):
-        run(musique, tmp_path / "out", tiny_model)
+        run(musique, tmp_path / "out", tokenizer)
     assert "6 of 6 questions have fewer than 48000 tokens" in caplog.text
 
 
-def test_documents_of_lost_in_the_middle_are_read(tmp_path, tiny_model):
+def test_documents_of_lost_in_the_middle_are_read(tmp_path, tokenizer):
     record = {
         "question": "who?",
         "answers": ["a"],
         "ctxs": [{"id": "1", "title": "Osk", "text": "A river.", "isgold": True}],
     }
     (tmp_path / "nq.jsonl").write_text(json.dumps(record) + "\n")
-    corpus.main(
-        ["--source", "per-question", "--dataset", "nq", "--path", str(tmp_path / "nq.jsonl")]
-        + ["--output_dir", str(tmp_path / "out"), "--tokenizer", str(tiny_model)]
-    )
+    settings = ["--source", "per-question", "--dataset", "nq", "--tokenizer", str(tokenizer)]
+    corpus.main([*settings, "--path", str(tmp_path / "nq.jsonl"), "--output_dir", str(tmp_path / "out")])
     assert [passage["title"] for passage in read_corpus(tmp_path / "out")] == ["Osk"]
 
 

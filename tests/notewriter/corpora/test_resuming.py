@@ -1,18 +1,15 @@
 """A killed build goes on: no passage is lost or written twice."""
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 from corpus_files import read_corpus
 
 from notewriter.corpora import corpus, writing
-
-SYNC_OFTEN = "import notewriter.corpora.writing as w; w.SYNC_SECONDS = 0.01; from notewriter.cli import main; main()"
 
 
 def write_wiki(path, count):
@@ -27,22 +24,22 @@ def write_wiki(path, count):
     return path
 
 
-def test_a_build_that_is_killed_again_and_again_writes_the_same_bytes(tmp_path):
-    source = write_wiki(tmp_path / "wiki-18.jsonl", 120_000)
+def test_a_build_that_is_killed_again_and_again_writes_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "SYNC_SECONDS", 0.02)
+    source = write_wiki(tmp_path / "wiki-18.jsonl", 30_000)
     options = ["--source", "wiki-18", "--path", str(source), "--split", "words", "--size", "1", "--output_dir"]
     corpus.main([*options, str(tmp_path / "whole")])
     progress, seen = tmp_path / "killed.partial" / "progress.json", [0]
     while len(seen) < 4:
-        process = subprocess.Popen(
-            [sys.executable, "-c", SYNC_OFTEN, "corpus", *options, str(tmp_path / "killed")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        process = multiprocessing.get_context("fork").Process(
+            target=corpus.main, args=([*options, str(tmp_path / "killed")],)
         )
-        while process.poll() is None:
+        process.start()
+        while process.is_alive():
             if progress.exists() and json.loads(progress.read_text())["documents"] > seen[-1] + 2000:
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait()
-        assert process.returncode == -signal.SIGKILL, "finished before it was killed; write a longer source"
+                process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "finished before it was killed; write a longer source"
         seen.append(json.loads(progress.read_text())["documents"])
     corpus.main([*options, str(tmp_path / "killed")])
     for name in ("corpus.jsonl", "skipped.jsonl", "manifest.json"):
@@ -84,7 +81,7 @@ def test_a_folder_is_resumed_between_and_within_syncs(tmp_path, kill_at, monkeyp
     options = ["--source", "folder", "--path", str(tmp_path / "docs"), "--output_dir"]
     corpus.main([*options, str(tmp_path / "whole")])
     clock = iter(range(0, 10_000))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock) / 1)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     kill_at(stop)
     with pytest.raises(Killed):
         corpus.main([*options, str(tmp_path / "killed")])

@@ -66,8 +66,8 @@ def test_no_passage_is_longer_than_the_size(name):
     assert max(len(text.split()) for _, text, _ in split(text, markdown=True, split=name, size=7)) <= 7
 
 
-def test_tokens_are_those_of_the_tokenizer(tiny_model):
-    texts = [t for _, t, _ in split("the river crosses a town", split="tokens", size=2, tokenizer=str(tiny_model))]
+def test_tokens_are_those_of_the_tokenizer(tokenizer):
+    texts = [t for _, t, _ in split("the river crosses a town", split="tokens", size=2, tokenizer=str(tokenizer))]
     assert texts == ["the river", "crosses a", "town"]
 
 
