@@ -94,12 +94,13 @@ def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], It
 
     def passages(document: Document) -> Iterator[tuple[str, str, Origin]]:
         above = headings(document.text) if document.is_markdown and name != "none" else []
+        starts, paths = [heading.start for heading in above], _paths(above)
         for start, end in split(document):
             text = document.text[start:end]
             start += len(text) - len(text.lstrip())
             if not (text := text.strip()):
                 continue
-            path = _path(above, start)
+            path = paths[bisect.bisect_right(starts, start)]
             title = document.title
             if name == "headings":
                 # A section says little without the headings above it.
@@ -116,12 +117,14 @@ def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], It
     return passages
 
 
-def _path(above: Sequence[Heading], position: int) -> list[str]:
-    """The headings above a position, outermost first."""
+def _paths(above: Sequence[Heading]) -> list[list[str]]:
+    """The headings above a text, outermost first: before the first heading, below it, below the second and so on."""
     path: list[Heading] = []
-    for heading in above[: bisect.bisect_right(above, position, key=lambda heading: heading.start)]:
+    paths: list[list[str]] = [[]]
+    for heading in above:
         path = [each for each in path if each.level < heading.level] + [heading]
-    return [heading.title for heading in path]
+        paths.append([each.title for each in path])
+    return paths
 
 
 def _whole(_: SplitArguments) -> Split:
