@@ -114,7 +114,7 @@ def main(argv: list[str]) -> None:
         if pages:
             manifest |= _pages_found(pages, folder)
         if known:
-            what_differs = difference(progress.documents, known)
+            what_differs = difference(progress.documents, progress.repeated, known)
             manifest["published"] = dataclasses.asdict(known) | {"differs": what_differs}
             if what_differs and arguments.require_published_count:
                 raise UserError(f"{arguments.path[0]}: has {what_differs}; check that the download is complete")

@@ -14,6 +14,9 @@ from notewriter.errors import UserError
 MAX_BYTES = 50_000_000
 """Largest text that is read; parsers need a multiple of it as memory."""
 
+MAX_HTML_BYTES = 20_000_000
+"""The same of HTML, whose tree takes about fifty times its size."""
+
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -70,12 +73,12 @@ def _decoded(name: str, path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _bytes(name: str, path: Path) -> bytes:
-    # Not the size that the file system reports: /proc and pipes report none.
+def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
+    # The file may grow after its size was asked for.
     with open(path, "rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{name}: is larger than {MAX_BYTES // 1_000_000} MB; split it into several files")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(f"{name}: is larger than {limit // 1_000_000} MB; split it into several files")
     return content
 
 
@@ -86,7 +89,7 @@ def _html(name: str, path: Path) -> Document:
         raise UserError(f"{name}: HTML cannot be read without trafilatura; {INSTALL}") from error
     # It logs what it does not find, which is an error here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    content = _bytes(name, path)
+    content = _bytes(name, path, MAX_HTML_BYTES)
     if content.lstrip().startswith(b"<") and b"<html" not in content[:10_000].lower():
         # The library takes a page without this for something else.
         content = b"<html>" + content

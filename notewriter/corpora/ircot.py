@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.benchmarks import BENCHMARKS
+from notewriter.benchmarks import BENCHMARKS, iirc
 from notewriter.benchmarks.reading import get, passage_id, strings
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
@@ -47,9 +47,12 @@ def paragraphs(place: str, passages: list[Passage]) -> list[Document]:
     return [Document(passage.id, passage.title, passage.text) for passage in passages]
 
 
-def _iirc(name: str, path: Path) -> Iterator[Record]:
-    passages = BENCHMARKS["iirc"].load_corpus(path)
-    return ((f"{name}: article {each.title}", [each]) for each in passages if len(each.text.split()) >= MIN_WORDS)
+def _articles(name: str, path: Path) -> Iterator[Record]:
+    return iirc.articles(path)
+
+
+def _long_paragraphs(place: str, article: dict[str, Any]) -> list[Document]:
+    return paragraphs(place, [each for each in iirc.passages(article, place) if len(each.text.split()) >= MIN_WORDS])
 
 
 def _source(title: str, files: str, patterns: tuple[str, ...], records: Any, parse: Any = paragraphs) -> Source:
@@ -87,5 +90,6 @@ IIRC = _source(
     "IRCoT's corpus for IIRC",
     "context_articles.json, from allenai.org/data/iirc",
     ("context_articles.json",),
-    _iirc,
+    _articles,
+    _long_paragraphs,
 )

@@ -15,24 +15,29 @@ WIKIPEDIA_2018 = "DPR (Karpukhin et al. 2020, section 4.1) and DeepNote's Table 
 
 @dataclass(frozen=True)
 class Published:
-    """The number of documents of a corpus and who says so; `folder` names the version it is of, if there are many."""
+    """The number of documents of a corpus and who says so.
+
+    Counted are distinct documents before they are split, unless the count is one `with_repeats`. `folder` names the
+    version that was counted, if there are many.
+    """
 
     documents: int
     reference: str
+    with_repeats: bool = False
     folder: str = ""
 
 
 PUBLISHED: dict[str, Published] = {
     "dpr": Published(21_015_324, WIKIPEDIA_2018),
     "wiki-18": Published(21_015_324, WIKIPEDIA_2018),
-    "ircot-hotpotqa": Published(5_233_329, IRCOT),
+    "ircot-hotpotqa": Published(5_233_329, IRCOT, with_repeats=True),
     "ircot-2wikimultihopqa": Published(430_225, f"{IRCOT}; DeepNote's Table 10 has MuSiQue's number here"),
     "ircot-musique": Published(139_416, f"{IRCOT}; DeepNote's Table 10 has about 2WikiMultihopQA's number here"),
-    "ircot-iirc": Published(1_882_415, IRCOT),
+    "ircot-iirc": Published(1_882_415, IRCOT, with_repeats=True),
     "wikipedia": Published(6_407_814, "the card of wikimedia/wikipedia", folder="20231101.en"),
     "multihoprag": Published(609, "Tang and Yang 2024 (MultiHop-RAG), section 3"),
 }
-"""By `--source` name. Counted are distinct documents before they are split."""
+"""By `--source` name."""
 
 
 def published(source: str, paths: Iterable[Path]) -> Published | None:
@@ -43,12 +48,19 @@ def published(source: str, paths: Iterable[Path]) -> Published | None:
     return known
 
 
-def difference(documents: int, known: Published) -> str:
-    """What differs from the published size; empty if nothing does."""
+def difference(distinct: int, repeated: int, known: Published) -> str:
+    """What differs from the published size; empty if nothing does.
+
+    Args:
+        distinct: the number of distinct documents.
+        repeated: how many more occur again.
+        known: the published size.
+    """
+    documents = distinct + repeated * known.with_repeats
     if documents == known.documents:
         return ""
     less = known.documents - documents
     return (
-        f"{documents:,} distinct documents, {abs(less):,} {'fewer' if less > 0 else 'more'} than the "
+        f"{documents:,} {'' if known.with_repeats else 'distinct '}documents, {abs(less):,} {'fewer' if less > 0 else 'more'} than the "
         f"{known.documents:,} of {known.reference}"
     )

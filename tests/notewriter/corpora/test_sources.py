@@ -211,6 +211,11 @@ class TestPublishedCounts:
             build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
         assert not caplog.records
 
+    def test_repetitions_count_where_those_who_published_the_number_counted_them(self):
+        assert published.difference(90, 10, published.Published(100, "a paper", with_repeats=True)) == ""
+        assert published.difference(90, 10, published.Published(90, "a paper")) == ""
+        assert "10 fewer" in published.difference(90, 10, published.Published(100, "a paper"))
+
     def test_only_the_version_that_was_counted_is_compared(self, tmp_path):
         assert published.published("wikipedia", [tmp_path / "20231101.simple"]) is None
         assert published.published("wikipedia", [tmp_path / "20231101.en"]).documents == 6_407_814
