@@ -11,6 +11,7 @@ COMMANDS = {
     "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
     "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
+    "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "chains": ("data_construction.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),

@@ -34,6 +34,7 @@ PAIRS = {"stages": {"vanilla/answer": "metric"}, "temperatures": [0.1, 0.9], "to
 
 COMMANDS = {
     "world": ["world", "--output_dir", "world", "--train", "2", "--test", "1"],
+    "corpus": ["corpus", "--source", "folder", "--path", "documents", "--output_dir", "corpus"],
     "index": ["index", "--path", "corpus.jsonl", "--index", "index"],
     "evaluate": ["evaluate", "--config", "evaluate.yaml"],
     "judge": ["judge", "--config", "judge.yaml"],
@@ -53,6 +54,8 @@ def make(folder: Path, endpoint: Any) -> None:
     write_lines(folder / "corpus.jsonl", *PASSAGES)
     write_lines(folder / "musique.jsonl", MUSIQUE)
     write_list(folder / "hotpot.json", HOTPOT)
+    (folder / "documents").mkdir()
+    (folder / "documents/osk.md").write_text("# Osk\n\nThe Osk is a river.\n")
     (folder / "prompts/vanilla").mkdir(parents=True)
     (folder / "prompts/vanilla/answer.jinja").write_text("{{ question }} {{ passages|length }}")
     model = {"base_url": endpoint.base_url, "model": endpoint.model, "cache": "cache.sqlite"}

@@ -22,6 +22,7 @@ class Benchmark:
         source: where to get its files, and their names.
         licence: the Hub's identifier of its licence; empty for the user's own data.
         passages: the origin of the passages, for dataset cards.
+        load_contexts: streams the id of each question with the paragraphs beside it; None if there are none.
     """
 
     title: str
@@ -32,3 +33,4 @@ class Benchmark:
     source: str = ""
     licence: str = ""
     passages: str = WIKIPEDIA
+    load_contexts: Callable[[Path], Iterator[tuple[str, list[Passage]]]] | None = None

@@ -45,8 +45,8 @@ def load_corpus(path: Path) -> Iterator[Passage]:
         UserError: always; says how to get the pages.
     """
     raise UserError(
-        f"{path}: FanOutQA's file contains no pages; fetch them with the package fanoutqa (wiki_content), "
-        "write them as JSON Lines of id, title, text and index those with --dataset jsonl"
+        f"{path}: FanOutQA's file contains no pages; choose its pages from a dump or a crawl with "
+        "`notewriter corpus --pages_of`, and index those with --dataset jsonl"
     )
 
 

@@ -45,8 +45,8 @@ def load_corpus(path: Path) -> Iterator[Passage]:
         UserError: always; says what to do.
     """
     raise UserError(
-        f"{path}: FRAMES contains only the addresses of its pages; write the pages as JSON Lines of id, title, text "
-        "and index those with --dataset jsonl"
+        f"{path}: FRAMES contains only the addresses of its pages; choose its pages from a dump or a "
+        "crawl with `notewriter corpus --pages_of`, and index those with --dataset jsonl"
     )
 
 

@@ -57,11 +57,13 @@ def _join(sentences: list[str]) -> str:
 
 load_questions = partial(reading.questions, reading.array, _question)
 load_corpus = partial(reading.union, reading.array, _passages)
+load_contexts = partial(reading.contexts, reading.array, _passages, "_id")
 
 BENCHMARK = Benchmark(
     title="HotpotQA",
     load_questions=load_questions,
     load_corpus=load_corpus,
+    load_contexts=load_contexts,
     family="hotpotqa",
     source="hotpotqa.github.io: hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
     licence="cc-by-sa-4.0",

@@ -60,14 +60,16 @@ def load_corpus(path: Path) -> Iterator[Passage]:
 
     The question file is also accepted, as the corpus of the questions' own articles.
     """
-    return reading.union(reading.array if reading.is_list(path) else _articles, _passages, path)
+    return reading.union(reading.array if reading.is_list(path) else articles, passages, path)
 
 
-def _articles(path: Path) -> reading.Records:
+def articles(path: Path) -> reading.Records:
+    """The articles of `context_articles.json`, read into memory."""
     return ((f"{path}: article {title}", {"title": title, "text": text}) for title, text in reading.mapping(path))
 
 
-def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+def passages(record: dict[str, Any], place: str) -> list[Passage]:
+    """The paragraphs of an article, without HTML."""
     text = html.unescape(_TAG.sub("", reading.get(record, "text", str, place)))
     return reading.paragraphs(reading.get(record, "title", str, place), text)
 

@@ -87,11 +87,13 @@ def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, b
 
 load_questions = partial(reading.questions, _answerable, _question)
 load_corpus = partial(reading.union, reading.lines, _passages)
+load_contexts = partial(reading.contexts, reading.lines, _passages, "id")
 
 BENCHMARK = Benchmark(
     title="MuSiQue",
     load_questions=load_questions,
     load_corpus=load_corpus,
+    load_contexts=load_contexts,
     family="musique",
     source="github.com/StonyBrookNLP/musique: musique_ans_v1.0_dev.jsonl, musique_ans_v1.0_train.jsonl",
     licence="cc-by-4.0",

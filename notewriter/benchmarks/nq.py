@@ -30,12 +30,24 @@ def load_corpus(path: Path) -> Iterator[Passage]:
             yield Passage(id, title, text)
 
 
+def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
+    """The documents beside each question in the files of "Lost in the Middle" (Liu et al. 2024), unpacked."""
+    for place, record in reading.lines(path):
+        documents = (
+            (reading.get(each, "title", str, place), reading.get(each, "text", str, place))
+            for each in reading.objects(record, "ctxs", place)
+        )
+        passages = [Passage(reading.passage_id(title, text), title, text) for title, text in documents]
+        yield reading.question_id("nq", reading.get(record, "question", str, place)), passages
+
+
 load_questions = partial(reading.questions, reading.lines, _question, numbered=True)
 
 BENCHMARK = Benchmark(
     title="Natural Questions",
     load_questions=load_questions,
     load_corpus=load_corpus,
+    load_contexts=load_contexts,
     family="nq",
     source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
     "corpus: DPR's psgs_w100.tsv",

@@ -87,6 +87,16 @@ def union(
         raise UserError(f"{path}: contains no passages; check that it is the right file")
 
 
+def contexts(
+    records: Callable[[Path], Records],
+    parse: Callable[[dict[str, Any], str], list[Passage]],
+    key: str,
+    path: Path,
+) -> Iterator[tuple[str, list[Passage]]]:
+    """The id of each question, found under `key`, and the paragraphs beside it; test sets have these too."""
+    return ((get(record, key, str, place), parse(record, place)) for place, record in records(path))
+
+
 def lines(path: Path) -> Records:
     """The objects of a JSON Lines file."""
     return ((f"{path}:{number}", record) for number, record in jsonl.read(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from notewriter.benchmarks import hotpotqa, reading
 from notewriter.benchmarks.benchmark import Benchmark
-from notewriter.benchmarks.hotpotqa import load_corpus
+from notewriter.benchmarks.hotpotqa import load_contexts, load_corpus
 from notewriter.records import Question
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ BENCHMARK = Benchmark(
     title="2WikiMultihopQA",
     load_questions=load_questions,
     load_corpus=load_corpus,
+    load_contexts=load_contexts,
     family="2wikimultihopqa",
     source="github.com/Alab-NII/2wikimultihop: dev.json, train.json, with id_aliases.json beside them",
     licence="apache-2.0",

@@ -1,0 +1,232 @@
+"""`notewriter corpus`: turn documents of any origin into the passages of a corpus.
+
+Each source reads its own files: a folder of Markdown, text, HTML and PDF files, or a corpus that the papers searched.
+What cannot be used is skipped, named and counted. An interrupted build resumes when the same command is run again.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import MinLen
+
+from notewriter import config, jsonl
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.corpora import SOURCES, per_question
+from notewriter.corpora.pages import Pages
+from notewriter.corpora.per_question import PerQuestionArguments
+from notewriter.corpora.published import difference, published
+from notewriter.corpora.source import Skipped, Source
+from notewriter.corpora.splitting import SplitArguments, load_tokenizer, splitter
+from notewriter.corpora.writing import (
+    CORPUS,
+    MANIFEST,
+    PROGRESS,
+    SCHEMA,
+    SKIPPED,
+    Build,
+    Progress,
+    corpus_folder,
+    hash_source,
+    read_manifest,
+    skip_reasons,
+    write,
+)
+from notewriter.errors import UserError
+from notewriter.records import Passage
+
+logger = logging.getLogger(__name__)
+
+PER_QUESTION = "per-question"
+MAX_MISSING_SHOWN = 10
+
+
+@dataclass
+class CorpusArguments:
+    """What to read, and where to write the corpus."""
+
+    source: str = field(metadata={"help": f"the kind of documents: {', '.join([*SOURCES, PER_QUESTION])}"})
+    path: Annotated[list[str], MinLen(1)] = field(metadata={"help": "files or folders, in order"})
+    output_dir: str = field(metadata={"help": "a folder for corpus.jsonl, manifest.json and skipped.jsonl"})
+    dataset: str | None = field(
+        default=None,
+        metadata={"help": "the benchmark whose questions are in --path (--source per-question) or in --pages_of"},
+    )
+    pages_of: str | None = field(
+        default=None,
+        metadata={"help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames)"},
+    )
+    require_published_count: bool = field(
+        default=False, metadata={"help": "end with an error, not a warning, if the number of documents differs"}
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Write the corpus unless the folder already contains the same one.
+
+    Raises:
+        UserError: an option or an input is unusable, nothing could be kept, or the folder is not a corpus.
+    """
+    arguments, split, questions = config.parse(
+        (CorpusArguments, SplitArguments, PerQuestionArguments), argv, prog="notewriter corpus", description=__doc__
+    )
+    source, pages = _source(arguments, split), _pages(arguments)
+    paths, output_dir = [Path(path) for path in arguments.path], Path(arguments.output_dir)
+    for path in paths:
+        if arguments.source == "folder" and path.is_dir() and output_dir.resolve().is_relative_to(path.resolve()):
+            raise UserError(f"{output_dir}: is inside {path}, whose files are read; choose an --output_dir outside")
+    settings = _settings(arguments, split, questions, source)
+    build = Build(
+        source=source,
+        paths=paths,
+        split=splitter(split, source.split),
+        is_split=settings["split"] != "none",
+        settings=settings,
+        keep=pages.__contains__ if pages else lambda _: True,
+    )
+    sha256, size = hash_source(source, paths)
+    identity = hashlib.sha256(json.dumps([SCHEMA, settings, sha256]).encode()).hexdigest()
+    known = published(arguments.source, paths)
+    if (read_manifest(output_dir) or {}).get("identity") == identity:
+        sys.stdout.write(f"{output_dir}: already a corpus of these documents and settings\n")
+        return
+    with corpus_folder(output_dir) as folder:
+        progress = write(build, folder, identity, known.documents if known else None)
+        if not progress.passages:
+            raise UserError(_nothing(arguments, folder, progress))
+        manifest = {
+            "schema": SCHEMA,
+            "identity": identity,
+            "settings": settings,
+            "source": {"paths": arguments.path, "bytes": size, "sha256": sha256},
+            "documents": progress.documents,
+            "repeated_documents": progress.repeated,
+            "passages": progress.passages,
+            "skipped": skip_reasons(folder),
+        }
+        if pages:
+            manifest |= _pages_found(pages, folder)
+        if known:
+            what_differs = difference(progress.documents, progress.repeated, known)
+            manifest["published"] = dataclasses.asdict(known) | {"differs": what_differs}
+            if what_differs and arguments.require_published_count:
+                raise UserError(f"{arguments.path[0]}: has {what_differs}; check that the download is complete")
+            if what_differs:
+                logger.warning("%s: has %s; scores on it are not comparable", arguments.path[0], what_differs)
+        if arguments.source == PER_QUESTION:
+            manifest["questions"] = _write_per_question(arguments, split, questions, folder)
+        jsonl.write_text(folder / MANIFEST, [json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"])
+        (folder / PROGRESS).unlink()
+    sys.stdout.write(_summary(output_dir, progress, manifest))
+
+
+def _source(arguments: CorpusArguments, split: SplitArguments) -> Source:
+    if arguments.source != PER_QUESTION:
+        return config.choose("source", arguments.source, SOURCES | {PER_QUESTION: SOURCES["folder"]})
+    if arguments.dataset is None:
+        raise UserError("dataset: --source per-question needs the benchmark of the questions; add --dataset")
+    if split.split not in (None, "none"):
+        raise UserError(f"split: paragraphs of questions are passages already; leave out --split {split.split}")
+    if split.tokenizer is None:
+        raise UserError("tokenizer: the size of each question's corpus is in tokens; add --tokenizer FOLDER")
+    return per_question.source(arguments.dataset)
+
+
+def _pages(arguments: CorpusArguments) -> Pages | None:
+    if arguments.pages_of is None:
+        if arguments.dataset is not None and arguments.source != PER_QUESTION:
+            raise UserError("dataset: is only for --pages_of and --source per-question; leave it out")
+        return None
+    if arguments.dataset is None:
+        raise UserError("dataset: --pages_of needs the benchmark of its questions; add --dataset fanoutqa or frames")
+    config.choose("dataset", arguments.dataset, BENCHMARKS)
+    return Pages(arguments.dataset, Path(arguments.pages_of))
+
+
+def _settings(
+    arguments: CorpusArguments, split: SplitArguments, questions: PerQuestionArguments, source: Source
+) -> dict[str, Any]:
+    """The settings that change the corpus, as in the manifest."""
+    name = split.split or source.split
+    settings: dict[str, Any] = {"source": arguments.source, "split": name}
+    if name != "none":
+        settings |= {"size": split.size, "overlap": split.overlap}
+    if name == "tokens" or arguments.source == PER_QUESTION:
+        settings["tokenizer"] = split.tokenizer
+    if arguments.dataset is not None:
+        settings["dataset"] = arguments.dataset
+    if arguments.pages_of is not None:
+        settings["pages_of"] = hashlib.sha256(Path(arguments.pages_of).read_bytes()).hexdigest()
+    if arguments.source == PER_QUESTION:
+        settings |= dataclasses.asdict(questions)
+    return settings
+
+
+def _nothing(arguments: CorpusArguments, folder: Path, progress: Progress) -> str:
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in skip_reasons(folder).items())
+    if progress.left_out:
+        reasons = f"none of {progress.documents:,} documents is a page of {arguments.pages_of}"
+    return f"{arguments.path[0]}: nothing could be kept ({reasons or 'it is empty'}); check --source and --path"
+
+
+def _pages_found(pages: Pages, folder: Path) -> dict[str, Any]:
+    missing = pages.missing(folder / CORPUS)
+    if missing:
+        shown = ", ".join(map(repr, missing[:MAX_MISSING_SHOWN])) + (
+            ", ..." if len(missing) > MAX_MISSING_SHOWN else ""
+        )
+        logger.warning("%d of %d pages were not found: %s", len(missing), len(pages), shown)
+    return {"pages": len(pages), "missing_pages": missing}
+
+
+def _write_per_question(
+    arguments: CorpusArguments, split: SplitArguments, questions: PerQuestionArguments, folder: Path
+) -> int:
+    dataset = str(arguments.dataset)
+    source = per_question.source(dataset)
+    files = [(name, path) for name, path in _files(source, arguments)]
+    tokenizer = load_tokenizer(split.tokenizer)
+
+    def contexts() -> Iterator[tuple[str, list[Passage]]]:
+        load = BENCHMARKS[dataset].load_contexts or (lambda _: iter(()))
+        return itertools.chain.from_iterable(load(path) for _, path in files)
+
+    def count_tokens(passage: Passage) -> int:
+        return len(tokenizer.encode(f"{passage.title}\n{passage.text}", add_special_tokens=False).ids)
+
+    gold = per_question.gold_ids(dataset, [path for _, path in files])
+    written, small = 0, 0
+
+    def records() -> Iterator[dict[str, Any]]:
+        nonlocal written, small
+        for each in per_question.corpora(contexts, count_tokens, gold, questions):
+            written += 1
+            small += each["tokens"] < questions.min_tokens
+            yield dict(each)
+
+    jsonl.write(folder / per_question.FILE, records())
+    if small:
+        logger.warning(
+            "%d of %d questions have fewer than %d tokens: there are not enough paragraphs of other questions",
+            *(small, written, questions.min_tokens),
+        )
+    return written
+
+
+def _files(source: Source, arguments: CorpusArguments) -> Iterator[tuple[str, Path]]:
+    return (each for each in source.inputs([Path(path) for path in arguments.path]) if not isinstance(each, Skipped))
+
+
+def _summary(output_dir: Path, progress: Progress, manifest: dict[str, Any]) -> str:
+    lines = [f"{output_dir / CORPUS}: {progress.passages:,} passages of {progress.documents:,} documents"]
+    if progress.skipped:
+        lines.append(f"skipped: {progress.skipped:,} (all in {output_dir / SKIPPED})")
+        lines += [f"  {count:,} {reason}" for reason, count in manifest["skipped"].items()]
+    return "\n".join(lines) + "\n"

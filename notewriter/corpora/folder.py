@@ -1,0 +1,90 @@
+"""A folder of Markdown, text, HTML and PDF files.
+
+A passage's id begins with its file's path in the folder. Hidden files and folders are left out.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from notewriter.corpora.extraction import EXTRACTORS, extract
+from notewriter.corpora.source import Record, Skipped, Source
+from notewriter.errors import UserError
+from notewriter.text import without_surrogates
+
+
+def _inputs(paths: Sequence[Path]) -> Iterator[tuple[str, Path] | Skipped]:
+    """The usable files below some folders, sorted by name, or the files themselves.
+
+    Of several paths, each name begins with the path's own last part.
+
+    Raises:
+        UserError: a path does not exist, or two end in the same part.
+    """
+    names = [path.resolve().name for path in paths]
+    if twice := next((path for path in paths if names.count(path.resolve().name) > 1), None):
+        raise UserError(f"{twice}: another path ends in the same name; rename one of them")
+    for path, name in zip(paths, names, strict=True):
+        if path.is_file():
+            yield from _file(path, name)
+        elif path.is_dir():
+            yield from _walk(path, "" if len(paths) == 1 else name + "/")
+        else:
+            raise UserError(f"{path}: is no file or folder; check the path")
+
+
+def _walk(root: Path, prefix: str) -> Iterator[tuple[str, Path] | Skipped]:
+    # A stack, since folders can be nested more deeply than functions.
+    stack = [(root, prefix)]
+    top, entered = root.resolve(), set[tuple[int, int]]()
+    while stack:
+        path, name = stack.pop()
+        try:
+            status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
+                if (key := (status.st_dev, status.st_ino)) in entered:
+                    yield Skipped(name, "is a link to a folder that is read under another name")
+                    continue
+                entered.add(key)
+                children = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
+                below = f"{name}/" if path != root else prefix
+                stack += [(Path(child.path), below + child.name) for child in children if child.name[0] != "."]
+                continue
+            linked = path.is_symlink() and path.resolve().is_relative_to(top)
+        except (OSError, RuntimeError) as error:
+            kind = "is a broken or circular link" if path.is_symlink() else "cannot be read"
+            yield Skipped(name, f"{kind} ({getattr(error, 'strerror', None) or error})")
+            continue
+        if linked:
+            yield Skipped(name, "is a link to a file that is read under another name")
+        elif not stat.S_ISREG(status.st_mode):
+            yield Skipped(name, "is not a regular file")
+        else:
+            yield from _file(path, name)
+
+
+def _file(path: Path, name: str) -> Iterator[tuple[str, Path] | Skipped]:
+    if without_surrogates(name) != name:
+        yield Skipped(name, "has a name that is not UTF-8; rename it")
+    elif not name.isprintable():
+        yield Skipped(name, "has a line break or another control character in its name; rename it")
+    elif path.suffix.lower() not in EXTRACTORS:
+        yield Skipped(name, f"has none of the endings {', '.join(EXTRACTORS)}")
+    else:
+        yield name, path
+
+
+def _records(name: str, path: Path) -> Iterator[Record]:
+    yield name, path
+
+
+SOURCE = Source(
+    title="a folder of documents",
+    files=f"files that end in {', '.join(EXTRACTORS)}",
+    inputs=_inputs,
+    records=_records,
+    parse=lambda name, path: [extract(name, path)],
+    split="headings",
+    is_uniform=False,
+)

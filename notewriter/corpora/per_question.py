@@ -1,0 +1,129 @@
+"""A corpus for each question: its own paragraphs and random ones of other questions, as in ReaRAG (section 4.1).
+
+ReaRAG enlarges the corpus of each question to 48,000 to 58,000 tokens with distractors of other questions, or with
+their gold documents where there are not enough.
+"""
+
+import random
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from annotated_types import Interval
+
+from notewriter.benchmarks import BENCHMARKS, load_questions
+from notewriter.config import choose
+from notewriter.corpora import ircot, reading
+from notewriter.corpora.source import Source
+from notewriter.errors import UserError
+from notewriter.records import Passage
+
+FILE = "per_question.jsonl"
+
+
+@dataclass
+class PerQuestionArguments:
+    """Corpora of single questions."""
+
+    min_tokens: Annotated[int, Interval(ge=1)] = field(
+        default=48_000, metadata={"help": "tokens in a question's corpus, at least (--source per-question)"}
+    )
+    max_tokens: Annotated[int, Interval(ge=1)] = field(
+        default=58_000, metadata={"help": "tokens in a question's corpus, at most, unless its own paragraphs have more"}
+    )
+    seed: int = field(default=0, metadata={"help": "for the random paragraphs of each question"})
+
+
+class QuestionCorpus(TypedDict):
+    """A line of `per_question.jsonl`: the ids of a question's passages, in random order, and their tokens.
+
+    The first `own` of them before the shuffle were the question's own.
+    """
+
+    question_id: str
+    passage_ids: list[str]
+    own: int
+    tokens: int
+
+
+def source(dataset: str) -> Source:
+    """The paragraphs of all questions of a benchmark.
+
+    Raises:
+        UserError: the benchmark is unknown or its questions have no paragraphs beside them.
+    """
+    benchmark = choose("dataset", dataset, BENCHMARKS)
+    if benchmark.load_contexts is None:
+        known = ", ".join(name for name, each in BENCHMARKS.items() if each.load_contexts)
+        raise UserError(f"dataset: {dataset} has no paragraphs beside its questions; choose one of: {known}")
+    return Source(
+        title=f"{benchmark.title}, a corpus for each question",
+        files=benchmark.source,
+        inputs=lambda paths: reading.expand(paths, "*.json*"),
+        records=lambda name, path: ircot.contexts(dataset, name, path),
+        parse=ircot.paragraphs,
+        has_repeats=True,
+    )
+
+
+def gold_ids(dataset: str, paths: Collection[Path]) -> set[str]:
+    """The supporting passages of all questions; empty for files without annotation."""
+    if dataset == "nq":
+        # "Lost in the Middle" has the answers under another key.
+        return set()
+    return {id for path in paths for question in load_questions(dataset, path) for id in question.supporting_ids}
+
+
+def corpora(
+    contexts: Callable[[], Iterator[tuple[str, list[Passage]]]],
+    count_tokens: Callable[[Passage], int],
+    gold: Collection[str],
+    arguments: PerQuestionArguments,
+) -> Iterator[QuestionCorpus]:
+    """A corpus for each question, in file order; ids and token counts are kept in memory, texts are not.
+
+    What a question gets depends on the seed, its id and the pool, not on the questions before it.
+
+    Args:
+        contexts: yields each question's id and own paragraphs; called twice.
+        count_tokens: the tokens of a passage.
+        gold: supporting passages of any question, which are drawn only when the others have run out.
+        arguments: bounds and seed.
+
+    Raises:
+        UserError: the bounds are in the wrong order.
+    """
+    low, high = arguments.min_tokens, arguments.max_tokens
+    if low > high:
+        raise UserError(f"min_tokens: {low} is more than max_tokens {high}; exchange them")
+    tokens: dict[str, int] = {}
+    for _, passages in contexts():
+        for passage in passages:
+            if passage.id not in tokens:
+                tokens[passage.id] = count_tokens(passage)
+    pools = [[id for id in tokens if id not in gold], [id for id in tokens if id in gold]]
+    for question_id, passages in contexts():
+        generator = random.Random(f"{arguments.seed} {question_id}")
+        chosen = dict.fromkeys(passage.id for passage in passages)
+        own = len(chosen)
+        total = sum(tokens[id] for id in chosen)
+        target = generator.randint(low, high)
+        for id in (id for pool in pools for id in _shuffled(pool, generator)):
+            if total >= target:
+                break
+            if id not in chosen and total + tokens[id] <= high:
+                chosen[id] = None
+                total += tokens[id]
+        ids = list(chosen)
+        generator.shuffle(ids)
+        yield {"question_id": question_id, "passage_ids": ids, "own": own, "tokens": total}
+
+
+def _shuffled(pool: list[str], generator: random.Random) -> Iterator[str]:
+    """The pool in random order; only as much of it is shuffled as is asked for."""
+    moved: dict[int, int] = {}
+    for position in range(len(pool)):
+        other = generator.randrange(position, len(pool))
+        yield pool[moved.get(other, other)]
+        moved[other] = moved.get(position, position)

@@ -1,0 +1,84 @@
+"""Reading the files of a corpus: expanding folders, decompressing, and naming the place of a record."""
+
+import bz2
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from notewriter.benchmarks.reading import get
+from notewriter.corpora.source import Record
+from notewriter.errors import UserError
+from notewriter.text import without_surrogates
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""Decompression by file ending."""
+
+
+def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
+    """The files at some paths with their names; of a folder those that match one of the patterns, sorted.
+
+    Raises:
+        UserError: a path does not exist, or a folder contains no such file.
+    """
+    for path in paths:
+        if path.is_dir():
+            found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+            if not found:
+                raise UserError(f"{path}: contains no {' or '.join(patterns)}; check the path and --source")
+            yield from ((str(file), file) for file in found)
+        elif path.is_file():
+            yield str(path), path
+        else:
+            raise UserError(f"{path}: is no file or folder; check the path")
+
+
+def lines(name: str, path: Path) -> Iterator[Record]:
+    """The non-blank lines of a text file, which may be compressed. Bytes that are not UTF-8 become surrogates.
+
+    Raises:
+        UserError: the file cannot be read, or is compressed and truncated or damaged.
+    """
+    opener: Any = OPENERS.get(path.suffix, open)
+    try:
+        file: IO[str]
+        with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.isspace():
+                    yield f"{name}:{number}", line
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise _damaged(name, error) from error
+    except OSError as error:
+        if error.errno is None:
+            # bz2's only error.
+            raise _damaged(name, error) from error
+        raise UserError(f"{name}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _damaged(name: str, error: Exception) -> UserError:
+    return UserError(f"{name}: is truncated or damaged ({error}); download it again")
+
+
+def json_object(place: str, line: str) -> dict[str, Any]:
+    """The JSON object in a line.
+
+    Raises:
+        UserError: it is none, or is not UTF-8.
+    """
+    if without_surrogates(line) != line:
+        raise UserError(f"{place}: is not UTF-8")
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: is not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: is a {type(record).__name__}, not an object")
+    return record
+
+
+def identifier(record: dict[str, Any], key: str, place: str) -> str:
+    """An id that may be a number in the file."""
+    return get(record, key, str, place) if not isinstance(record.get(key), int) else str(record[key])

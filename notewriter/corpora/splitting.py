@@ -1,0 +1,246 @@
+"""Splitting documents into passages, with the headings above each.
+
+Sentences, tokens and Markdown are split by semantic-text-splitter, which cuts at the largest boundary that fits: a
+paragraph rather than a sentence, a sentence rather than a word.
+"""
+
+import bisect
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from annotated_types import Interval
+
+from notewriter.corpora.source import INSTALL, Document, Origin
+from notewriter.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Span = tuple[int, int]
+Split = Callable[[Document], Iterator[Span]]
+
+
+@dataclass
+class SplitArguments:
+    """How documents become passages."""
+
+    split: str | None = field(
+        default=None,
+        metadata={
+            "help": "none (whole documents), words (exactly --size words, as DPR), tokens, sentences (at most --size "
+            "tokens or words, cut between sentences where possible) or headings (a section each, longer ones cut as by "
+            "sentences); by default headings for folders, words for Wikipedia, sentences for news and none for "
+            "corpora that consist of passages"
+        },
+    )
+    size: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
+        default=100, metadata={"help": "words in a passage, or tokens with --split tokens"}
+    )
+    overlap: Annotated[int, Interval(ge=0, le=1_000_000)] = field(
+        default=0, metadata={"help": "words or tokens that a passage may share with the one before it"}
+    )
+    tokenizer: str | None = field(
+        default=None, metadata={"help": "for tokens: a model's folder, its tokenizer.json, or a hub id"}
+    )
+
+
+class Heading(NamedTuple):
+    """A heading of a Markdown text and the offset of its line."""
+
+    start: int
+    level: int
+    title: str
+
+
+def headings(text: str) -> list[Heading]:
+    """The headings of a Markdown text in order. Those in code blocks, lists and quotes are none.
+
+    Raises:
+        UserError: the library is missing.
+    """
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError as error:
+        raise UserError(f"Markdown cannot be split without markdown-it-py; {INSTALL}") from error
+    # Blocks alone: what is inside a line does not matter here, and takes most of the time.
+    tokens = MarkdownIt("commonmark").disable("inline").parse(text)
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    return [
+        Heading(starts[opening.map[0]], int(opening.tag[1]), " ".join(content.content.split()))
+        for opening, content in itertools.pairwise(tokens)
+        if opening.type == "heading_open" and opening.level == 0 and opening.map
+    ]
+
+
+def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], Iterator[tuple[str, str, Origin]]]:
+    """A function that splits a document into its passages: the title, the text and the origin of each.
+
+    Passages are stripped of white space; blank ones are left out.
+
+    Raises:
+        UserError: the split is unknown, lacks its tokenizer or library, or the overlap is not below the size.
+    """
+    name = arguments.split or default
+    if name not in SPLITS:
+        raise UserError(f"unknown split {name!r}; choose one of: {', '.join(SPLITS)}")
+    if arguments.overlap >= arguments.size:
+        raise UserError(f"overlap: {arguments.overlap} is not below the size {arguments.size}; choose a smaller one")
+    split = SPLITS[name](arguments)
+
+    def passages(document: Document) -> Iterator[tuple[str, str, Origin]]:
+        above = headings(document.text) if document.is_markdown and name != "none" else []
+        starts, paths = [heading.start for heading in above], _paths(above)
+        for start, end in split(document):
+            text = document.text[start:end]
+            start += len(text) - len(text.lstrip())
+            if not (text := text.strip()):
+                continue
+            path = paths[bisect.bisect_right(starts, start)]
+            title = document.title
+            if name == "headings":
+                # A section says little without the headings above it.
+                title = " > ".join([title, *path[path[:1] == [title] :]])
+            origin = Origin(**document.origin)
+            if document.page_starts:
+                origin["page"] = bisect.bisect_right(document.page_starts, start)
+            if path:
+                origin["headings"] = path
+            if name != "none":
+                origin["span"] = [start, start + len(text)]
+            yield title, text, origin
+
+    return passages
+
+
+def _paths(above: Sequence[Heading]) -> list[list[str]]:
+    """The headings above a text, outermost first: before the first heading, below it, below the second and so on."""
+    path: list[Heading] = []
+    paths: list[list[str]] = [[]]
+    for heading in above:
+        path = [each for each in path if each.level < heading.level] + [heading]
+        paths.append([each.title for each in path])
+    return paths
+
+
+def _whole(_: SplitArguments) -> Split:
+    return lambda document: iter([(0, len(document.text))])
+
+
+def _words(arguments: SplitArguments) -> Split:
+    """Passages of exactly `size` words but for the last, each beginning `overlap` words before the last one's end."""
+
+    def split(document: Document) -> Iterator[Span]:
+        window: list[Span] = []
+        fresh = 0
+        for match in re.finditer(r"\S+", document.text):
+            window.append(match.span())
+            fresh += 1
+            if len(window) == arguments.size:
+                yield window[0][0], window[-1][1]
+                window, fresh = window[arguments.size - arguments.overlap :], 0
+        if fresh:
+            yield window[0][0], window[-1][1]
+
+    return split
+
+
+def _sentences(arguments: SplitArguments) -> Split:
+    library = _library()
+    size, overlap = arguments.size, arguments.overlap
+    return _by(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices)
+
+
+def _tokens(arguments: SplitArguments) -> Split:
+    library, tokenizer = _library(), load_tokenizer(arguments.tokenizer)
+    size, overlap = arguments.size, arguments.overlap
+    return _by(library.TextSplitter.from_huggingface_tokenizer(tokenizer, size, overlap).chunk_indices)
+
+
+def _headings(arguments: SplitArguments) -> Split:
+    library = _library()
+    size, overlap = arguments.size, arguments.overlap
+    plain = library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices
+    markdown = library.MarkdownSplitter.from_callback(count_words, size, overlap).chunk_indices
+
+    def split(document: Document) -> Iterator[Span]:
+        if not document.is_markdown:
+            yield from _by(plain)(document)
+            return
+        starts = {heading.start for heading in headings(document.text)}
+        sections = list(itertools.pairwise(sorted({0, *starts, len(document.text)})))
+        # A heading with nothing before the next one is in the path of those below it.
+        with_text = [each for each in sections if not _is_bare(document.text[slice(*each)], each[0] in starts)]
+        for start, end in with_text or sections:
+            for offset, chunk in markdown(document.text[start:end]):
+                # A heading that is cut off from a long paragraph is in that one's path, too.
+                if offset or len(chunk) == end - start or not (with_text and _is_bare(chunk, start in starts)):
+                    yield start + offset, start + offset + len(chunk)
+
+    return split
+
+
+def _is_bare(section: str, has_heading: bool) -> bool:
+    lines = [line for line in section.splitlines() if line.strip(" \t=-")]
+    return len(lines) <= has_heading
+
+
+def _by(chunk_indices: Callable[[str], list[tuple[int, str]]]) -> Split:
+    return lambda document: ((start, start + len(chunk)) for start, chunk in chunk_indices(document.text))
+
+
+def count_words(text: str) -> int:
+    """The number of words between white space."""
+    return len(text.split())
+
+
+def load_tokenizer(name: str | None) -> "Tokenizer":
+    """The tokenizer in a folder, a `tokenizer.json` or a repository of the Hugging Face Hub.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    if name is None:
+        raise UserError("tokens cannot be counted without a tokenizer; add --tokenizer FOLDER")
+    try:
+        from huggingface_hub import hf_hub_download
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise UserError(f"tokens cannot be counted without tokenizers; {INSTALL}") from error
+    path = Path(name)
+    try:
+        if path.is_dir():
+            path /= "tokenizer.json"
+        elif not path.exists():
+            path = Path(hf_hub_download(name, "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        # The library raises plain exceptions; those of the hub are many.
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"tokenizer: {name} cannot be loaded ({reason}); name a folder with tokenizer.json") from error
+    # Both may be stored with the tokenizer, for training.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _library() -> ModuleType:
+    try:
+        import semantic_text_splitter
+    except ImportError as error:
+        raise UserError(f"documents cannot be split without semantic-text-splitter; {INSTALL}") from error
+    return semantic_text_splitter
+
+
+SPLITS: dict[str, Callable[[SplitArguments], Split]] = {
+    "none": _whole,
+    "words": _words,
+    "tokens": _tokens,
+    "sentences": _sentences,
+    "headings": _headings,
+}
+"""Ways to split, by their `--split` name."""

@@ -1,0 +1,49 @@
+"""Dumps of Wikipedia as `wikimedia/wikipedia` has them on the Hugging Face Hub: Parquet of id, url, title, text.
+
+The text is plain: headings are lines like any other, tables are gone.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from notewriter.benchmarks.reading import get
+from notewriter.corpora import reading
+from notewriter.corpora.source import Document, Origin, Record, Source
+from notewriter.errors import UserError
+
+COLUMNS = ["id", "url", "title", "text"]
+BATCH = 256
+"""Pages read at a time."""
+
+
+def _rows(name: str, path: Path) -> Iterator[Record]:
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if missing := [column for column in COLUMNS if column not in file.schema_arrow.names]:
+                raise UserError(f"{name}: has no column {missing[0]!r}; use the files of wikimedia/wikipedia")
+            batches = file.iter_batches(BATCH, columns=COLUMNS)
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, row in enumerate(rows, start=1):
+                yield f"{name}: row {number}", row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{name}: is truncated or damaged ({error}); download it again") from error
+
+
+def _parse(place: str, row: dict[str, Any]) -> list[Document]:
+    title, text, url = (get(row, key, str, place) for key in ("title", "text", "url"))
+    return [Document(reading.identifier(row, "id", place), title, text, Origin(url=url))]
+
+
+SOURCE = Source(
+    title="a dump of Wikipedia",
+    files="train-*.parquet of one language, from huggingface.co/datasets/wikimedia/wikipedia",
+    inputs=lambda paths: reading.expand(paths, "*.parquet"),
+    records=_rows,
+    parse=_parse,
+    split="words",
+)

@@ -1,0 +1,125 @@
+"""A corpus for each question, as in ReaRAG."""
+
+import json
+import logging
+
+import pytest
+from corpus_files import read_corpus
+
+from notewriter.corpora import corpus
+from notewriter.corpora.per_question import PerQuestionArguments, corpora
+from notewriter.errors import UserError
+from notewriter.records import Passage
+
+
+def contexts():
+    """Ten questions with five paragraphs each, of ten tokens."""
+    return ((f"q{q}", [Passage(f"{q}.{n}", "", "") for n in range(5)]) for q in range(10))
+
+
+GOLD = {f"{question}.0" for question in range(10)}
+
+
+def draw(low, high, seed=0, gold=GOLD, source=contexts):
+    return list(corpora(source, lambda _: 10, gold, PerQuestionArguments(low, high, seed)))
+
+
+def test_each_corpus_has_the_questions_own_paragraphs_and_stays_within_the_bounds():
+    for number, each in enumerate(draw(120, 200)):
+        assert 120 <= each["tokens"] == 10 * len(each["passage_ids"]) <= 200
+        assert {f"{number}.{n}" for n in range(5)} <= set(each["passage_ids"])
+        assert each["own"] == 5
+        assert len(set(each["passage_ids"])) == len(each["passage_ids"])
+
+
+def test_gold_documents_of_other_questions_are_drawn_only_when_distractors_run_out():
+    first = draw(410, 410)[0]
+    assert [id for id in first["passage_ids"] if id in GOLD] == ["0.0"]
+    assert len([id for id in draw(450, 450)[0]["passage_ids"] if id in GOLD]) == 5
+
+
+def test_the_seed_decides():
+    assert draw(120, 200) == draw(120, 200)
+    assert draw(120, 200) != draw(120, 200, seed=1)
+
+
+def test_sizes_are_spread_over_the_bounds_and_own_paragraphs_are_not_all_first():
+    drawn = draw(100, 300)
+    assert len({each["tokens"] for each in drawn}) > 3
+    assert any(not each["passage_ids"][0].startswith(f"{number}.") for number, each in enumerate(drawn))
+
+
+def test_exchanged_bounds_are_an_error():
+    with pytest.raises(UserError, match="min_tokens: 300 is more than max_tokens 200"):
+        draw(300, 200)
+
+
+@pytest.fixture
+def musique(tmp_path):
+    records = []
+    for number in range(6):
+        paragraphs = [
+            {"idx": n, "title": "the river", "paragraph_text": f"a town {number} {n}", "is_supporting": n == 0}
+            for n in range(4)
+        ]
+        records.append(
+            {
+                "id": str(number),
+                "question": "?",
+                "answer": "a",
+                "answer_aliases": [],
+                "question_decomposition": [],
+                "paragraphs": paragraphs,
+            }
+        )
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def run(path, output, tokenizer, *options):
+    settings = ["--source", "per-question", "--dataset", "musique", "--tokenizer", str(tokenizer), *options]
+    corpus.main([*settings, "--path", str(path), "--output_dir", str(output)])
+    return [json.loads(line) for line in (output / "per_question.jsonl").read_text().splitlines()]
+
+
+def test_the_command_writes_the_union_once_and_a_list_of_ids_for_each_question(musique, tmp_path, tokenizer):
+    lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")
+    ids = {passage["id"] for passage in read_corpus(tmp_path / "out")}
+    assert len(ids) == 24
+    assert [line["question_id"] for line in lines] == list("012345")
+    assert all(set(line["passage_ids"]) <= ids and 40 <= line["tokens"] <= 60 for line in lines)
+
+
+def test_too_few_paragraphs_are_a_warning(musique, tmp_path, tokenizer, caplog):
+    with caplog.at_level(logging.WARNING):
+        run(musique, tmp_path / "out", tokenizer)
+    assert "6 of 6 questions have fewer than 48000 tokens" in caplog.text
+
+
+def test_documents_of_lost_in_the_middle_are_read(tmp_path, tokenizer):
+    record = {
+        "question": "who?",
+        "answers": ["a"],
+        "ctxs": [{"id": "1", "title": "Osk", "text": "A river.", "isgold": True}],
+    }
+    (tmp_path / "nq.jsonl").write_text(json.dumps(record) + "\n")
+    settings = ["--source", "per-question", "--dataset", "nq", "--tokenizer", str(tokenizer)]
+    corpus.main([*settings, "--path", str(tmp_path / "nq.jsonl"), "--output_dir", str(tmp_path / "out")])
+    assert [passage["title"] for passage in read_corpus(tmp_path / "out")] == ["Osk"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokenizer", "x"], "add --dataset"),
+        (["--dataset", "musique"], "add --tokenizer"),
+        (["--dataset", "frames", "--tokenizer", "x"], "has no paragraphs beside its questions"),
+        (["--dataset", "musique", "--tokenizer", "x", "--split", "words"], "leave out --split"),
+    ],
+)
+def test_missing_options_are_named(options, message, tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    arguments = ["--source", "per-question", "--path", str(tmp_path / "a.jsonl"), "--output_dir", str(tmp_path / "out")]
+    with pytest.raises(UserError, match=message):
+        corpus.main([*arguments, *options])
