@@ -139,7 +139,7 @@ def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
 def test_an_older_schema_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i")
     (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
-    with pytest.raises(UserError, match="contains no notewriter/bm25/1 index; build it again"):
+    with pytest.raises(UserError, match="contains no notewriter/bm25/2 index; build it again"):
         open_index(tmp_path / "i")
 
 
