@@ -92,7 +92,7 @@ class Manifest:
     """The contents of a BM25 index's `manifest.json`."""
 
     passages: Annotated[int, Interval(ge=1)]
-    analyzer: str = Analysis.__dataclass_fields__["analyzer"].default
+    analyzer: str = "english"
     title_boost: Annotated[float, Interval(ge=0)] = 1.0
 
 
@@ -182,16 +182,17 @@ def delete(ids: Iterable[str], directory: str | Path, source: str = "") -> int:
     """
     manifest = _changeable(directory)
     store = passages.Passages(Path(directory))
-    positions = dict.fromkeys(map(store.find, ids := list(dict.fromkeys(ids))))
-    if None in positions:
-        missing = next(id for id in ids if store.find(id) is None)
-        raise UserError(f"{directory}: has no passage with the id {missing!r}; check the ids to delete")
+    positions = set[int]()
+    for id in ids:
+        if (position := store.find(id)) is None:
+            raise UserError(f"{directory}: has no passage with the id {id!r}; check the ids to delete")
+        positions.add(position)
     if len(positions) == manifest["passages"]:
         raise UserError(f"{directory}: no passage would be left; remove the folder instead")
 
     def write(folder: Path) -> dict[str, Any]:
         _link(Path(directory), folder)
-        passages.delete(folder, filter(None.__ne__, positions))
+        passages.delete(folder, positions)
         with _writer(_open(folder, manifest["analyzer"]), 1) as writer:
             for position in positions:
                 writer.delete_documents_by_term("position", position)

@@ -90,17 +90,17 @@ class Writer(AbstractContextManager["Writer"]):
         return len(self)
 
     def _check_ids(self, hashes: NDArray[np.uint64], order: NDArray[np.int64]) -> None:
-        equal = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+        equal = hashes[order][1:] == hashes[order][:-1]
+        suspects = np.union1d(order[1:][equal], order[:-1][equal])
         read = np.memmap(self._file.name, np.uint8, "r")
 
         def id_of(position: int) -> str:
             return _parse(read[self._starts[position] : self._starts[position + 1]]).id
 
-        for first, second in sorted((int(order[each]), int(order[each + 1])) for each in equal):
-            if id_of(first) == id_of(second):
-                raise UserError(
-                    f"passages {first + 1} and {second + 1} have the same id {id_of(first)!r}; make ids unique"
-                )
+        firsts: dict[str, int] = {}
+        for position in map(int, suspects):
+            if (first := firsts.setdefault(id := id_of(position), position)) != position:
+                raise UserError(f"passages {first + 1} and {position + 1} have the same id {id!r}; make ids unique")
         for position in self._earlier.candidates(hashes):
             if self._earlier.find(id := id_of(position)) is not None:
                 raise UserError(f"passage {position + 1} has the id {id!r}, which is in the index; delete that first")
