@@ -131,7 +131,7 @@ def _inverted_lists(chosen: Mapping[str, int], embeddings: Array) -> Any:
     if gpus():
         # k-means is most of the training.
         index.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dimension))
-    step = max(1, count // max(64 * lists, 65_536))
+    step = max(1, count // max(40 * lists, 65_536))
     index.train(np.ascontiguousarray(embeddings[::step]))
     return index
 
