@@ -82,28 +82,31 @@ def _run(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.E
     if arguments.add:
         if source in str((read_manifest(index) or {}).get("source", "")).split("+"):
             return "already contains this corpus"
-        return f"contains {bm25.add(_passages(arguments), index, source)} passages now"
+        with _passages(arguments) as passages:
+            return f"contains {bm25.add(passages, index, source)} passages now"
     if arguments.share is not None and str((read_manifest(arguments.share) or {}).get("source")) != source:
         raise UserError(f"{arguments.share}: is not an index of {arguments.path}; share the passages of one that is")
     if encoder.encoder is None:
         if bm25.is_current(index, source, analysis=analysis):
             return "already an index of this corpus"
-        count = bm25.build(_passages(arguments), index, source, analysis=analysis, share=arguments.share)
+        with _passages(arguments) as passages:
+            count = bm25.build(passages, index, source, analysis=analysis, share=arguments.share)
         return f"indexed {count} passages"
     if encoder.shard is not None:
-        count = dense.embed_shard(_passages(arguments), index, source, options=encoder)
+        with _passages(arguments) as passages:
+            count = dense.embed_shard(passages, index, source, options=encoder)
         return f"embedded {count} passages as shard {encoder.shard}; run without --shard when all are there"
     if dense.is_current(index, source, options=encoder):
         return "already an index of this corpus"
-    count = dense.build(_passages(arguments), index, source, options=encoder, share=arguments.share)
+    with _passages(arguments) as passages:
+        count = dense.build(passages, index, source, options=encoder, share=arguments.share)
     return f"indexed {count} passages; {dense.structure_of(index)}"
 
 
-def _passages(arguments: IndexArguments) -> Iterator[Passage]:
-    with tqdm(desc="index", unit=" passages", unit_scale=True) as bar:
-        for passage in load_corpus(arguments.dataset, str(arguments.path)):
-            yield passage
-            bar.update()
+def _passages(arguments: IndexArguments) -> "tqdm[Passage]":
+    """The corpus with a progress bar, which ends its line when closed, also after an error elsewhere."""
+    passages = load_corpus(arguments.dataset, str(arguments.path))
+    return tqdm(passages, desc="index", unit=" passages", unit_scale=True)
 
 
 def _ids(path: str) -> Iterator[str]:
