@@ -126,7 +126,7 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         "manifest of a dense index",
         "ask",
         swap("index/manifest.json", "bm25", "dense"),
-        ["contains no notewriter/bm25/1 index"],
+        ["contains no notewriter/bm25/2 index"],
     ),
     ("manifest nested too deeply", "ask", text("index/manifest.json", '{"a":' * 99_999), ["manifest.json: cannot be"]),
     ("checksums that are a list", "ask", text("index/checksums.json", "[]"), ["checksums.json must be dict", "build"]),

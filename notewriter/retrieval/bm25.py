@@ -1,8 +1,9 @@
 """BM25 on disk with tantivy: Lucene's formula with k1 = 1.2 and b = 0.75, as in Elasticsearch.
 
 A passage is scored in two fields, title and contents (title and text), and the scores are added. Text is split at
-characters that are neither letters nor digits, lower-cased, stripped of accents and stemmed (Porter's stemmer for
-English). Recall of the supporting passages at 5, on small slices of three benchmarks with the union of their
+characters that are neither letters nor digits, lower-cased, stripped of accents and, by default, stemmed as English
+(Snowball). tantivy stores the length of a field as Lucene does, in one byte: exact up to 40 words, then within an
+eighth. Recall of the supporting passages at 5, on small slices of three benchmarks with the union of their
 paragraphs as the corpus:
 
 | fields, analysis            | HotpotQA | 2WikiMultihopQA | MuSiQue |
@@ -18,52 +19,207 @@ consist of nothing else.
 """
 
 import contextlib
+import functools
 import json
+import os
+import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tantivy
+from annotated_types import Interval
 
+from notewriter import jsonl
+from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import check_top_k, checked, read_manifest, write_index
+from notewriter.retrieval import MANIFEST, check_top_k, checksums, passages, read_manifest, write_index
 from notewriter.text import without_surrogates
+from notewriter.typecheck import misfit
 
-SCHEMA = "notewriter/bm25/1"
+SCHEMA = "notewriter/bm25/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""
 
+FIRST = "notewriter/bm25/1"
+"""Indexes with the passages in tantivy's document store, English and without a title boost; they still open."""
+
 FIELDS = ("title", "contents")
-ANALYZER = "english"
+LANGUAGES = (
+    *("arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"),
+    *("norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish"),
+)
+"""Languages with a Snowball stemmer in tantivy."""
+
+ANALYZERS = ("plain", *LANGUAGES)
+TOKENIZER = "english"
+"""The analyzer's name inside tantivy's schema, whichever it is; that of the first indexes."""
+
 WRITER_BYTES = 256_000_000
-"""Memory for documents not yet written to disk, in bytes."""
+"""Memory for documents not yet written to disk, in bytes, shared by all threads."""
+
+MAX_THREADS = 16
+"""tantivy gives each thread at least 15 MB of it."""
+
+FIRST_BLOCK = 10_000
+"""Passages indexed by one thread, so that small indexes have the same size in every build."""
+
+BLOCK = 1_000_000
+"""Passages committed together; the most an interrupted build loses."""
+
+SETTINGS = "settings.json"
+"""The settings of an unfinished build; a build with other settings starts over."""
 
 
-def build(passages: Iterable[Passage], directory: str | Path, source: str = "") -> int:
+@dataclass(slots=True)
+class Analysis:
+    """How text becomes words, and what a title counts."""
+
+    analyzer: str = field(
+        default="english",
+        metadata={"help": f"how words are stemmed in a BM25 index: plain (not at all) or {', '.join(LANGUAGES)}"},
+    )
+    title_boost: Annotated[float, Interval(ge=0, le=1000)] = field(
+        default=1.0,
+        metadata={"help": "factor of the title's score in a BM25 index; 0 searches the contents only, titles included"},
+    )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of a BM25 index's `manifest.json`."""
+
+    passages: Annotated[int, Interval(ge=1)]
+    analyzer: str = "english"
+    title_boost: Annotated[float, Interval(ge=0)] = 1.0
+
+
+def build(
+    corpus: Iterable[Passage],
+    directory: str | Path,
+    source: str = "",
+    *,
+    analysis: Analysis | None = None,
+    share: str | Path | None = None,
+) -> int:
     """Index a stream of passages; returns their number.
 
-    Memory is bounded except for the ids. The folder appears under its name only when complete.
+    Memory is bounded but for 16 bytes a passage. The folder appears under its name only when complete. An interrupted
+    build of the same source with the same settings is resumed.
 
     Args:
-        passages: the corpus.
+        corpus: the passages, in the same order whenever the build is resumed.
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
+        analysis: how text becomes words.
+        share: an index of the same corpus whose passages are shared; `corpus` is not read then.
 
     Raises:
-        UserError: there are no passages, an id occurs twice, or the folder exists and is not an index.
+        UserError: there are no passages, an id occurs twice, the analyzer is unknown, or the folder exists and is not
+            an index.
     """
+    analysis = analysis or Analysis()
+    choose("analyzer", analysis.analyzer, dict.fromkeys(ANALYZERS))
+    settings = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
 
     def write(folder: Path) -> dict[str, Any]:
-        return {"schema": SCHEMA, "kind": "bm25", "passages": _write(passages, folder), "source": source}
+        done = _committed(folder, settings)
+        if not done:
+            shutil.rmtree(folder)
+            folder.mkdir()
+            jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
+            tantivy.Index(_schema(), path=str(folder))
+        try:
+            if share is not None:
+                passages.link(Path(share), folder)
+                count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer, done)
+            else:
+                with passages.Writer(folder, done) as store:
+                    _index(map(store.append, corpus), folder, analysis.analyzer, done, store)
+                    count = store.finish()
+        except BaseException as error:
+            # What a bad corpus has left, or what holds nothing yet, is of no use.
+            if isinstance(error, UserError) or not _committed(folder, settings):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        (folder / SETTINGS).unlink()
+        return settings | {"title_boost": analysis.title_boost, "passages": count}
+
+    count: int = write_index(directory, write, resume=True)["passages"]
+    return count
+
+
+def add(corpus: Iterable[Passage], directory: str | Path, source: str = "") -> int:
+    """Add passages to an index; returns how many it has then. Until it is complete the index stays as it was.
+
+    Raises:
+        UserError: the folder contains no index of this version, there are no passages, or one of their ids occurs
+            twice or is in the index.
+    """
+    manifest = _changeable(directory)
+
+    def write(folder: Path) -> dict[str, Any]:
+        _link(Path(directory), folder)
+        with passages.Writer(folder) as store:
+            first = len(store)
+            _index(map(store.append, corpus), folder, manifest["analyzer"], first, store, first)
+            added = store.finish() - first
+        return manifest | {"passages": manifest["passages"] + added, "source": _joined(manifest, source)}
 
     count: int = write_index(directory, write)["passages"]
     return count
 
 
-def is_current(directory: str | Path, source: str) -> bool:
-    """Whether the folder contains a BM25 index of this version and source."""
+def delete(ids: Iterable[str], directory: str | Path, source: str = "") -> int:
+    """Delete passages by id; returns how many are left. Until it is complete the index stays as it was.
+
+    Their words count in the statistics of BM25 until tantivy merges their segment, and their text stays on disk.
+
+    Raises:
+        UserError: the folder contains no index of this version, it has no passage of an id, or none would be left.
+    """
+    manifest = _changeable(directory)
+    store = passages.Passages(Path(directory))
+    positions = set[int]()
+    for id in ids:
+        if (position := store.find(id)) is None:
+            raise UserError(f"{directory}: has no passage with the id {id!r}; check the ids to delete")
+        positions.add(position)
+    if len(positions) == manifest["passages"]:
+        raise UserError(f"{directory}: no passage would be left; remove the folder instead")
+
+    def write(folder: Path) -> dict[str, Any]:
+        _link(Path(directory), folder)
+        passages.delete(folder, positions)
+        with _writer(_open(folder, manifest["analyzer"]), 1) as writer:
+            for position in positions:
+                writer.delete_documents_by_term("position", position)
+        left = manifest["passages"] - len(positions)
+        return manifest | {"passages": left, "source": _joined(manifest, source)}
+
+    count: int = write_index(directory, write)["passages"]
+    return count
+
+
+def is_current(directory: str | Path, source: str, *, analysis: Analysis | None = None) -> bool:
+    """Whether the folder contains a BM25 index of this source and analyzer.
+
+    If so, records the title boost, whose change does not require a new build.
+    """
+    analysis = analysis or Analysis()
     manifest = read_manifest(directory) or {}
-    return (manifest.get("schema"), manifest.get("source")) == (SCHEMA, source)
+    if (manifest.get("source"), manifest.get("analyzer", "english")) != (source, analysis.analyzer):
+        return False
+    if manifest.get("schema") == FIRST and analysis == Analysis():
+        return True
+    if manifest.get("schema") != SCHEMA:
+        return False
+    if manifest.get("title_boost") != analysis.title_boost:
+        manifest["title_boost"] = analysis.title_boost
+        jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest, indent=2) + "\n"])
+    return True
 
 
 class BM25:
@@ -75,15 +231,20 @@ class BM25:
 
     def __init__(self, directory: str | Path) -> None:
         manifest = read_manifest(directory) or {}
-        if manifest.get("schema") != SCHEMA:
+        if manifest.get("schema") not in (SCHEMA, FIRST):
             raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
+        if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
+            raise UserError(f"{problem}; remove {directory} and build it again")
         self._directory = directory
-        self._analyzer = _analyzer()
+        self._analyzer = _analyzer(manifest.get("analyzer", "english"))
+        boost = float(manifest.get("title_boost", 1.0))
+        self._boosts = {name: value for name, value in zip(FIELDS, (boost, 1.0), strict=True) if value}
         with _named(directory):
             index = tantivy.Index.open(str(directory))
-            index.register_tokenizer(ANALYZER, self._analyzer)
+            index.register_tokenizer(TOKENIZER, self._analyzer)
             self._schema = index.schema
             self._searcher = index.searcher()
+        self._passages = passages.Passages(Path(directory)) if manifest["schema"] == SCHEMA else None
 
     def __len__(self) -> int:
         return self._searcher.num_docs
@@ -92,7 +253,7 @@ class BM25:
         """The `top_k` best passages, or fewer if fewer share a word with the query.
 
         The query is plain text: each distinct word counts once, everything else is ignored. Ties are broken by
-        corpus order, so that results are the same across runs and builds.
+        corpus order, so that results are the same across runs and builds. Other threads run meanwhile.
 
         Raises:
             UserError: `top_k` is below 1, or the index is damaged.
@@ -104,16 +265,20 @@ class BM25:
         if not (words and top_k):
             return []
         with _named(self._directory):
-            clauses = [
-                (tantivy.Occur.Should, tantivy.Query.term_query(self._schema, field, word, index_option="freq"))
-                for word in words
-                for field in FIELDS
-            ]
-            addresses = self._best(tantivy.Query.boolean_query(clauses), top_k)
-            stored = (self._searcher.doc(address).get_first("passage") for address in addresses)
+            clauses = [(tantivy.Occur.Should, self._clause(name, word)) for word in words for name in self._boosts]
+            hits = self._best(tantivy.Query.boolean_query(clauses), top_k)
+            if self._passages is not None:
+                return [self._passages[position] for position, _ in hits]
+            stored = (self._searcher.doc(address).get_first("passage") for _, address in hits)
             return [Passage(*json.loads(bytes(passage))) for passage in stored if passage is not None]
 
-    def _best(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
+    def _clause(self, name: str, word: str) -> tantivy.Query:
+        query = tantivy.Query.term_query(self._schema, name, word, index_option="freq")
+        boost = self._boosts[name]
+        return query if boost == 1 else tantivy.Query.boost_query(query, boost)
+
+    def _best(self, query: tantivy.Query, top_k: int) -> list[tuple[int, tantivy.DocAddress]]:
+        """Positions and addresses of the best passages."""
         # tantivy breaks ties by document address, which differs between builds. So fetch more hits until the last one
         # scores below the last one needed, and sort ties by corpus order.
         limit = top_k + 16
@@ -124,7 +289,7 @@ class BM25:
             limit *= 2
         positions = self._searcher.fast_field_values("position", [address for _, address in hits])
         ranked = sorted(zip(hits, positions, strict=True), key=lambda hit: (-hit[0][0], hit[1] or 0))
-        return [address for (_, address), _ in ranked[:top_k]]
+        return [(int(position or 0), address) for (_, address), position in ranked[:top_k]]
 
 
 @contextlib.contextmanager
@@ -145,50 +310,115 @@ def _rounded(score: float) -> float:
     return float(f"{score:.5g}")
 
 
-def _write(passages: Iterable[Passage], folder: Path) -> int:
-    index = tantivy.Index(_schema(), path=str(folder))
-    index.register_tokenizer(ANALYZER, _analyzer())
-    writer = index.writer(heap_size=WRITER_BYTES)
+def _index(
+    corpus: Iterator[Passage],
+    folder: Path,
+    analyzer: str,
+    done: int,
+    store: passages.Writer | None = None,
+    first: int = 0,
+) -> int:
+    """Index passages from position `done` on in blocks, each committed whole; returns the number of all.
+
+    `first` is the position of the first passage of `corpus`, `store` is where they are written on the way.
+    """
+    for _ in islice(corpus, done - first):
+        pass
+    count = done
+    blocks = chain([(FIRST_BLOCK, 1)], repeat((BLOCK, _threads()))) if done == first else repeat((BLOCK, _threads()))
+    for size, threads in blocks:
+        start = count
+        # Also after an error its threads are waited for: they may still be writing into the folder about to be removed.
+        with _writer(_open(folder, analyzer), threads, store) as writer:
+            for count, passage in enumerate(islice(corpus, size), start=start + 1):
+                writer.add_document(
+                    tantivy.Document(
+                        title=passage.title, contents=f"{passage.title}\n{passage.text}", position=count - 1
+                    )
+                )
+        if count - start < size:
+            break
+    return count
+
+
+@contextlib.contextmanager
+def _writer(index: tantivy.Index, threads: int, store: passages.Writer | None = None) -> Iterator[tantivy.IndexWriter]:
+    """A writer whose documents are committed if the block succeeds, after their passages are safe in `store`."""
+    writer = index.writer(heap_size=WRITER_BYTES, num_threads=threads)
     try:
-        count = _add(passages, writer)
+        yield writer
+        if store is not None:
+            store.sync()
         writer.commit()
     finally:
-        # Also after an error: its threads may still be writing into the folder about to be removed.
         writer.wait_merging_threads()
-    return count
 
 
-def _add(passages: Iterable[Passage], writer: tantivy.IndexWriter) -> int:
-    count = 0
-    for count, passage in enumerate(checked(passages), start=1):
-        writer.add_document(
-            tantivy.Document(
-                title=passage.title,
-                contents=f"{passage.title}\n{passage.text}",
-                passage=json.dumps([passage.id, passage.title, passage.text], ensure_ascii=False).encode("utf-8"),
-                position=count - 1,
-            )
-        )
-    return count
+def _committed(folder: Path, settings: dict[str, Any]) -> int:
+    """How many passages an interrupted build with the same settings has indexed."""
+    try:
+        if json.loads((folder / SETTINGS).read_text(encoding="utf-8")) != settings:
+            return 0
+        with _named(folder):
+            return tantivy.Index.open(str(folder)).searcher().num_docs
+    except (OSError, ValueError, UserError):
+        return 0
+
+
+def _changeable(directory: str | Path) -> dict[str, Any]:
+    """The manifest of an index that passages can be added to and deleted from."""
+    manifest = read_manifest(directory)
+    if manifest is None:
+        raise UserError(f"{directory}: contains no index; build one with `notewriter index --index {directory}`")
+    if manifest.get("schema") != SCHEMA:
+        raise UserError(f"{directory}: contains no {SCHEMA} index and cannot be changed; build it again")
+    if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
+        raise UserError(f"{problem}; remove {directory} and build it again")
+    checksums.verify(Path(directory))
+    return manifest
+
+
+def _joined(manifest: dict[str, Any], source: str) -> str:
+    return f"{manifest.get('source', '')}+{source}"
+
+
+def _link(index: Path, folder: Path) -> None:
+    """Start from the files of an index, which never change, except for the two in which tantivy lists the others."""
+    for file in index.iterdir():
+        if file.name in ("meta.json", ".managed.json"):
+            shutil.copyfile(file, folder / file.name)
+        elif file.suffix != ".lock" and file.name not in (MANIFEST, checksums.FILE):
+            passages.link_file(file, folder / file.name)
+
+
+def _open(folder: Path, analyzer: str) -> tantivy.Index:
+    index = tantivy.Index.open(str(folder))
+    index.register_tokenizer(TOKENIZER, _analyzer(analyzer))
+    return index
+
+
+def _threads() -> int:
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
-    for field in FIELDS:
+    for name in FIELDS:
         # BM25 needs frequencies only; positions would double the index.
-        builder.add_text_field(field, tokenizer_name=ANALYZER, index_option="freq")
-    builder.add_bytes_field("passage", stored=True)
-    builder.add_integer_field("position", fast=True)
+        builder.add_text_field(name, tokenizer_name=TOKENIZER, index_option="freq")
+    builder.add_integer_field("position", indexed=True, fast=True)
     return builder.build()
 
 
-def _analyzer() -> tantivy.TextAnalyzer:
+@functools.cache
+def _analyzer(name: str) -> tantivy.TextAnalyzer:
+    choose("analyzer", name, dict.fromkeys(ANALYZERS))
+    fold, stem = [tantivy.Filter.ascii_fold()], [] if name == "plain" else [tantivy.Filter.stemmer(name)]
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    # Stemmers of other languages need the accents.
     for step in (
-        tantivy.Filter.remove_long(40),
-        tantivy.Filter.lowercase(),
-        tantivy.Filter.ascii_fold(),
-        tantivy.Filter.stemmer("english"),
+        *(tantivy.Filter.remove_long(40), tantivy.Filter.lowercase()),
+        *(fold + stem if name == "english" else stem + fold),
     ):
         builder = builder.filter(step)
     return builder.build()

@@ -1,97 +1,57 @@
-"""Dense retrieval: a sentence-transformers encoder and exact inner-product search with FAISS.
+"""Dense retrieval: a sentence-transformers encoder and FAISS.
 
 The embeddings are a file of float32 rows, appended to by the build and memory-mapped by searches: neither needs memory
-for all of them, and an interrupted build resumes after the last complete chunk. There is no approximate index: with
-the 139,416 passages of DeepNote's 2WikiMultihopQA a search reads 430 MB.
+for all of them, and an interrupted build resumes after the last complete chunk. Search compares the query with every
+vector, or with few of them in an approximate structure (`vectors`), which is built from the embeddings and can be
+exchanged without embedding again.
 
 DeepNote's dense retriever for the multi-hop benchmarks is bge-base-en-v1.5 (section 4.1).
 """
 
-import functools
 import json
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from notewriter import jsonl
-from notewriter.errors import UserError
+from notewriter.config import choose
+from notewriter.errors import UserError, writing
+from notewriter.locks import locked
 from notewriter.models import checkpoints
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, check_top_k, checked, read_manifest, write_index
+from notewriter.retrieval import MANIFEST, check_top_k, encoders, passages, read_manifest, vectors, write_index
+from notewriter.retrieval.encoders import Encoder, EncoderModel
+from notewriter.retrieval.passages import REMEDY
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
-SCHEMA = "notewriter/dense/1"
+SCHEMA = "notewriter/dense/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""
 
-PASSAGES, LINES, EMBEDDINGS = "passages.jsonl", "lines.npy", "embeddings.float32"
+FIRST = "notewriter/dense/1"
+"""Indexes that are searched exactly; they still open."""
+
+EMBEDDINGS = "embeddings.float32"
 SETTINGS = "settings.json"
 """The settings of an unfinished build; a build with other settings starts over."""
 
 CHUNK = 1024
 """Passages embedded (sorted by length) and written together; the most an interrupted build loses."""
 
-PROMPTS = {
-    r"(multilingual-)?e5-(small|base|large)(-v2)?": ("query: ", "passage: "),
-    r"bge-(small|base|large)-en(-v1\.5)?": ("Represent this sentence for searching relevant passages: ", ""),
-}
-"""Query and passage prompts, by name, of encoders that were trained with prompts missing from their configuration."""
-
-
-class EncoderModel(Protocol):
-    """What is used of `sentence_transformers.SentenceTransformer`."""
-
-    prompts: Mapping[str, str]
-    similarity_fn_name: str | None
-
-    def encode_document(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed passages, one row each."""
-        ...
-
-    def encode_query(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed queries, one row each."""
-        ...
-
-
-@dataclass(slots=True)
-class Encoder:
-    """The encoder and how it is used."""
-
-    encoder: str | None = field(
-        default=None,
-        metadata={
-            "help": "build a dense index with this sentence-transformers model, a folder or a hub id "
-            "(BAAI/bge-base-en-v1.5 is DeepNote's); without an encoder the index is BM25"
-        },
-    )
-    query_prompt: Annotated[str, MinLen(0)] | None = field(
-        default=None,
-        metadata={"help": "text prepended to queries; by default from the encoder's configuration or name"},
-    )
-    passage_prompt: Annotated[str, MinLen(0)] | None = field(
-        default=None, metadata={"help": "text prepended to passages; likewise"}
-    )
-    similarity: str | None = field(
-        default=None, metadata={"help": "cosine or dot; by default from the encoder's configuration"}
-    )
-    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"help": "passages per batch"})
-    device: str | None = field(
-        default=None, metadata={"help": "device for passages: cpu, cuda, cuda:1, ...; by default a GPU if there is one"}
-    )
-    query_device: str = field(
-        default="cpu", metadata={"help": "device for queries; the GPU is often occupied by the served model"}
-    )
+KNOWN = 20
+"""Passages whose own embeddings are looked for in an index built elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -106,54 +66,140 @@ class Manifest:
     similarity: str
     passages: Annotated[int, Interval(ge=1)]
     dimension: Annotated[int, Interval(ge=1)]
+    structure: vectors.Structure | None = None
 
 
-def build(passages: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
+def build(
+    corpus: Iterable[Passage],
+    directory: str | Path,
+    source: str = "",
+    *,
+    options: Encoder,
+    share: str | Path | None = None,
+) -> int:
     """Embed passages and index them; returns their number.
 
-    Memory is bounded except for the ids. The folder appears under its name only when complete. An interrupted build
-    of the same source with the same settings is resumed.
+    Memory is bounded but for 16 bytes a passage, and for hnsw all vectors. The folder appears under its name only when
+    complete. An interrupted build of the same source with the same settings is resumed. Embeddings are taken from the
+    index in the folder if only its structure changes, and from shards if there are any (`embed_shard`).
 
     Args:
-        passages: the corpus; not read if an interrupted build has saved it.
+        corpus: the passages; not read if an interrupted build has saved it.
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
-        options: the encoder.
+        options: the encoder and the structure.
+        share: an index of the same corpus whose passages are shared; `corpus` is not read then.
 
     Raises:
-        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, or the encoder
-            cannot be loaded or returns vectors that are not finite.
+        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, shards are
+            missing, the encoder cannot be loaded or returns vectors that are not finite, or the vectors of
+            `options.vectors` are not those of the passages.
     """
     model, settings = _describe(options, source)
+    directory = Path(directory)
+    choose("structure", options.structure, vectors.STRUCTURES)
 
     def write(folder: Path) -> dict[str, Any]:
         if _read_json(folder / SETTINGS) != settings:
             shutil.rmtree(folder)
             jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
-        if not (folder / PASSAGES).exists():
-            jsonl.write(folder / PASSAGES, map(asdict, checked(passages)))
-        with open(folder / PASSAGES, "rb") as lines:
-            starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-        np.save(folder / LINES, starts)
-        dimension = _embed(model, settings, options.batch_size, folder, len(starts) - 1)
-        return settings | _place(options) | {"passages": len(starts) - 1, "dimension": dimension}
+            _reuse(directory, settings, folder)
+        if not passages.Passages(folder).parts:
+            if share is not None:
+                passages.link(Path(share), folder)
+            else:
+                with passages.Writer(folder) as store:
+                    for passage in corpus:
+                        store.append(passage)
+                    store.finish()
+        stored = passages.Passages(folder)
+        (folder / vectors.FILE).unlink(missing_ok=True)
+        if options.vectors is not None:
+            (folder / EMBEDDINGS).unlink(missing_ok=True)
+            dimension, structure = _adopt(Path(options.vectors), model, settings, stored, folder, options.recall)
+        else:
+            dimension = _embed(model, settings, options, folder, directory, stored)
+            structure = _structure(model, settings, options, folder, dimension, stored)
+        made = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
+        return settings | {"schema": SCHEMA} | _place(options) | made
 
     count: int = write_index(directory, write, resume=True)["passages"]
+    shutil.rmtree(_shards(directory), ignore_errors=True)
     return count
 
 
+def embed_shard(corpus: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
+    """Embed part `options.shard` of a corpus beside the folder of its index; returns the part's number of passages.
+
+    Part i of n has every n-th chunk from the i-th on. Jobs that share a file system embed the parts; `build` then
+    joins them to the very embeddings that it would have made.
+
+    Raises:
+        UserError: as `build`, or the part is not of the form i/n.
+    """
+    number, of = parse_shard(str(options.shard))
+    model, settings = _describe(options, source)
+    folder = _shards(Path(directory)) / f"{number}-of-{of}"
+    with locked(folder), writing(folder):
+        if _read_json(folder / SETTINGS) != settings:
+            for name in (EMBEDDINGS, "done.json"):
+                (folder / name).unlink(missing_ok=True)
+            jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
+        total = 0
+
+        def part() -> Iterator[str]:
+            nonlocal total
+            for total, passage in enumerate(corpus, start=1):
+                if (total - 1) // CHUNK % of == number - 1:
+                    yield f"{without_surrogates(passage.title)}\n{without_surrogates(passage.text)}"
+
+        dimension = _dimension(model, settings)
+        _append(model, settings, options, folder / EMBEDDINGS, dimension, part(), None)
+        jsonl.write_text(folder / "done.json", [json.dumps({"passages": total, "dimension": dimension})])
+        return (folder / EMBEDDINGS).stat().st_size // (4 * dimension)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Part i of n from `i/n`.
+
+    Raises:
+        UserError: it is not such a part.
+    """
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    number, of = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise UserError(f"shard: {text!r} is not one of n parts; write i/n with i from 1 to n, such as 2/8")
+    return number, of
+
+
 def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
-    """Whether the folder contains a dense index of this source, encoder and settings.
+    """Whether the folder contains a dense index of this source, encoder, settings and structure.
 
     If so, records the encoder's current path and query device, whose change does not require a new build.
     """
     manifest = read_manifest(directory)
-    if manifest is None or (manifest.get("schema"), manifest.get("source")) != (SCHEMA, source):
+    if manifest is None or manifest.get("schema") not in (SCHEMA, FIRST) or manifest.get("source") != source:
         return False
     if not _describe(options, source)[1].items() <= manifest.items():
         return False
+    structure = manifest.get("structure") or {"name": "flat"}
+    if options.vectors is not None:
+        if not _same_size(Path(options.vectors), Path(directory) / vectors.FILE):
+            return False
+    elif structure["name"] != options.structure or structure.get("target", options.recall) != options.recall:
+        return False
     jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest | _place(options), indent=2) + "\n"])
     return True
+
+
+def structure_of(directory: str | Path) -> str:
+    """How an index searches, in words, for the one who has built it."""
+    structure = (read_manifest(directory) or {}).get("structure") or {"name": "flat"}
+    measured = structure.get("recall_at_10")
+    if measured is None:
+        return f"{structure['name']}" + (" (exact)" if structure["name"] == "flat" else " (recall not measurable)")
+    missed = f", below the target of {structure['target']}" if measured < structure["target"] else ""
+    return f"{structure['name']}, recall@10 {measured:.3f} against exact search{missed}"
 
 
 class Dense:
@@ -165,21 +211,20 @@ class Dense:
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = directory
+        folder = Path(directory)
         self._manifest = manifest = read_manifest(directory) or {}
-        if manifest.get("schema") != SCHEMA:
+        if manifest.get("schema") not in (SCHEMA, FIRST):
             raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
         if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
             raise UserError(f"{problem}; remove {directory} and build it again")
         count, dimension, encoder = manifest["passages"], manifest["dimension"], manifest["encoder"]
-        try:
-            self._lines: NDArray[np.int64] = np.load(Path(directory) / LINES, mmap_mode="r", allow_pickle=False)
-            embeddings = np.memmap(Path(directory) / EMBEDDINGS, np.float32, "r", shape=(count, dimension))
-            self._passages = np.memmap(Path(directory) / PASSAGES, np.uint8, "r")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{directory}: cannot be opened ({error}); remove it and build it again") from error
-        self._embeddings: NDArray[np.float32] = embeddings
-        self._faiss = _libraries()[0]
-        self._model = _load(encoder, manifest["query_device"])
+        structure = vectors.Structure(**(manifest.get("structure") or {"name": "flat"}))
+        self._passages = passages.Passages(folder)
+        embeddings = _map(folder, count, dimension) if (folder / EMBEDDINGS).exists() else None
+        self._vectors = vectors.Vectors(structure, embeddings, folder / vectors.FILE)
+        if not len(self._passages) == len(self._vectors) == count:
+            raise UserError(f"{directory}: is damaged (its passages and vectors differ in number); {REMEDY}")
+        self._model = encoders.load(encoder, manifest["query_device"])
         if checkpoints.fingerprint(encoder) != manifest["fingerprint"]:
             raise UserError(
                 f"{directory}: {encoder} is no longer the encoder that the index was built with; "
@@ -189,7 +234,7 @@ class Dense:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._embeddings)
+        return len(self._passages)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """The `top_k` passages whose embeddings are closest to the query's, or all if there are fewer.
@@ -199,57 +244,190 @@ class Dense:
         """
         check_top_k(top_k)
         with self._lock:
-            vectors = _encode(self._model.encode_query, [without_surrogates(query)], self._manifest, "query_prompt")
-        inner_product = self._faiss.METRIC_INNER_PRODUCT
-        _, rows = self._faiss.knn(vectors, self._embeddings, min(top_k, len(self)), metric=inner_product)
-        return [self._passage(row) for row in rows[0]]
-
-    def _passage(self, row: int) -> Passage:
-        try:
-            start, end = self._lines[row : row + 2]
-            return Passage(**json.loads(self._passages[start:end].tobytes()))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{self._directory}: is damaged ({error}); remove it and build it again") from error
+            texts = [without_surrogates(query)]
+            embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt")
+        return [self._passages[int(row)] for row in self._vectors.search(embedded, top_k)[0] if row >= 0]
 
 
-def _embed(model: EncoderModel, settings: dict[str, Any], batch_size: int, folder: Path, count: int) -> int:
-    """Append the missing embeddings; returns their dimension."""
-    dimension = _encode(model.encode_document, [""], settings, "passage_prompt").shape[1]
-    texts = (f"{record['title']}\n{record['text']}" for _, record in jsonl.read(folder / PASSAGES))
-    with open(folder / EMBEDDINGS, "ab") as file:
+def _embed(
+    model: EncoderModel,
+    settings: dict[str, Any],
+    options: Encoder,
+    folder: Path,
+    directory: Path,
+    corpus: passages.Passages,
+) -> int:
+    """Write the missing embeddings, from shards if there are any; returns their dimension."""
+    path = folder / EMBEDDINGS
+    dimension = _dimension(model, settings)
+    if path.exists() and path.stat().st_size == len(corpus) * dimension * 4:
+        # Never written to again: it may be another index's too.
+        return dimension
+    if _shards(directory).exists():
+        return _join(_shards(directory), settings, path, len(corpus))
+    texts = (f"{passage.title}\n{passage.text}" for passage in corpus)
+    _append(model, settings, options, path, dimension, texts, len(corpus))
+    return dimension
+
+
+def _dimension(model: EncoderModel, settings: dict[str, Any]) -> int:
+    return int(encoders.encode(model.encode_document, [""], settings, "passage_prompt").shape[1])
+
+
+def _append(
+    model: EncoderModel,
+    settings: dict[str, Any],
+    options: Encoder,
+    path: Path,
+    dimension: int,
+    texts: Iterator[str],
+    total: int | None,
+) -> None:
+    """Append the missing embeddings."""
+    with open(path, "ab") as file, _pool(model, options) as (pool, workers):
         # Whole chunks only: batching affects the last digits of a vector.
         done = file.tell() // (CHUNK * dimension * 4) * CHUNK
         file.truncate(done * dimension * 4)
         rest = islice(texts, done, None)
-        with tqdm(desc="embed", total=count, initial=done, unit=" passages", unit_scale=True) as bar:
-            while chunk := list(islice(rest, CHUNK)):
-                vectors = _encode(model.encode_document, chunk, settings, "passage_prompt", batch_size)
-                if not np.isfinite(vectors).all():
+        with tqdm(desc="embed", total=total, initial=done, unit=" passages", unit_scale=True) as bar:
+            while chunk := list(islice(rest, CHUNK * workers)):
+                rows = encoders.encode(
+                    model.encode_document, chunk, settings, "passage_prompt", options.batch_size, pool
+                )
+                if not np.isfinite(rows).all():
                     raise UserError(
                         f"{settings['fingerprint']}: the encoder returns vectors that are not finite; choose another"
                     )
-                file.write(vectors.tobytes())
+                file.write(rows.tobytes())
                 file.flush()
                 os.fsync(file.fileno())
                 bar.update(len(chunk))
-    return int(dimension)
 
 
-def _encode(
-    encode: Callable[..., NDArray[np.float32]],
-    texts: list[str],
-    settings: Mapping[str, Any],
-    prompt: str,
-    batch_size: int = 1,
-) -> NDArray[np.float32]:
-    vectors = encode(
-        texts,
-        prompt=settings[prompt],
-        batch_size=batch_size,
-        normalize_embeddings=settings["similarity"] == "cosine",
-        show_progress_bar=False,
-    )
-    return np.ascontiguousarray(vectors, dtype=np.float32)
+@contextmanager
+def _pool(model: EncoderModel, options: Encoder) -> Iterator[tuple[dict[str, Any] | None, int]]:
+    """A process per device if there are several, and their number."""
+    several = encoders.devices(options.device)
+    if len(several) < 2:
+        yield None, 1
+        return
+    pool = model.start_multi_process_pool(several)
+    try:
+        yield pool, len(several)
+    finally:
+        model.stop_multi_process_pool(pool)
+
+
+def _join(shards: Path, settings: dict[str, Any], path: Path, count: int) -> int:
+    """Join the embeddings of all shards in the order of their chunks; returns their dimension."""
+    remedy = f"embed the missing parts with --shard, or remove {shards}"
+    folders = sorted(folder for folder in shards.iterdir() if folder.is_dir())
+    sizes = {int(folder.name.partition("-of-")[2] or 0) for folder in folders}
+    if len(sizes) != 1:
+        raise UserError(f"{shards}: holds parts of {sorted(sizes)} shards; {remedy}")
+    of = sizes.pop()
+    files, dimension = [], 0
+    for number in range(1, of + 1):
+        folder = shards / f"{number}-of-{of}"
+        done = _read_json(folder / "done.json")
+        if done is None or _read_json(folder / SETTINGS) != settings:
+            raise UserError(f"{folder}: is not complete or has other settings; {remedy}")
+        dimension = int(done["dimension"])
+        rows = sum(min(CHUNK, count - start) for start in range((number - 1) * CHUNK, count, of * CHUNK))
+        size = (folder / EMBEDDINGS).stat().st_size
+        if done["passages"] != count or size != rows * dimension * 4:
+            raise UserError(f"{folder}: has embeddings of another number of passages; {remedy}")
+        files.append(folder / EMBEDDINGS)
+    with open(path, "wb") as joined:
+        opened = [open(file, "rb") for file in files]  # noqa: SIM115 - closed below
+        try:
+            for chunk in range(-(-count // CHUNK)):
+                joined.write(opened[chunk % of].read(CHUNK * dimension * 4))
+        finally:
+            for file in opened:
+                file.close()
+    return dimension
+
+
+def _structure(
+    model: EncoderModel,
+    settings: dict[str, Any],
+    options: Encoder,
+    folder: Path,
+    dimension: int,
+    corpus: passages.Passages,
+) -> vectors.Structure:
+    if options.structure == "flat":
+        return vectors.Structure("flat")
+    embeddings = _map(folder, len(corpus), dimension)
+    queries = _sampled_queries(model, settings, corpus)
+    return vectors.build(options.structure, embeddings, folder / vectors.FILE, queries, options.recall)
+
+
+def _adopt(
+    file: Path, model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages, folder: Path, target: float
+) -> tuple[int, vectors.Structure]:
+    """Use a FAISS index built elsewhere; returns its dimension and how it is searched.
+
+    Raises:
+        UserError: it does not fit the passages or the encoder.
+    """
+    structure = vectors.Structure(vectors.structure_of(file))
+    opened = vectors.Vectors(structure, None, file)
+    if len(opened) != len(corpus):
+        raise UserError(
+            f"{file}: has {len(opened):,} vectors for {len(corpus):,} passages; give the corpus it was built from"
+        )
+    rows = np.linspace(0, len(corpus) - 1, min(KNOWN, len(corpus)), dtype=np.int64)
+    texts = [f"{corpus[int(row)].title}\n{corpus[int(row)].text}" for row in rows]
+    own = encoders.encode(model.encode_document, texts, settings, "passage_prompt")
+    if own.shape[1] != opened.dimension:
+        raise UserError(
+            f"{file}: has vectors of {opened.dimension} dimensions, the encoder {own.shape[1]}; give its encoder"
+        )
+    opened.structure = vectors.Structure(structure.name, opened.efforts()[-1] if structure.name != "flat" else 1)
+    found = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
+    if found * 2 < len(rows):
+        raise UserError(
+            f"{file}: of {len(rows)} passages {found} are found by their own embeddings; its vectors are of another "
+            "corpus, order, encoder or prompt"
+        )
+    passages.link_file(file, folder / vectors.FILE)
+    if structure.name == "flat":
+        return opened.dimension, structure
+    inside = vectors.stored_vectors(file)
+    if inside is None:
+        # Without the vectors recall cannot be measured: read as many lists as usually give 0.95.
+        efforts = opened.efforts()
+        return opened.dimension, vectors.Structure(structure.name, min(64, efforts[-1]))
+    queries = _sampled_queries(model, settings, corpus)
+    best = vectors.exact(inside, queries, vectors.RECALL_AT)
+    return opened.dimension, vectors.tune(opened, queries, best, target)
+
+
+def _sampled_queries(model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:
+    """Embedded queries like those of users: sentences of sampled passages."""
+    rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
+    sampled = (corpus[int(row)] for row in rows)
+    texts = [re.split(r"(?<=[.!?])\s", passage.text, maxsplit=1)[0][:300] or passage.title for passage in sampled]
+    return encoders.encode(model.encode_query, texts, settings, "query_prompt", 32)
+
+
+def _reuse(directory: Path, settings: dict[str, Any], folder: Path) -> None:
+    """Take passages and embeddings from the index in the folder if they would become the same."""
+    manifest = read_manifest(directory) or {}
+    if manifest.get("schema") != SCHEMA or not settings.items() <= manifest.items():
+        return
+    if (directory / EMBEDDINGS).exists():
+        passages.link(directory, folder)
+        passages.link_file(directory / EMBEDDINGS, folder / EMBEDDINGS)
+
+
+def _map(folder: Path, count: int, dimension: int) -> NDArray[np.float32]:
+    try:
+        return np.memmap(folder / EMBEDDINGS, np.float32, "r", shape=(count, dimension))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: cannot be opened ({error}); {REMEDY}") from error
 
 
 def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, Any]]:
@@ -258,20 +436,13 @@ def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, An
         raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")
     if options.batch_size < 1:
         raise UserError(f"batch_size: {options.batch_size} passages cannot be embedded; give at least 1")
-    model = _load(options.encoder, options.device)
-    name = Path(options.encoder).name.lower()
-    by_name = next((prompts for pattern, prompts in PROMPTS.items() if re.fullmatch(pattern, name)), ("", ""))
-    own = model.prompts.get("query"), model.prompts.get("document") or model.prompts.get("passage")
-    given = options.query_prompt, options.passage_prompt
-    prompts = by_name if not any(own) else tuple(prompt or "" for prompt in own)
-    query_prompt, passage_prompt = (
-        default if prompt is None else prompt for prompt, default in zip(given, prompts, strict=True)
-    )
+    several = encoders.devices(options.device)
+    model = encoders.load(options.encoder, several[0] if several else None)
+    query_prompt, passage_prompt = encoders.prompts(model, options)
     similarity = options.similarity or model.similarity_fn_name
     if similarity not in ("cosine", "dot"):
         raise UserError(f"similarity: {similarity!r} cannot be searched; choose one of: cosine, dot")
     return model, {
-        "schema": SCHEMA,
         "kind": "dense",
         "source": source,
         "fingerprint": checkpoints.fingerprint(options.encoder),
@@ -290,32 +461,23 @@ def _place(options: Encoder) -> dict[str, str]:
     }
 
 
-@functools.cache
-def _load(encoder: str, device: str | None) -> EncoderModel:
-    _, sentence_transformers = _libraries()
-    if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
-        raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
-    if device is not None and device.startswith("cuda"):
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
-    with checkpoints.loading(encoder, "encoder"):
-        model: EncoderModel = sentence_transformers.SentenceTransformer(encoder, device=device, trust_remote_code=False)
-        return model
+def _plain(structure: vectors.Structure) -> dict[str, Any]:
+    return {key: value for key, value in asdict(structure).items() if value is not None}
 
 
-def _libraries() -> tuple[Any, Any]:
+def _shards(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.shards")
+
+
+def _same_size(first: Path, second: Path) -> bool:
     try:
-        import faiss
-        import sentence_transformers
-    except ImportError as error:
-        raise UserError(f"dense retrieval needs {error.name}; install notewriter[dense]") from error
-    return faiss, sentence_transformers
+        return first.stat().st_size == second.stat().st_size
+    except OSError:
+        return False
 
 
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None

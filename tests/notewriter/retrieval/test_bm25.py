@@ -1,15 +1,17 @@
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import tantivy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, open_index
-from notewriter.retrieval.bm25 import BM25, build
+from notewriter.retrieval import MANIFEST, bm25, open_index
+from notewriter.retrieval.bm25 import BM25, Analysis, build
 from notewriter.retrieval.index import fingerprint, main
 
 WORLD = generate(3, {"test": 30})["test"]
@@ -139,7 +141,7 @@ def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
 def test_an_older_schema_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i")
     (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
-    with pytest.raises(UserError, match="contains no notewriter/bm25/1 index; build it again"):
+    with pytest.raises(UserError, match="contains no notewriter/bm25/2 index; build it again"):
         open_index(tmp_path / "i")
 
 
@@ -206,3 +208,234 @@ def test_the_command_names_what_is_wrong(tmp_path):
         main(["--path", str(corpus), *index, "--dataset", "squad"])
     with pytest.raises(UserError, match="required: --path"):
         main(index)
+
+
+def numbered(*numbers: int) -> list[Passage]:
+    return [Passage(f"p{number}", f"t{number}", f"river word{number}") for number in numbers]
+
+
+def test_added_passages_are_found_and_deleted_ones_are_not(tmp_path):
+    build(numbered(*range(5)), tmp_path / "i", "a")
+    assert bm25.add(numbered(5, 6), tmp_path / "i", "b") == 7
+    assert bm25.delete(["p1", "p6"], tmp_path / "i", "c") == 5
+    retriever = open_index(tmp_path / "i")
+    assert ids(retriever.search("river", 9)) == ["p0", "p2", "p3", "p4", "p5"]
+    assert retriever.search("word5", 1) == numbered(5)
+    assert bm25.add([Passage("p1", "t1", "river again")], tmp_path / "i") == 6
+    assert ids(BM25(tmp_path / "i").search("again", 9)) == ["p1"]
+    assert len(BM25(tmp_path / "i")) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_an_index_whose_change_fails_stays_as_it_was(tmp_path):
+    build(numbered(*range(5)), tmp_path / "i", "a")
+    before = (tmp_path / "i" / MANIFEST).read_text()
+    with pytest.raises(UserError, match="has the id 'p3', which is in the index"):
+        bm25.add(numbered(7, 3), tmp_path / "i")
+    with pytest.raises(UserError, match="has no passage with the id 'p9'"):
+        bm25.delete(["p1", "p9"], tmp_path / "i")
+    with pytest.raises(UserError, match="no passage would be left"):
+        bm25.delete([f"p{number}" for number in range(5)], tmp_path / "i")
+    with pytest.raises(UserError, match="absent: contains no index; build one"):
+        bm25.add(numbered(1), tmp_path / "absent")
+    assert (tmp_path / "i" / MANIFEST).read_text() == before
+    assert ids(open_index(tmp_path / "i").search("river", 9)) == [f"p{number}" for number in range(5)]
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def sizes(directory) -> list[tuple[str, int]]:
+    # The checksums name times.
+    files = (path for path in directory.iterdir() if path.name != "checksums.json")
+    return sorted((path.suffix, path.stat().st_size) for path in files)
+
+
+def test_a_small_corpus_gives_an_index_of_the_same_files_and_sizes_in_every_build(tmp_path):
+    for number in range(4):
+        build(WORLD.passages, tmp_path / f"i{number}")
+        assert sizes(tmp_path / f"i{number}") == sizes(tmp_path / "i0")
+
+
+class Killed(BaseException):
+    """Ends a build as Ctrl-C does."""
+
+
+def test_a_killed_build_goes_on_after_its_last_block_and_loses_or_doubles_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 10)
+    monkeypatch.setattr(bm25, "BLOCK", 20)
+    added = []
+
+    def until(end: int):
+        for passage in numbered(*range(75)):
+            if len(added) == end:
+                raise Killed
+            added.append(passage.id)
+            yield passage
+
+    for end in (5, 5 + 45, 5 + 45 + 60):
+        with pytest.raises(Killed):
+            build(until(end), tmp_path / "i", "a")
+        assert bm25._committed(tmp_path / "i.partial", {"schema": bm25.SCHEMA}) == 0
+    with pytest.raises(UserError, match="contains no index"):
+        open_index(tmp_path / "i")
+    assert build(until(-1), tmp_path / "i", "a") == 75
+    build(numbered(*range(75)), tmp_path / "whole", "a")
+    for query in ("river", "word7", "word74 word12"):
+        assert BM25(tmp_path / "i").search(query, 99) == BM25(tmp_path / "whole").search(query, 99)
+    assert len(BM25(tmp_path / "i")) == 75
+
+
+def test_a_build_of_another_corpus_does_not_go_on_with_what_a_killed_one_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 2)
+
+    def killed():
+        yield from numbered(1, 2, 3)
+        raise Killed
+
+    with pytest.raises(Killed):
+        build(killed(), tmp_path / "i", "a")
+    assert (tmp_path / "i.partial").exists()
+    assert build(numbered(4, 5, 6), tmp_path / "i", "b") == 3
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p4", "p5", "p6"]
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "text", "found"),
+    [
+        ("english", "the composers", ["composer"]),
+        ("plain", "the composers", ["composers"]),
+        ("german", "die Häuser", ["haus", "häusern"]),
+        ("french", "les cafés", ["café", "cafe"]),
+    ],
+)
+def test_an_analyzer_is_chosen_by_name_and_kept_in_the_manifest(tmp_path, analyzer, text, found):
+    build([Passage("p", "", text)], tmp_path / "i", analysis=Analysis(analyzer))
+    for query in found:
+        assert ids(open_index(tmp_path / "i").search(query, 1)) == ["p"], query
+    assert json.loads((tmp_path / "i" / MANIFEST).read_text())["analyzer"] == analyzer
+    if analyzer == "plain":
+        assert open_index(tmp_path / "i").search("composer", 1) == []
+
+
+def test_every_analyzer_can_be_built_and_an_unknown_one_is_refused(tmp_path):
+    for analyzer in bm25.ANALYZERS:
+        assert bm25._analyzer(analyzer).analyze("Αθήνα Москва Paris") != []
+    with pytest.raises(UserError, match="unknown analyzer 'klingon'; choose one of: arabic"):
+        build(numbered(1), tmp_path / "i", analysis=Analysis("klingon"))
+    build(numbered(1), tmp_path / "i")
+    manifest = (tmp_path / "i" / MANIFEST).read_text()
+    (tmp_path / "i" / MANIFEST).write_text(manifest.replace('"english"', '"klingon"'))
+    with pytest.raises(UserError, match="unknown analyzer 'klingon'"):
+        open_index(tmp_path / "i")
+
+
+def test_a_title_counts_as_much_as_is_set(tmp_path, capsys):
+    corpus = write_corpus(
+        tmp_path / "c.jsonl", [Passage("title", "mill", "a b c d e f g h"), Passage("text", "river", "mill mill mill")]
+    )
+    argv = ["--path", str(corpus), "--index", str(tmp_path / "i")]
+    for boost, first in (("4", "title"), ("0", "text")):
+        main([*argv, "--title_boost", boost])
+        assert ids(open_index(tmp_path / "i").search("mill", 2))[0] == first
+    # Nothing was built again for it.
+    assert "already an index of this corpus" in capsys.readouterr().out
+
+
+def test_an_index_of_the_first_schema_still_opens_and_is_not_built_again(tmp_path):
+    index = first_schema(tmp_path / "i", WORLD.passages, "a")
+    build(WORLD.passages, tmp_path / "new", "a")
+    for question in WORLD.questions:
+        assert index.search(question.question, 5) == BM25(tmp_path / "new").search(question.question, 5)
+    assert bm25.is_current(tmp_path / "i", "a")
+    assert not bm25.is_current(tmp_path / "i", "a", analysis=Analysis("plain"))
+    with pytest.raises(UserError, match="cannot be changed; build it again"):
+        bm25.add(numbered(1), tmp_path / "i")
+
+
+def first_schema(folder, passages: list[Passage], source: str):
+    """An index as version 0.2 wrote it."""
+    builder = tantivy.SchemaBuilder()
+    for name in bm25.FIELDS:
+        builder.add_text_field(name, tokenizer_name="english", index_option="freq")
+    builder.add_bytes_field("passage", stored=True)
+    builder.add_integer_field("position", fast=True)
+    folder.mkdir()
+    index = tantivy.Index(builder.build(), path=str(folder))
+    index.register_tokenizer("english", bm25._analyzer("english"))
+    writer = index.writer()
+    for position, p in enumerate(passages):
+        stored = json.dumps([p.id, p.title, p.text], ensure_ascii=False).encode()
+        writer.add_document(
+            tantivy.Document(title=p.title, contents=f"{p.title}\n{p.text}", passage=stored, position=position)
+        )
+    writer.commit()
+    writer.wait_merging_threads()
+    manifest = {"schema": "notewriter/bm25/1", "kind": "bm25", "passages": len(passages), "source": source}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return open_index(folder)
+
+
+def test_a_search_leaves_the_interpreter_to_other_threads(tmp_path):
+    """Were it held, the short search could not end before the long one."""
+    rng = random.Random(0)
+    texts = (" ".join(rng.choices([f"w{n}" for n in range(500)], k=40)) for _ in range(5_000))
+    retriever = index_of(tmp_path / "i", *texts)
+    long = tantivy.Query.boolean_query(
+        [(tantivy.Occur.Should, tantivy.Query.term_query(retriever._schema, "contents", f"w{n}")) for n in range(500)]
+    )
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(lambda: [retriever._searcher.search(long, 5_000, count=True) for _ in range(20)])
+        ticks = 0
+        while not ended.done():
+            ticks += 1
+    assert ticks > 20
+
+
+def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
+    first = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
+    more = write_corpus(tmp_path / "more.jsonl", numbered(4))
+    (tmp_path / "ids").write_text("p1\np4\n\n")
+    index = ["--index", str(tmp_path / "i")]
+    main(["--path", str(first), *index])
+    main(
+        [
+            "--path",
+            str(first),
+            "--index",
+            str(tmp_path / "plain"),
+            "--analyzer",
+            "plain",
+            "--share",
+            str(tmp_path / "i"),
+        ]
+    )
+    for _ in range(2):
+        main(["--path", str(more), *index, "--add"])
+    main([*index, "--delete", str(tmp_path / "ids")])
+    told = capsys.readouterr().out
+    for part in ("indexed 3", "contains 4 passages now", "already contains", "deleted 2 passages, 2 are left"):
+        assert part in told
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p2", "p3"]
+    assert ids(BM25(tmp_path / "plain").search("river", 9)) == ["p1", "p2", "p3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--delete", "absent"], "absent: cannot be read"),
+        (["--delete", "empty"], "empty: contains no ids"),
+        (["--delete", "empty", "--path", "c.jsonl"], "takes no corpus; leave out --path"),
+        (["--path", "c.jsonl", "--add", "--analyzer", "plain"], "are set when an index is built"),
+        (["--path", "c.jsonl", "--share", "other"], "other: is not an index of c.jsonl"),
+        (["--path", "c.jsonl", "--analyzer", "klingon"], "unknown analyzer 'klingon'"),
+        (["--path", "c.jsonl", "--encoder", "m/n", "--analyzer", "plain"], "are those of BM25"),
+        (["--path", "c.jsonl", "--title_boost", "-1"], "title_boost: -1.0 is too small"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path, monkeypatch, argv, told):
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "c.jsonl", numbered(1, 2))
+    (tmp_path / "empty").write_text("\n")
+    build(numbered(1, 2), tmp_path / "i")
+    build(numbered(3), tmp_path / "other", "another corpus")
+    with pytest.raises(UserError, match=told):
+        main(["--index", "i", *argv])

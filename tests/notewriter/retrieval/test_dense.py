@@ -1,11 +1,14 @@
 """Dense retrieval with an encoder of one random layer."""
 
 import json
+import random
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ import pytest
 from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, bm25, dense, open_index
+from notewriter.retrieval import MANIFEST, bm25, dense, encoders, open_index, passages, vectors
 from notewriter.retrieval.dense import Dense, Encoder, build
 from notewriter.retrieval.index import main
 
@@ -149,7 +152,7 @@ def test_an_encoder_that_is_another_or_gone_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"encoder is no longer the encoder .* or build the index again"):
         open_index(tmp_path / "i")
     shutil.rmtree(path)
-    dense._load.cache_clear()
+    encoders._load.cache_clear()
     with pytest.raises(UserError, match="is neither a model folder nor a hub id"):
         open_index(tmp_path / "i")
 
@@ -173,7 +176,7 @@ class Killed(BaseException):
 
 def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(dense, "CHUNK", 16)
-    encode, chunks = dense._encode, []
+    encode, chunks = encoders.encode, []
 
     def counted(function, texts, *rest):
         chunks.append(len(texts))
@@ -181,7 +184,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, en
             raise Killed
         return encode(function, texts, *rest)
 
-    monkeypatch.setattr(dense, "_encode", counted)
+    monkeypatch.setattr(encoders, "encode", counted)
     with pytest.raises(Killed):
         build(WORLD.passages, tmp_path / "killed", options=encoder)
     for name in ("killed", "killed.partial"):
@@ -195,7 +198,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, en
     build([], tmp_path / "killed", options=encoder)
     assert sum(chunks[4:]) == 1 + len(WORLD.passages) - 32
     build(WORLD.passages, tmp_path / "whole", options=encoder)
-    for name in (dense.EMBEDDINGS, dense.PASSAGES, dense.LINES, MANIFEST):
+    for name in (dense.EMBEDDINGS, passages.PASSAGES, passages.LINES, MANIFEST):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
 
@@ -262,3 +265,182 @@ def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_ids(tmp_
         assert known <= set(found) <= set(ids(WORLD.passages))
         assert len(found) == len(set(found))
         assert found[0] in known
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("e5-base-v2", ("query: ", "passage: ")),
+        ("bge-large-en-v1.5", ("Represent this sentence for searching relevant passages: ", "")),
+        ("bge-m3", ("", "")),
+        ("gte-base", ("", "")),
+        ("gtr-t5-xxl", ("", "")),
+        ("Qwen3-Embedding-0.6B", (encoders.INSTRUCTION, "")),
+        ("e5-mistral-7b-instruct", (f"{encoders.INSTRUCTION} ", "")),
+    ],
+)
+def test_every_family_of_encoders_has_its_prompts(name, expected):
+    model = SimpleNamespace(prompts={})
+    assert encoders.prompts(model, Encoder(f"owner/{name}")) == expected
+    assert any(re.fullmatch(pattern, name.lower()) for pattern in encoders.PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Passage]:
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefgh", k=4)) for _ in range(50)]
+    return [Passage(f"p{n}", "", " ".join(rng.choices(words, k=6)) + ".") for n in range(2_600)]
+
+
+@pytest.mark.parametrize(("structure", "parameter"), [("hnsw", "M"), ("ivf_flat", "nlist"), ("ivf_pq", "m")])
+def test_an_approximate_structure_says_its_recall_and_reuses_the_embeddings(
+    tmp_path, encoder, many, structure, parameter, monkeypatch
+):
+    monkeypatch.setitem(vectors.STRUCTURES, "ivf_pq", 2_500)
+    build(many, tmp_path / "i", "many", options=encoder)
+    flat = Dense(tmp_path / "i")
+    expected = {passage.text: ids(flat.search(passage.text, 10)) for passage in many[::100]}
+    before = (tmp_path / "i" / dense.EMBEDDINGS).read_bytes()
+
+    monkeypatch.setattr(dense, "_append", None)
+    options = replace(encoder, structure=structure, recall=0.9)
+    assert not dense.is_current(tmp_path / "i", "many", options=options)
+    assert build([], tmp_path / "i", "many", options=options) == len(many)
+    assert dense.is_current(tmp_path / "i", "many", options=options)
+    assert not dense.is_current(tmp_path / "i", "many", options=replace(options, recall=0.99))
+    assert (tmp_path / "i" / dense.EMBEDDINGS).read_bytes() == before
+
+    made = manifest_of(tmp_path / "i")["structure"]
+    assert (made["name"], made["target"]) == (structure, 0.9)
+    assert made["recall_at_10"] >= 0.9
+    assert parameter in made["parameters"]
+    assert f"{structure}, recall@10 {made['recall_at_10']:.3f}" in dense.structure_of(tmp_path / "i")
+    retriever = open_index(tmp_path / "i")
+    found = {text: ids(retriever.search(text, 10)) for text in expected}
+    assert np.mean([len({*found[text]} & {*expected[text]}) / 10 for text in expected]) > 0.8
+    assert len(retriever.search("abcd", 1)) == 1
+
+
+def test_a_structure_that_is_unknown_or_for_more_passages_is_refused(tmp_path, encoder):
+    with pytest.raises(UserError, match="unknown structure 'tree'; choose one of: flat, hnsw"):
+        build(WORLD.passages, tmp_path / "i", options=replace(encoder, structure="tree"))
+    with pytest.raises(UserError, match=r"structure: ivf_pq needs at least 10,000 passages, not .*; use flat"):
+        build(WORLD.passages, tmp_path / "i", options=replace(encoder, structure="ivf_pq"))
+
+
+def test_shards_become_the_index_that_one_job_would_have_made(tmp_path, encoder, corpus, monkeypatch, capsys):
+    monkeypatch.setattr(dense, "CHUNK", 16)
+    argv = [*corpus, "--encoder", encoder.encoder, "--device", "cpu", "--index"]
+    main([*argv, str(tmp_path / "whole")])
+    for shard in ("2/3", "1/3"):
+        main([*argv, str(tmp_path / "i"), "--shard", shard])
+    with pytest.raises(UserError, match=r"i\.shards/3-of-3: is not complete .* embed the missing parts with --shard"):
+        main([*argv, str(tmp_path / "i")])
+    shutil.copytree(tmp_path / "i.shards/2-of-3", tmp_path / "i.shards/3-of-3")
+    with pytest.raises(UserError, match="3-of-3: has embeddings of another number of passages"):
+        main([*argv, str(tmp_path / "i")])
+    shutil.rmtree(tmp_path / "i.shards/3-of-3")
+    main([*argv, str(tmp_path / "i"), "--shard", "3/3"])
+    monkeypatch.setattr(dense, "_append", None)
+    main([*argv, str(tmp_path / "i")])
+    assert "as shard 3/3; run without --shard when all are there" in capsys.readouterr().out
+    for name in (dense.EMBEDDINGS, MANIFEST):
+        assert (tmp_path / "i" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "i.shards").exists()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/2/3", "a/b", "-1/2"])
+def test_a_shard_is_one_of_n(text):
+    with pytest.raises(UserError, match=r"shard: .* is not one of n parts; write i/n"):
+        dense.parse_shard(text)
+
+
+def test_passages_of_a_bm25_index_are_shared(tmp_path, encoder, corpus):
+    main([*corpus, "--index", str(tmp_path / "bm25")])
+    main([*corpus, "--index", str(tmp_path / "i"), "--encoder", encoder.encoder, "--share", str(tmp_path / "bm25")])
+    assert (tmp_path / "i" / passages.PASSAGES).samefile(tmp_path / "bm25" / passages.PASSAGES)
+    assert len(open_index(tmp_path / "i").search("Who?", 3)) == 3
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory, encoder):
+    """FAISS indexes of the world as FlashRAG writes them."""
+    import faiss
+
+    model = sentence_transformers.SentenceTransformer(encoder.encoder, device="cpu")
+    embedded = model.encode([f"{p.title}\n{p.text}" for p in WORLD.passages], normalize_embeddings=True)
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name, kind in (("e5_Flat", "Flat"), ("e5_HNSW", "HNSW16"), ("e5_IVF", "IVF4,Flat"), ("e5_LSH", "LSH")):
+        index = faiss.index_factory(embedded.shape[1], kind, faiss.METRIC_INNER_PRODUCT if kind != "LSH" else 1)
+        index.train(embedded)
+        index.add(embedded)
+        faiss.write_index(index, str(folder / f"{name}.index"))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["e5_Flat", "e5_HNSW", "e5_IVF"])
+def test_a_faiss_index_built_elsewhere_serves_with_its_corpus(tmp_path, directory, encoder, corpus, elsewhere, name):
+    options = ["--encoder", encoder.encoder, "--vectors", str(elsewhere / f"{name}.index")]
+    before = (elsewhere / f"{name}.index").read_bytes()
+    for _ in range(2):
+        main([*corpus, "--index", str(tmp_path / "i"), *options])
+    retriever, exact = open_index(tmp_path / "i"), Dense(directory)
+    shared = [{*ids(retriever.search(each, 5))} & {*ids(exact.search(each, 5))} for each in QUESTIONS]
+    assert np.mean([len(each) for each in shared]) > 4.5
+    assert not (tmp_path / "i" / dense.EMBEDDINGS).exists()
+    # Another structure afterwards does not write over the file of others.
+    main([*corpus, "--index", str(tmp_path / "i"), *options[:2], "--structure", "hnsw"])
+    assert (elsewhere / f"{name}.index").read_bytes() == before
+
+
+def test_a_faiss_index_of_something_else_is_refused(tmp_path, encoder, elsewhere):
+    def built(name: str, passages=WORLD.passages, **changes) -> None:
+        options = replace(encoder, vectors=str(elsewhere / name), **changes)
+        build(passages, tmp_path / "i", f"{len(passages)} passages from {passages[0].id}", options=options)
+
+    with pytest.raises(UserError, match=r"e5_Flat.index: has \d+ vectors for 5 passages; give the corpus"):
+        built("e5_Flat.index", WORLD.passages[:5])
+    with pytest.raises(UserError, match=r"of 20 passages \d are found by their own embeddings"):
+        built("e5_Flat.index", WORLD.passages[::-1])
+    with pytest.raises(UserError, match="is a FAISS IndexLSH; choose a flat, HNSW"):
+        built("e5_LSH.index")
+    with pytest.raises(UserError, match=r"absent.index: cannot be read .*; check the path"):
+        built("absent.index")
+    whole = (elsewhere / "e5_Flat.index").read_bytes()
+    for content in (whole[:100], b"", b"not an index at all"):
+        (elsewhere / "cut.index").write_bytes(content)
+        with pytest.raises(UserError, match=r"cut.index: is not a FAISS index"):
+            built("cut.index")
+        (elsewhere / "cut.index").unlink()
+    assert not (tmp_path / "i").exists()
+
+
+def test_an_index_of_the_first_schema_still_opens(tmp_path, directory, encoder):
+    shutil.copytree(directory, tmp_path / "i")
+    manifest = manifest_of(directory)
+    del manifest["structure"]
+    (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest | {"schema": "notewriter/dense/1"}))
+    (tmp_path / "i" / passages.IDS).unlink()
+    (tmp_path / "i" / "checksums.json").unlink()
+    assert open_index(tmp_path / "i").search("Who?", 5) == Dense(directory).search("Who?", 5)
+    assert dense.is_current(tmp_path / "i", "world", options=encoder)
+
+
+def test_several_devices_have_a_process_each_and_embed_what_one_does(tmp_path, encoder, directory, monkeypatch):
+    """The processes are stood in for: they take half a minute to start."""
+    started, stopped, encode = [], [], encoders.encode
+    model = sentence_transformers.SentenceTransformer
+    monkeypatch.setattr(model, "start_multi_process_pool", lambda _, devices: started.append(devices) or {"number": 1})
+    monkeypatch.setattr(model, "stop_multi_process_pool", lambda _, pool: stopped.append(pool))
+    monkeypatch.setattr(dense, "CHUNK", 16)
+    sizes = []
+
+    def without_pool(function, texts, settings, prompt, batch_size=1, pool=None):
+        sizes.extend([len(texts)] if pool == {"number": 1} else [])
+        return encode(function, texts, settings, prompt, batch_size)
+
+    monkeypatch.setattr(encoders, "encode", without_pool)
+    build(WORLD.passages, tmp_path / "i", "world", options=replace(encoder, device="cpu,cpu"))
+    assert (started, stopped, sizes[:2]) == ([["cpu", "cpu"]], [{"number": 1}], [32, 32])
+    one, two = (np.fromfile(each / dense.EMBEDDINGS, np.float32) for each in (directory, tmp_path / "i"))
+    assert two == pytest.approx(one, abs=1e-5)

@@ -1,0 +1,222 @@
+"""BM25 over generated passages of natural word frequencies: building, opening and searching, beside bm25s.
+
+    pip install bm25s
+    python benchmarks/index.py --dataset 2wikimultihopqa --path data/2wiki/train.json --passages 1000000
+
+Words are drawn with the frequencies of the paragraphs in the questions' file, continued by Zipf's law with made-up
+words; each passage repeats the words of its title. The queries are the questions. Each step runs in a process of its
+own. bm25s (`--without_bm25s` leaves it out) has the same k1, b, words and fields, with their scores added.
+
+Agreement is the share of the first five passages that both find. tantivy, like Lucene, keeps lengths in one byte, which
+reorders near ties: `explained` is the share of the questions with a difference where the formula with such lengths,
+applied to both lists, gives tantivy's. The last line is a JSON object.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from notewriter import jsonl
+from notewriter.benchmarks import load_corpus, load_questions
+from notewriter.retrieval import bm25, index, open_index
+
+TOP = 5
+DEPTH = 20
+"""Hits kept of each implementation, from which differences are explained."""
+MADE_UP = 500_000
+"""Made-up words that continue the real ones."""
+
+
+def generate(arguments: argparse.Namespace, path: Path) -> None:
+    """Write the corpus."""
+    counts: Counter[str] = Counter()
+    for passage in load_corpus(arguments.dataset, arguments.path):
+        counts.update(passage.text.split())
+    words = [word for word, _ in counts.most_common()]
+    frequencies = np.array(sorted(counts.values(), reverse=True) + [0.0] * MADE_UP)
+    ranks = np.arange(len(words), len(words) + MADE_UP)
+    # Zipf's law through the middle of the real words.
+    frequencies[len(words) :] = frequencies[len(words) // 10] * (len(words) // 10) / ranks
+    words += [f"v{rank:x}" for rank in ranks]
+    cumulated = np.cumsum(frequencies / frequencies.sum())
+    rng = np.random.default_rng(arguments.seed)
+    vocabulary = np.array(words, dtype=object)
+
+    def draw(count: int) -> Any:
+        return vocabulary[np.minimum(np.searchsorted(cumulated, rng.random(count)), len(words) - 1)]
+
+    def passages() -> Iterator[dict[str, str]]:
+        for start in tqdm(range(0, arguments.passages, 10_000), desc="generate"):
+            sizes = np.clip(rng.lognormal(math.log(80), 0.5, 10_000), 10, 400).astype(int)
+            drawn, titles = draw(int(sizes.sum())), vocabulary[rng.integers(200, len(counts), (10_000, 2))]
+            ends = np.cumsum(sizes)
+            for number in range(min(10_000, arguments.passages - start)):
+                text = drawn[ends[number] - sizes[number] : ends[number]]
+                text[:: int(rng.integers(10, 30))] = titles[number, number % 2]
+                yield {"id": f"g{start + number}", "title": " ".join(titles[number]), "text": " ".join(text)}
+
+    jsonl.write(path, passages())
+
+
+def build(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """`notewriter index`."""
+    start = time.perf_counter()
+    index.main(["--path", str(folder / "corpus.jsonl"), "--index", str(folder / "index")])
+    seconds, processor = time.perf_counter() - start, time.process_time()
+    return {"index_seconds": round(seconds, 1), "index_cpu_seconds": round(processor, 1), "peak_memory_gb": _peak()}
+
+
+def search(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Open and search the index."""
+    queries = _queries(arguments)
+    start = time.perf_counter()
+    retriever = open_index(folder / "index")
+    opened = 1000 * (time.perf_counter() - start)
+    assert isinstance(retriever, bm25.BM25)
+    seconds, found = [], []
+    for query in queries:
+        start = time.perf_counter()
+        retriever.search(query, TOP)
+        seconds.append(time.perf_counter() - start)
+        found.append([int(passage.id[1:]) for passage in retriever.search(query, DEPTH)])
+    (folder / "tantivy.json").write_text(json.dumps(found))
+    size = sum(path.stat().st_size for path in (folder / "index").iterdir()) / 1e9
+    p50, p95 = (round(1000 * float(np.quantile(seconds, share)), 2) for share in (0.5, 0.95))
+    return {
+        "open_ms": round(opened, 1),
+        "first_ms": round(1000 * seconds[0], 1),
+        "p50_ms": p50,
+        "p95_ms": p95,
+        "size_gb": round(size, 3),
+        "segments": retriever._searcher.num_segments,
+    }
+
+
+def second(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Index and search with bm25s, and compare."""
+    import bm25s
+
+    analyze = bm25._analyzer("english").analyze
+    queries = [list(dict.fromkeys(analyze(query))) for query in _queries(arguments)]
+    start = time.perf_counter()
+    vocabulary: dict[str, int] = {}
+    fields: list[list[Any]] = [[], []]
+    for passage in load_corpus("jsonl", folder / "corpus.jsonl"):
+        for field, text in zip(fields, (passage.title, f"{passage.title}\n{passage.text}"), strict=True):
+            ids = [vocabulary.setdefault(word, len(vocabulary)) for word in analyze(text)]
+            field.append(np.array(ids, np.int32))
+    models = []
+    for field in fields:
+        model = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+        model.index((field, vocabulary), show_progress=False)
+        models.append(model)
+    made = {"bm25s_index_seconds": round(time.perf_counter() - start, 1), "bm25s_peak_memory_gb": _peak()}
+    seconds, found = [], []
+    for query in queries:
+        start = time.perf_counter()
+        known = [vocabulary[word] for word in query if word in vocabulary]
+        scores = sum(model.get_scores_from_ids(known) for model in models) if known else np.zeros(1)
+        best = np.argpartition(-scores, min(DEPTH, len(scores) - 1))[:DEPTH]
+        best = best[np.lexsort((best, -np.round(scores[best], 4)))]
+        seconds.append(time.perf_counter() - start)
+        found.append([int(row) for row in best if scores[row] > 0])
+    ours: list[list[int]] = json.loads((folder / "tantivy.json").read_text())
+    made["bm25s_p50_ms"] = round(1000 * float(np.median(seconds)), 2)
+    shared = [len({*a[:TOP]} & {*b[:TOP]}) / TOP for a, b in zip(ours, found, strict=True)]
+    made["agreement"] = round(float(np.mean(shared)), 4)
+    differing = [number for number, share in enumerate(shared) if share < 1]
+    made["questions_that_differ"] = len(differing)
+    lengths = [np.array([len(row) for row in field]) for field in fields]
+    wanted = {vocabulary[word] for query in queries for word in query if word in vocabulary}
+    frequencies = [_document_frequencies(field, wanted) for field in fields]
+    explained = 0
+    for number in differing:
+        known = [vocabulary[word] for word in queries[number] if word in vocabulary]
+        rows = sorted({*ours[number], *found[number]})
+        scores = np.array([_score(row, known, fields, lengths, frequencies) for row in rows])
+        by_row = dict(zip(rows, scores, strict=True))
+        fifth = np.sort(scores)[::-1][TOP - 1]
+        # With tantivy's lengths its five are the best, but for the last digits of a float32.
+        explained += all(by_row[row] >= fifth * (1 - 1e-4) for row in ours[number][:TOP])
+    made["explained"] = round(explained / len(differing), 4) if differing else 1.0
+    return made
+
+
+def _document_frequencies(field: list[Any], wanted: set[int]) -> dict[int, int]:
+    counts = np.bincount(np.concatenate([np.unique(row) for row in field]), minlength=max(wanted) + 1)
+    return {word: int(counts[word]) for word in wanted}
+
+
+def _score(row: int, words: list[int], fields: list[Any], lengths: list[Any], frequencies: list[Any]) -> float:
+    """BM25 with lengths as Lucene and tantivy keep them."""
+    score = 0.0
+    for field, length, frequency in zip(fields, lengths, frequencies, strict=True):
+        norm = 1.2 * (0.25 + 0.75 * kept_length(int(length[row])) / length.mean())
+        for word in words:
+            if count := int((field[row] == word).sum()):
+                idf = math.log(1 + (len(field) - frequency[word] + 0.5) / (frequency[word] + 0.5))
+                score += idf * count / (count + norm)
+    return score
+
+
+def kept_length(length: int) -> int:
+    """A length after it was kept in one byte: up to 40 exact, then four significant bits above 24."""
+    if length < 40:
+        return length
+    shift = max(0, (length - 24).bit_length() - 4)
+    return 24 + ((length - 24) >> shift << shift)
+
+
+def _queries(arguments: argparse.Namespace) -> list[str]:
+    questions = load_questions(arguments.dataset, arguments.path)[: arguments.questions]
+    return [question.question for question in questions]
+
+
+def _peak() -> float:
+    """The most memory that this process had resident, mapped files included, in GB."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return round(int(line.split()[1]) * 1024 / 1e9, 2)
+
+
+STEPS = {"build": build, "search": search, "second": second}
+
+
+def main() -> None:
+    """Run the steps and print what they measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="2wikimultihopqa", help="the questions' format")
+    parser.add_argument("--path", required=True, help="the file of questions and paragraphs")
+    parser.add_argument("--passages", type=int, default=1_000_000, help="how many to generate")
+    parser.add_argument("--questions", type=int, default=200, help="the first so many are the queries")
+    parser.add_argument("--folder", default="runs/benchmark-index", help="where corpus and index are written")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without_bm25s", action="store_true", help="leave the second implementation out")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = Path(arguments.folder) / str(arguments.passages)
+    if arguments.step:
+        sys.stdout.write("\n" + json.dumps(STEPS[arguments.step](arguments, folder)) + "\n")
+        return
+    if not (folder / "corpus.jsonl").exists():
+        generate(arguments, folder / "corpus.jsonl")
+    measured: dict[str, Any] = {"passages": arguments.passages}
+    for step in [step for step in STEPS if not (step == "second" and arguments.without_bm25s)]:
+        command = [sys.executable, __file__, *sys.argv[1:], "--step", step]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        measured |= json.loads(done.stdout.splitlines()[-1])
+        sys.stderr.write(f"{step}: {done.stdout.splitlines()[-1]}\n")
+    sys.stdout.write(json.dumps(measured) + "\n")
+
+
+if __name__ == "__main__":
+    main()
