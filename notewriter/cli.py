@@ -9,6 +9,7 @@ from notewriter.errors import UserError, run
 
 COMMANDS = {
     "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
+    "pipeline": ("notewriter.pipelines.command", "run the stages of a pipeline file, here or on a Slurm cluster"),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
     "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
