@@ -11,6 +11,7 @@ from pathlib import Path
 
 from notewriter.config import given
 from notewriter.errors import UserError, writing
+from notewriter.models.adapters import groups, with_group
 from notewriter.models.server import Server, free_ports, serve
 from notewriter.pipelines.pipeline import Pipeline, Stage, program
 
@@ -83,9 +84,15 @@ def _server_of(stage: Stage) -> tuple[str, str] | None:
 def _serve(stage: Stage, logs: Path) -> contextlib.AbstractContextManager[Server]:
     """The server that a stage shares with its neighbours."""
     assert stage.serve is not None
-    name = Path(stage.serve).name
-    options = stage.serve_options() | {"served_model_name": name}
-    return serve(stage.serve, options, log=logs / f"server-of-{name}.log", port=free_ports(1)[0])
+    (group,) = groups([stage.serve])
+    name = group.names[stage.serve]
+    options = with_group(stage.serve_options(), group)
+    return serve(group.model, options, log=logs / f"server-of-{name}.log", port=free_ports(1)[0])
+
+
+def _name(checkpoint: str) -> str:
+    """The name of a checkpoint at the server that it has to itself."""
+    return groups([checkpoint])[0].names[checkpoint]
 
 
 def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: bool) -> str:
@@ -95,7 +102,7 @@ def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: 
         if shared:
             # A finished stage is not asked for its answers again, and only looks at the model's name.
             base_url = server.base_url if server else "http://127.0.0.1:1/v1"
-            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", Path(str(stage.serve)).name]
+            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(str(stage.serve))]
         printed = _run(stage.title, command, pipeline.log(stage, shard), server)
     return printed
 

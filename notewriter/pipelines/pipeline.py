@@ -90,7 +90,10 @@ class Stage:
     def serve_options(self) -> dict[str, Any]:
         """vLLM's options in the configuration file or on the command line of the command."""
         options = given(self.argv()).get("serve_options") or {}
-        return json.loads(options) if isinstance(options, str) else options
+        try:
+            return dict(json.loads(options) if isinstance(options, str) else options)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.title}: --serve_options is not a JSON object ({error}); correct it") from error
 
 
 @dataclass(frozen=True)
@@ -207,5 +210,5 @@ def _replaced(text: str, values: Mapping[str, str], place: str) -> str:
 
 def program(argv: Sequence[str]) -> list[str]:
     """A command with the program of this virtual environment, if it has one of that name."""
-    ours = Path(sys.executable).with_name(argv[0])
+    ours = Path(sys.executable).parent / argv[0]
     return [str(ours) if ours.is_file() else argv[0], *argv[1:]]

@@ -25,6 +25,7 @@ class StandIn:
 
     def __init__(self):
         self.events = []
+        self.base_url = "http://127.0.0.1:8123/v1"
 
     @contextlib.contextmanager
     def serve(self, model, options, *, log, port):
