@@ -20,6 +20,7 @@ COMMANDS = {
     "preflight": ("training.preflight", "check what a training run would train on and what it needs"),
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
+    "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
     "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),

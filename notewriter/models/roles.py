@@ -216,16 +216,29 @@ def _serve_replicas(
     path, options = group.model, with_group(arguments.serve_options, group)
     if arguments.replicas == 1:
         return [stack.enter_context(serve(path, options, log=log, port=arguments.port))]
+    return start_replicas(stack, path, options, arguments.replicas, log, first)
+
+
+def start_replicas(
+    stack: contextlib.ExitStack, path: str, options: dict[str, Any], replicas: int, log: Path, first: int, **where: str
+) -> list[Server]:
+    """Start servers of one model concurrently on the devices of server number `first` on; `where` may give a host.
+
+    Raises:
+        UserError: there are too few devices, or a server does not start.
+    """
     size = math.prod(int(options.get(key, 1)) for key in ("tensor_parallel_size", "pipeline_parallel_size"))
-    devices = [visible_devices((first + number) * size, size) for number in range(arguments.replicas)]
-    ports = free_ports(arguments.replicas)
+    devices = [visible_devices((first + number) * size, size) for number in range(replicas)]
+    ports = free_ports(replicas)
 
     def start(number: int) -> Server:
         own_log = log.with_stem(f"{log.stem}-{number}")
-        return stack.enter_context(serve(path, options, log=own_log, port=ports[number], devices=devices[number]))
+        return stack.enter_context(
+            serve(path, options, log=own_log, port=ports[number], devices=devices[number], **where)
+        )
 
-    with ThreadPoolExecutor(arguments.replicas) as pool:
-        return list(pool.map(start, range(arguments.replicas)))
+    with ThreadPoolExecutor(replicas) as pool:
+        return list(pool.map(start, range(replicas)))
 
 
 def check_endpoints(arguments: ModelArguments) -> None:
