@@ -50,6 +50,7 @@ def groups(paths: Iterable[str]) -> list[Group]:
     paths = list(dict.fromkeys(paths))
     bases = {_same(adapter_base(path)[0]) for path in paths if is_adapter(path)}
     for path in paths:
+        key: tuple[str, ...]
         if is_adapter(path):
             base, revision = adapter_base(path)
             key = (_same(base), revision, fingerprint(tokenizer_folder(path), files=PROMPTS))

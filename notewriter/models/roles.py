@@ -19,7 +19,15 @@ from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
-from notewriter.models.server import Server, check_options, free_ports, serve, visible_devices, with_number_format
+from notewriter.models.server import (
+    LOOPBACK,
+    Server,
+    check_options,
+    free_ports,
+    serve,
+    visible_devices,
+    with_number_format,
+)
 from notewriter.records import MAX_TOKENS, Sampling
 from notewriter.typecheck import misfit
 
@@ -220,9 +228,15 @@ def _serve_replicas(
 
 
 def start_replicas(
-    stack: contextlib.ExitStack, path: str, options: dict[str, Any], replicas: int, log: Path, first: int, **where: str
+    stack: contextlib.ExitStack,
+    path: str,
+    options: dict[str, Any],
+    replicas: int,
+    log: Path,
+    first: int,
+    host: str = LOOPBACK,
 ) -> list[Server]:
-    """Start servers of one model concurrently on the devices of server number `first` on; `where` may give a host.
+    """Start servers of one model concurrently on the devices of server number `first` on, listening at `host`.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
@@ -234,7 +248,7 @@ def start_replicas(
     def start(number: int) -> Server:
         own_log = log.with_stem(f"{log.stem}-{number}")
         return stack.enter_context(
-            serve(path, options, log=own_log, port=ports[number], devices=devices[number], **where)
+            serve(path, options, log=own_log, port=ports[number], devices=devices[number], host=host)
         )
 
     with ThreadPoolExecutor(replicas) as pool:

@@ -53,8 +53,8 @@ class ServeArguments:
     host: str = field(
         default=LOOPBACK,
         metadata={
-            "help": "the address to listen at; at 0.0.0.0 other machines reach the server too, with the key in VLLM_API_KEY "
-            "or, if that is not set, the one in <output_dir>/key"
+            "help": "the address to listen at; at 0.0.0.0 other machines reach the server too, with the key in "
+            "VLLM_API_KEY or, if that is not set, the one in <output_dir>/key"
         },
     )
     port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
