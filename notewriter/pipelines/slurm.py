@@ -5,7 +5,6 @@ shards an array job. What is known here is only which job belongs to which stage
 """
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -160,6 +159,4 @@ def _environment(cluster_env: Path) -> dict[str, str]:
     environment = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
     if not environment.get("GPUS_PER_NODE", "8").isdigit():
         raise UserError(f"{cluster_env}: GPUS_PER_NODE={environment['GPUS_PER_NODE']} is not a number; correct it")
-    # Options that belong to one stage's job must come from the stage.
-    kept = {key: value for key, value in environment.items() if key in os.environ or not key.startswith("SLURM_")}
-    return kept | {"CLUSTER_ENV": str(cluster_env.resolve())}
+    return environment | {"CLUSTER_ENV": str(cluster_env.resolve())}

@@ -208,6 +208,29 @@ def test_mistakes_end_the_job_with_one_line(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_queue(
+    cluster: dict[str, str], cluster_env: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "job.out"
+    environment = cluster | {"CLUSTER_ENV": str(cluster_env)}
+    command = ["sbatch", "--parsable", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/run.sbatch")]
+    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started; while :; do sleep 0.2; done"]
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        wait_until(lambda: log.exists() and "\nstarted" in log.read_text(), "the command")
+        # What Slurm sends for --signal=B:USR1@120.
+        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
+        wait_until(lambda: "ended" in log.read_text().split("back to the queue")[-1], "the command's end")
+
+        def restarts() -> str:
+            show = ["scontrol", "show", "job", "--oneliner", job]
+            return subprocess.run(show, env=environment, capture_output=True, text=True).stdout
+
+        wait_until(lambda: "Restarts=1" in restarts() and "JobState=PENDING" in restarts(), "the queue")
+    finally:
+        subprocess.run(["scancel", job], env=environment, capture_output=True)
+
+
 @pytest.mark.parametrize("script", ["run.sbatch", "serve.sbatch"])
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
