@@ -100,7 +100,7 @@ def test_the_replies_of_a_rollout_are_of_the_adapter_that_plays_the_role(roles, 
         **tiny_world(tmp_path / "world", 2),
         **{"output_dir": str(tmp_path / "run"), "cache": str(tmp_path / "cache.sqlite")},
         **{"method": "deepnote", "method_options": {"top_k": 2, "max_step": 1, "max_failure": 1}},
-        **{"temperature": 0.0, "top_p": 1.0, "max_tokens": 24, "concurrency": 1, "models": endpoints},
+        **{"limit": 1, "temperature": 0.0, "top_p": 1.0, "max_tokens": 16, "concurrency": 1, "models": endpoints},
     }
     evaluate.main(write_config(tmp_path / "run.yaml", options))
     generations = [
