@@ -9,6 +9,7 @@ from notewriter.errors import UserError, run
 
 COMMANDS = {
     "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
+    "pipeline": ("notewriter.pipelines.command", "run the stages of a pipeline file, here or on a Slurm cluster"),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
     "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
@@ -20,6 +21,7 @@ COMMANDS = {
     "preflight": ("training.preflight", "check what a training run would train on and what it needs"),
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
+    "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
     "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),

@@ -131,7 +131,7 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
         for option, value in itertools.pairwise([*parts, ""])
         if option.startswith("--")
     }
-    return (_read(Path(options["config"]))[1] if options.get("config") else {}) | options
+    return (read_mapping(Path(options["config"]))[1] if options.get("config") else {}) | options
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -172,15 +172,19 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
-def _read(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
-    """The line number of each key of a configuration file, and the parsed mapping."""
+def read_mapping(path: Path, remedy: str = "check the path after --config") -> tuple[dict[str, int], dict[str, Any]]:
+    """The line number of each key of a YAML file, and the parsed mapping.
+
+    Raises:
+        UserError: the file cannot be read (ends with `remedy`), is not a YAML mapping, or repeats a key.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         # Both use the safe loader, which constructs plain data only.
         root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
         config = yaml.safe_load(text)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path after --config") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
@@ -205,7 +209,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
-    lines, config = _read(path)
+    lines, config = read_mapping(path)
     for key, value in config.items():
         line = lines.get(str(key), 1)
         if key not in known:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from notewriter.errors import UserError
-from notewriter.models.checkpoints import check_model
+from notewriter.models.checkpoints import check_model, is_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,8 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
     Raises:
         UserError: `model` is not a model, its template lacks a variable, or it writes today's date into prompts.
     """
-    check_model(model)
+    if not is_adapter(model):
+        check_model(model)
     from transformers import AutoTokenizer
 
     try:

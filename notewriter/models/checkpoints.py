@@ -10,11 +10,29 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
+from annotated_types import Interval, MinLen
+
+from notewriter import jsonl
 from notewriter.errors import UserError
+from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
+
+
+ADAPTER = "adapter_config.json"
+"""In the folder of an adapter: its configuration."""
+
+
+class AdapterSettings(TypedDict):
+    """What is read of an adapter's configuration."""
+
+    peft_type: str
+    base_model_name_or_path: Annotated[str, MinLen(1)]
+    r: Annotated[int, Interval(ge=1)]
+    revision: NotRequired[str | None]
+    rank_pattern: NotRequired[dict[str, int] | None]
 
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -22,7 +40,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "
 SETTINGS = (
     "config.json",
     "generation_config.json",
-    "adapter_config.json",
+    ADAPTER,
     "*token*.json",
     "special_tokens_map.json",
     "chat_template*",
@@ -57,7 +75,7 @@ def check_model(name_or_path: str | Path) -> str:
     if not path.is_dir():
         raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
     if not (path / "config.json").is_file():
-        if (path / "adapter_config.json").is_file():
+        if (path / ADAPTER).is_file():
             raise UserError(
                 f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
                 f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
@@ -68,6 +86,37 @@ def check_model(name_or_path: str | Path) -> str:
     if not any((path / name).is_file() for name in TOKENIZER):
         raise UserError(f"{path}: has no tokenizer (tokenizer.json); copy the base model's tokenizer files into it")
     return str(path)
+
+
+def is_adapter(name_or_path: str | Path) -> bool:
+    """Whether a path is the folder of a LoRA adapter, which PEFT has saved without its base model."""
+    path = Path(name_or_path)
+    return (path / ADAPTER).is_file() and not (path / "config.json").is_file()
+
+
+def adapter_base(path: str | Path) -> tuple[str, str]:
+    """The name or folder, and the revision, of the base model of an adapter, from the adapter's configuration.
+
+    Raises:
+        UserError: the configuration is damaged.
+    """
+    settings = adapter_settings(path)
+    return settings["base_model_name_or_path"], settings.get("revision") or "main"
+
+
+def adapter_settings(path: str | Path) -> dict[str, Any]:
+    """PEFT's configuration of an adapter.
+
+    Raises:
+        UserError: it is damaged, or of another kind of adapter than LoRA.
+    """
+    file = Path(path) / ADAPTER
+    settings: dict[str, Any] = jsonl.read_object(file, dict[str, Any], "copy or save the adapter again")
+    if problem := misfit(settings, AdapterSettings, str(file)):
+        raise UserError(f"{problem}; copy or save the adapter again")
+    if settings["peft_type"] != "LORA":
+        raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters can be served")
+    return settings
 
 
 def load(kind: Any, name: str | Path, **options: Any) -> Any:
@@ -132,9 +181,9 @@ def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterabl
     """A model's identity: for a folder, the SHA-256 (hex) of every file that can change its replies.
 
     It covers the names and contents of the files in the folder that match `files`, including an encoder's modules,
-    so copies of a model have the same fingerprint. For a hub id it is the id, followed by `@` and the commit of
-    `revision` if the hub's local cache has it. Reads every byte, about a second per gigabyte, once per process for
-    each version of a file.
+    so copies of a model have the same fingerprint. An adapter's fingerprint covers its base model. For a hub id it is
+    the id, followed by `@` and the commit of `revision` if the hub's local cache has it. Reads every byte, about a
+    second per gigabyte, once per process for each version of a file.
     """
     path = Path(name_or_path)
     if not path.is_dir():
@@ -142,7 +191,9 @@ def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterabl
     found = _files(path, files)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_digest_once, found))
-    lines = (f"{file.relative_to(path)} {digest}\n" for file, digest in zip(found, digests, strict=True))
+    lines = [f"{file.relative_to(path)} {digest}\n" for file, digest in zip(found, digests, strict=True)]
+    if is_adapter(path) and files is FINGERPRINTED:
+        lines.append(f"base {fingerprint(*adapter_base(path))}\n")
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
 

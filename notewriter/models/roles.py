@@ -14,11 +14,20 @@ from annotated_types import Interval, MinLen
 
 from notewriter.config import check, choose
 from notewriter.errors import UserError
+from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
-from notewriter.models.server import Server, check_options, free_ports, serve, visible_devices, with_number_format
+from notewriter.models.server import (
+    LOOPBACK,
+    Server,
+    check_options,
+    free_ports,
+    serve,
+    visible_devices,
+    with_number_format,
+)
 from notewriter.records import MAX_TOKENS, Sampling
 from notewriter.typecheck import misfit
 
@@ -29,7 +38,7 @@ class ModelArguments:
 
     serve: str | None = field(
         default=None,
-        metadata={"help": "a model folder or hub id; starts a vLLM server that plays every role"},
+        metadata={"help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role"},
     )
     serve_options: dict[str, Any] = field(
         default_factory=dict,
@@ -53,7 +62,7 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...) or {serve: PATH}; roles are notes, query, "
-            "answer, judge; `policy` plays all others"
+            "answer, judge; `policy` plays all others; LoRA adapters of one base share a server"
         },
     )
     chat_template_kwargs: dict[str, Any] = field(
@@ -177,48 +186,73 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     if arguments.chat_template_kwargs:
         specifications["policy"].setdefault("chat_template_kwargs", arguments.chat_template_kwargs)
 
+    variables = {role: specification.pop("chat_template_kwargs", {}) for role, specification in specifications.items()}
+    paths = {role: each.pop("serve") for role, each in specifications.items() if "serve" in each}
+    for role, path in paths.items():
+        check_template(tokenizer_folder(path), variables[role], arguments.serve_options.get("chat_template"))
+    for role, specification in specifications.items():
+        specification.setdefault("concurrency", arguments.concurrency)
+        if variables[role]:
+            body = specification.get("extra_body", {})
+            specification["extra_body"] = body | {"chat_template_kwargs": variables[role]}
+
     with contextlib.ExitStack() as stack:
+        served: dict[str, tuple[str, list[Server]]] = {}  # a checkpoint's name in requests and its servers, by path
+        for number, group in enumerate(groups(paths.values())):
+            first_role = next(role for role, path in paths.items() if path in group.names)
+            log = log_dir / f"vllm-{first_role}.log"
+            servers = _serve_replicas(stack, group, arguments, log, number * arguments.replicas)
+            served |= {path: (name, servers) for path, name in group.names.items()}
         roles: Roles = {}
         for role, specification in specifications.items():
-            specification.setdefault("concurrency", arguments.concurrency)
-            path = specification.pop("serve", None)
-            variables = specification.pop("chat_template_kwargs", {})
-            if variables:
-                body = specification.get("extra_body", {})
-                specification["extra_body"] = body | {"chat_template_kwargs": variables}
-            if path is None:
-                roles[role] = (Endpoint(**specification), [])
-                continue
-            name = Path(path).name
-            check_template(path, variables, arguments.serve_options.get("chat_template"))
-            first = sum(len(servers) for _, servers in roles.values())
-            servers = _serve_replicas(stack, path, name, arguments, log_dir / f"vllm-{role}.log", first)
-            identity = f"{fingerprint(path)} {json.dumps(arguments.serve_options, sort_keys=True)}"
-            base_url = ",".join(server.base_url for server in servers)
-            # Never send another service's key to our own server; vLLM reads its own from this variable.
-            specification.setdefault("api_key_env", "VLLM_API_KEY")
-            specification |= {"base_url": base_url, "model": name, "identity": identity}
+            servers = []
+            if role in paths:
+                name, servers = served[paths[role]]
+                # Never send another service's key to our own server; vLLM reads its own from this variable.
+                specification.setdefault("api_key_env", "VLLM_API_KEY")
+                identity = f"{fingerprint(paths[role])} {json.dumps(arguments.serve_options, sort_keys=True)}"
+                base_url = ",".join(server.base_url for server in servers)
+                specification |= {"base_url": base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
 
 
 def _serve_replicas(
-    stack: contextlib.ExitStack, path: str, name: str, arguments: ModelArguments, log: Path, first: int
+    stack: contextlib.ExitStack, group: Group, arguments: ModelArguments, log: Path, first: int
 ) -> list[Server]:
-    """Start a model's servers concurrently, since each takes minutes, on the devices from number `first` on."""
-    options = arguments.serve_options | {"served_model_name": name}
+    """Start a group's servers concurrently, since each takes minutes, on the devices of server number `first` on."""
+    path, options = group.model, with_group(arguments.serve_options, group)
     if arguments.replicas == 1:
         return [stack.enter_context(serve(path, options, log=log, port=arguments.port))]
+    return start_replicas(stack, path, options, arguments.replicas, log, first)
+
+
+def start_replicas(
+    stack: contextlib.ExitStack,
+    path: str,
+    options: dict[str, Any],
+    replicas: int,
+    log: Path,
+    first: int,
+    host: str = LOOPBACK,
+) -> list[Server]:
+    """Start servers of one model concurrently on the devices of server number `first` on, listening at `host`.
+
+    Raises:
+        UserError: there are too few devices, or a server does not start.
+    """
     size = math.prod(int(options.get(key, 1)) for key in ("tensor_parallel_size", "pipeline_parallel_size"))
-    devices = [visible_devices((first + number) * size, size) for number in range(arguments.replicas)]
-    ports = free_ports(arguments.replicas)
+    devices = [visible_devices((first + number) * size, size) for number in range(replicas)]
+    ports = free_ports(replicas)
 
     def start(number: int) -> Server:
         own_log = log.with_stem(f"{log.stem}-{number}")
-        return stack.enter_context(serve(path, options, log=own_log, port=ports[number], devices=devices[number]))
+        return stack.enter_context(
+            serve(path, options, log=own_log, port=ports[number], devices=devices[number], host=host)
+        )
 
-    with ThreadPoolExecutor(arguments.replicas) as pool:
-        return list(pool.map(start, range(arguments.replicas)))
+    with ThreadPoolExecutor(replicas) as pool:
+        return list(pool.map(start, range(replicas)))
 
 
 def check_endpoints(arguments: ModelArguments) -> None:

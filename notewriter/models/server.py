@@ -29,6 +29,7 @@ from notewriter.models.processor import number_format
 logger = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
+LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"
 _PR_SET_PDEATHSIG = 1
 
 DEFAULT_ENVIRONMENT = {
@@ -51,21 +52,24 @@ class Server:
         log: Path,
         ready_timeout: float,
         devices: str | None = None,
+        host: str = LOOPBACK,
     ) -> None:
         self.model = model
-        self.base_url = f"http://127.0.0.1:{port}/v1"
-        self._health = f"http://127.0.0.1:{port}/health"
+        # Bound to all addresses it is reached by the machine's name.
+        self.base_url = f"http://{socket.gethostname() if host == ALL_ADDRESSES else host}:{port}/v1"
+        self._health = f"http://{LOOPBACK if host == ALL_ADDRESSES else host}:{port}/health"
         self._log = log
         self._devices = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
         self._ready_timeout = ready_timeout
         self._command = [
             # The module, not the `vllm` command, which cannot find its metadata in the CPU package.
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", model, "--host", "127.0.0.1", "--port", str(port)),
+            *("--model", model, "--host", host, "--port", str(port)),
             *command_line_options(options),
             # Last, so that no abbreviation or options file can override it.
             "--no-trust-remote-code",
         ]
+        self._shutdown_timeout = float(options.get("shutdown_timeout") or 0)
         self._restarts = 0
         self._reviving = threading.Lock()
         # PR_SET_PDEATHSIG fires when the starting *thread* ends, so it must not be an event loop's worker.
@@ -107,8 +111,8 @@ class Server:
         )
 
     def stop(self) -> None:
-        """Stop the server and all of its child processes."""
-        _stop(self._process)
+        """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""
+        _stop(self._process, 20.0 + self._shutdown_timeout)
         self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -209,13 +213,15 @@ def serve(
     log: str | Path,
     port: int | None = None,
     devices: str | None = None,
+    host: str = LOOPBACK,
     ready_timeout: float = 900.0,
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
     `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...); for `dtype` see
-    `with_number_format`. `port` defaults to a free one. `devices` are the GPUs to use, as in
-    CUDA_VISIBLE_DEVICES. The server stops with the block, on Ctrl-C and, on Linux, when this process is killed.
+    `with_number_format`. `port` defaults to a free one, `host` is the address to listen at, `devices` are the GPUs to
+    use, as in CUDA_VISIBLE_DEVICES. The server stops with the block, on Ctrl-C and, on Linux, when this process is
+    killed.
 
     Raises:
         UserError: the path is not a model, an option is refused, vLLM is not installed, the log cannot be written,
@@ -231,7 +237,7 @@ def serve(
         log.write_bytes(b"")
     options = with_number_format(options or {})
     logger.info("serving %s in %s (log: %s)", model, options.get("dtype", "vLLM's default number format"), log)
-    server = Server(model, options, _claim_port(port), log, ready_timeout, devices)
+    server = Server(model, options, _claim_port(port), log, ready_timeout, devices, host)
     try:
         server.wait_until_ready()
         yield server

@@ -17,6 +17,7 @@ from notewriter.config import check
 from notewriter.errors import UserError
 from notewriter.method import Kind, Stage
 from notewriter.models import checkpoints
+from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.roles import ROLES, ModelArguments, sampling_by_stage
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import open_index
@@ -155,7 +156,9 @@ def estimate(
         if role not in ROLES or not (isinstance(price, list) and len(price) == 2 and all(map(_is_number, price))):
             raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with a list of two prices")
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
-    count, tokens_a_word, counted_with = _counter(dry.tokenizer or models.serve, models.chat_template_kwargs)
+    count, tokens_a_word, counted_with = _counter(
+        dry.tokenizer or (models.serve and tokenizer_folder(models.serve)), models.chat_template_kwargs
+    )
     sampling, stage_sampling = sampling_by_stage(models)
     resources = Rehearsal(
         clients={},

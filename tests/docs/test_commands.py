@@ -89,7 +89,7 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(arguments) <= set(targets)
     else:
-        assert program in {"source", "sbatch", "vllm", "pip", "git", "cd", "export"} or "vllm.entrypoints" in line
+        assert program in {"source", "sbatch", "cp", "vllm", "pip", "git", "cd", "export"} or "vllm.entrypoints" in line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -98,7 +98,8 @@ def test_every_path_of_the_project_on_a_page_exists(page):
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     missing = [link for link in links if not (page.parent / link).exists()]
     words = {word.rstrip(".,:;") for word in re.findall(r"[\w./-]+/[\w./-]+", text)}
-    made = set(re.findall(r"file=(\S+)", text))
+    made = set(re.findall(r"file=(\S+)|^cp \S+ (\S+)", text, re.MULTILINE))
+    made = {name for names in made for name in names}
     ours = {word for word in words if word.startswith(OURS)} - made
     missing += [word for word in ours if not (ROOT / word).exists() and not list(ROOT.glob(word))]
     assert not missing

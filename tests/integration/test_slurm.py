@@ -1,4 +1,4 @@
-"""`slurm/train.sbatch` on a Slurm of two nodes, both of them this machine."""
+"""Jobs and pipelines on a Slurm of two nodes, both of them this machine."""
 
 import getpass
 import json
@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+
+from notewriter.pipelines import slurm
+from notewriter.pipelines.pipeline import Pipeline, read_pipeline
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "slurm/train.sbatch"
@@ -202,3 +206,122 @@ def test_mistakes_end_the_job_with_one_line(
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_queue(
+    cluster: dict[str, str], cluster_env: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "job.out"
+    environment = cluster | {"CLUSTER_ENV": str(cluster_env)}
+    command = ["sbatch", "--parsable", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/run.sbatch")]
+    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started; while :; do sleep 0.2; done"]
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        wait_until(lambda: log.exists() and "\nstarted" in log.read_text(), "the command")
+        # What Slurm sends for --signal=B:USR1@120.
+        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
+        wait_until(lambda: "ended" in log.read_text().split("back to the queue")[-1], "the command's end")
+
+        def restarts() -> str:
+            show = ["scontrol", "show", "job", "--oneliner", job]
+            return subprocess.run(show, env=environment, capture_output=True, text=True).stdout
+
+        wait_until(lambda: "Restarts=1" in restarts() and "JobState=PENDING" in restarts(), "the queue")
+    finally:
+        subprocess.run(["scancel", job], env=environment, capture_output=True)
+
+
+@pytest.mark.parametrize("script", ["run.sbatch", "serve.sbatch"])
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["true"], {"SLURM_JOB_ID": ""}, "this is a job script; submit it"),
+        ([], {}, "usage: sbatch"),
+        (["true"], {}, "slurm/cluster.env: no such file"),
+        (["true"], {"CLUSTER_ENV": "empty.env"}, "empty.env: VENV= has no bin/python"),
+    ],
+)
+def test_mistakes_end_a_job_of_one_node_with_one_line(
+    script: str, arguments: list[str], changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.env").touch()
+    environment = {"PATH": PATH, "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)} | changes
+    command = ["bash", str(ROOT / "slurm" / script), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def here(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process submits to the cluster, from the project's folder."""
+    monkeypatch.chdir(ROOT)
+    for name, value in cluster.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def states(pipeline: Pipeline) -> dict[str, str]:
+    lines = slurm.status(pipeline).splitlines()
+    return {stage.title: line[len(stage.title) :].strip() for stage, line in zip(pipeline.stages, lines, strict=True)}
+
+
+def run_to_the_end(pipeline: Pipeline, cluster_env: Path, seconds: float = 240) -> dict[str, str]:
+    """Submit what is missing and wait until no job of the pipeline is left; returns the states."""
+    slurm.submit(pipeline, cluster_env)
+    jobs = json.loads((pipeline.logs / slurm.JOBS).read_text()).values()
+    try:
+        wait_until(lambda: not set(jobs) & slurm._queue().keys(), "the pipeline's jobs", seconds)
+    finally:
+        subprocess.run(["scancel", *jobs], capture_output=True)
+    return states(pipeline)
+
+
+def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
+    here: None, cluster_env: Path, tiny_model: Path, tiny_pairs: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/model --max_length 64"
+    stages = [
+        {
+            "title": "generate a world",
+            "command": "notewriter world --output_dir $output_dir/world --hops 2",
+            "result": "$output_dir/world/test/questions.jsonl",
+        },
+        {
+            "title": "count",
+            # The second shard needs a file that is not there at first.
+            "command": "bash -c 'test $shard != 2 || cat $output_dir/missing && touch $output_dir/part-$shard'",
+            "result": "$output_dir/part-$shard",
+            "shards": 3,
+        },
+        {
+            "title": "train",
+            "launch": "configs/accelerate/cpu_ddp.yaml",
+            "command": f"training/train_dpo.py {options} --max_steps 2 --disable_tqdm true "
+            "--total_batch_size 4 --per_device_train_batch_size 2",
+            "result": "$output_dir/model/training.json",
+            "needs": {"nodes": 2},
+        },
+        {"title": "look", "command": "ls $output_dir/model", "after": ["train"]},
+    ]
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({"output_dir": str(run), "stages": stages}))
+    pipeline = read_pipeline(file)
+
+    first = run_to_the_end(pipeline, cluster_env)
+    assert first["generate a world"].startswith("finished")
+    assert "(2 of 3 shards have their result)" in first["count"] and "02-count-2.log" in first["count"]
+    assert first["train"].startswith("cancelled before it started")
+    assert "No such file" in (run / "logs/02-count-2.log").read_text()
+
+    (run / "missing").touch()
+    shown = slurm.submit(pipeline, cluster_env, dry_run=True)
+    assert "# generate a world: finished" in shown and "--array=2 " in shown
+    second = run_to_the_end(pipeline, cluster_env)
+    log = (run / "logs/03-train.log").read_text()
+    assert second["train"].startswith("finished"), log[-6000:]
+    assert "n1: machine 0 of 2" in log and "n2: machine 1 of 2" in log
+    assert json.loads((run / "model/training.json").read_text())["hyperparameters"]["processes"] == 2
+    assert "model.safetensors" in (run / "logs/04-look.log").read_text()

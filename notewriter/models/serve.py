@@ -1,0 +1,146 @@
+"""`notewriter serve CHECKPOINT ...`: serve checkpoints and LoRA adapters to other programs until it is stopped.
+
+    notewriter serve runs/notes/checkpoint runs/query/checkpoint --port 8000
+
+Adapters of one base model share a server, each under the name of its folder. While a model is served, the file
+<output_dir>/<name>.url has its address, or those of its replicas, as --base_url takes it:
+
+    notewriter evaluate --base_url "$(cat runs/serve/checkpoint.url)" --model checkpoint ...
+
+With --host 0.0.0.0 other machines reach it too; then export OPENAI_API_KEY="$(cat runs/serve/key)" where it is asked.
+
+On Ctrl-C or SIGTERM the address files go away, requests in flight are finished, and the servers stop.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval, MinLen
+
+from notewriter import jsonl
+from notewriter.config import parse
+from notewriter.errors import UserError, writing
+from notewriter.models.adapters import groups, tokenizer_folder, with_group
+from notewriter.models.chat_template import check_template
+from notewriter.models.roles import start_replicas
+from notewriter.models.server import LOOPBACK, Server, check_options, serve, with_number_format
+
+logger = logging.getLogger(__name__)
+
+POLL = 5.0
+"""Seconds between checks that the servers are alive."""
+
+
+@dataclass
+class ServeArguments:
+    """What to serve, and where."""
+
+    checkpoints: Annotated[list[str], MinLen(1)] = field(
+        metadata={"help": "model folders, LoRA adapters or hub ids; `--checkpoints` may be omitted if they come first"}
+    )
+    serve_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "vLLM's own options, e.g. {max_model_len: 4096}"}
+    )
+    host: str = field(
+        default=LOOPBACK,
+        metadata={
+            "help": "the address to listen at; at 0.0.0.0 other machines reach the server too, with the key in "
+            "VLLM_API_KEY or, if that is not set, the one in <output_dir>/key"
+        },
+    )
+    port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
+        default=None, metadata={"help": "port, if there is only one server; default: a free one"}
+    )
+    replicas: Annotated[int, Interval(ge=1, le=256)] = field(
+        default=1, metadata={"help": "servers of each model, each on the next devices"}
+    )
+    output_dir: str = field(default="runs/serve", metadata={"help": "folder for the addresses and the servers' logs"})
+    drain_seconds: Annotated[int, Interval(ge=0)] = field(
+        default=60, metadata={"help": "how long requests in flight may take to finish when the server is stopped"}
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Serve until a signal comes."""
+    words = next((number for number, word in enumerate(argv) if word.startswith("-")), len(argv))
+    if words:
+        argv = ["--checkpoints", *argv]
+    (arguments,) = parse(ServeArguments, argv, prog="notewriter serve", description=__doc__)
+    if arguments.host != LOOPBACK and not os.environ.get("VLLM_API_KEY"):
+        os.environ["VLLM_API_KEY"] = _new_key(Path(arguments.output_dir))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with serving(arguments) as names:
+        for name, servers in names.items():
+            addresses = ",".join(server.base_url for server in servers)
+            sys.stdout.write(f"{name}: {addresses}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(POLL)
+                for server in {id(each): each for servers in names.values() for each in servers}.values():
+                    server.ensure_alive()
+        logger.info("stopping when requests in flight are finished, at most %d s", arguments.drain_seconds)
+
+
+@contextlib.contextmanager
+def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
+    """The servers of each name, whose addresses are in files while the block runs.
+
+    Raises:
+        UserError: a checkpoint or an option is not valid, two have one name, or a server does not start.
+    """
+    check_options(arguments.serve_options)
+    plan = groups(arguments.checkpoints)
+    if arguments.port and len(plan) * arguments.replicas > 1:
+        raise UserError(f"port: {len(plan) * arguments.replicas} servers cannot share a port; omit it")
+    for path in arguments.checkpoints:
+        check_template(tokenizer_folder(path), {}, arguments.serve_options.get("chat_template"))
+    folder = Path(arguments.output_dir)
+    options = with_number_format({"shutdown_timeout": arguments.drain_seconds} | arguments.serve_options)
+    names: dict[str, list[Server]] = {}
+    with contextlib.ExitStack() as stack:
+        for number, group in enumerate(plan):
+            log = folder / f"vllm-{number + 1}.log"
+            own = with_group(options, group)
+            if arguments.replicas == 1:
+                server = serve(group.model, own, log=log, port=arguments.port, host=arguments.host)
+                servers = [stack.enter_context(server)]
+            else:
+                first = number * arguments.replicas
+                servers = start_replicas(stack, group.model, own, arguments.replicas, log, first, host=arguments.host)
+            for name in {*group.names.values(), own["served_model_name"]}:
+                if name in names:
+                    raise UserError(f"checkpoints: two models are called {name}; rename a folder")
+                names[name] = servers
+        try:
+            for name, servers in names.items():
+                jsonl.write_text(_address_file(folder, name), [",".join(each.base_url for each in servers) + "\n"])
+            yield names
+        finally:
+            # Before the servers stop, so that no client starts with one that ends.
+            for name in names:
+                _address_file(folder, name).unlink(missing_ok=True)
+
+
+def _address_file(folder: Path, name: str) -> Path:
+    return folder / f"{name.strip('/').replace('/', '-')}.url"
+
+
+def _new_key(folder: Path) -> str:
+    """A key that clients have to send, written to a file that only this user can read."""
+    key, file = secrets.token_urlsafe(), folder / "key"
+    with writing(file):
+        folder.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(f"{key}\n")
+    return key

@@ -1,0 +1,1 @@
+"""Pipelines: the commands of a run in a file, run on this machine or submitted to Slurm."""

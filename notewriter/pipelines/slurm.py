@@ -1,0 +1,162 @@
+"""A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
+
+Slurm does the scheduling: a stage is a job that starts when those before it have succeeded (`afterok`), a stage with
+shards an array job. What is known here is only which job belongs to which stage, in `jobs.json` beside the logs.
+"""
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.pipelines.local import last_error
+from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
+
+JOBS = "jobs.json"
+"""Beside the logs: the id of the job last submitted for each stage, by title."""
+
+Queue = dict[str, dict[str, str]]
+"""Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
+
+
+def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
+    """Submit a job for each stage that has shards without a result and no job in the queue; returns a line per stage.
+
+    With `dry_run` the lines are the commands, and nothing is submitted.
+
+    Raises:
+        UserError: the cluster's settings are missing or wrong, Slurm is not installed, or sbatch refuses a job.
+    """
+    environment = _environment(cluster_env)
+    if not dry_run and not shutil.which("sbatch"):
+        raise UserError("sbatch: not found; run this on a login node of the cluster, or use --dry_run true")
+    jobs = _read_jobs(pipeline)
+    queue = _queue() if shutil.which("squeue") and jobs else {}
+    waiting: dict[str, str] = {}  # the job of each stage that is not finished yet, by title
+    lines = []
+    for stage in pipeline.stages:
+        missing = stage.missing()
+        if not missing:
+            lines.append(f"# {stage.title}: finished\n")
+            continue
+        job = jobs.get(stage.title, "")
+        if job in queue:
+            waiting[stage.title] = job
+            lines.append(f"# {stage.title}: job {job} ({_summary(queue[job])})\n")
+            continue
+        after = [waiting[each.title] for each in pipeline.before(stage) if each.title in waiting]
+        command = sbatch(pipeline, stage, missing, after, int(environment.get("GPUS_PER_NODE") or 8))
+        if dry_run:
+            waiting[stage.title] = f"$job_{pipeline.stages.index(stage) + 1}"
+            # Unquoted, since the job's number is a variable of the shell that these lines are pasted into.
+            words = (word if "$job_" in word else shlex.quote(word) for word in command)
+            lines.append(f"# {stage.title}\n{waiting[stage.title].removeprefix('$')}=$({' '.join(words)})\n")
+            continue
+        pipeline.logs.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            reason = " ".join(done.stderr.split())
+            raise UserError(f"{stage.title}: {reason}; change its needs or {cluster_env} and run the command again")
+        # With several clusters sbatch answers JOB;CLUSTER.
+        jobs[stage.title] = waiting[stage.title] = done.stdout.strip().partition(";")[0]
+        # Written after each job, so that a submission that is cut short knows its jobs.
+        jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
+        lines.append(f"# {stage.title}: submitted as job {jobs[stage.title]}\n")
+    return "".join(lines)
+
+
+def sbatch(
+    pipeline: Pipeline, stage: Stage, missing: Sequence[int], after: Sequence[str], gpus_per_node: int
+) -> list[str]:
+    """The command that submits the missing shards of a stage, to start after the jobs `after`."""
+    needs, nodes = stage.needs, stage.needs.nodes_of(gpus_per_node)
+    command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{stage.slug}"]
+    # %a is the index in an array.
+    command += [f"--output={pipeline.log(stage, '%a')}", f"--nodes={nodes}"]
+    command += [f"--gpus-per-node={min(needs.gpus, gpus_per_node)}"] if needs.gpus else []
+    command += [f"--cpus-per-task={needs.cpus}"] if needs.cpus else []
+    command += [f"--mem={needs.memory_gb}G"] if needs.memory_gb else []
+    command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
+    command += [f"--array={','.join(map(str, missing))}"] if stage.shards > 1 else []
+    # Otherwise a job whose predecessor fails waits forever.
+    command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
+    if stage.launch:
+        return [*command, f"{PROJECT}/slurm/train.sbatch", stage.launch, *stage.argv()]
+    serve = ["--serve", stage.serve] if stage.serve else []
+    return [*command, f"{PROJECT}/slurm/run.sbatch", *stage.argv("%a"), *serve]
+
+
+def status(pipeline: Pipeline) -> str:
+    """A line for each stage: its state, its job, its log and, if it failed, the error there."""
+    jobs = _read_jobs(pipeline)
+    queue = _queue() if jobs and shutil.which("squeue") else {}
+    width = max(len(stage.title) for stage in pipeline.stages)
+    lines = []
+    for stage in pipeline.stages:
+        job, missing = jobs.get(stage.title, ""), stage.missing()
+        logs = {shard: pipeline.log(stage, shard) for shard in range(1, stage.shards + 1)}
+        state, log = "not run", next(iter(logs.values()))
+        if not missing:
+            state = "finished"
+        elif job in queue:
+            state = _summary(queue[job])
+        elif ran := [shard for shard in missing if logs[shard].exists()]:
+            log = logs[ran[0]]
+            error = last_error(log)
+            state = f"failed: {error}" if error else "ended" if stage.result is None else "ended without its result"
+        elif job:
+            state = "cancelled before it started"
+        if stage.shards > 1:
+            state += f" ({stage.shards - len(missing)} of {stage.shards} shards have their result)"
+        parts = [f"job {job}" if job else "", str(log) if log.exists() else ""]
+        lines.append("  ".join([f"{stage.title:{width}}", state, *filter(None, parts)]) + "\n")
+    return "".join(lines)
+
+
+def _read_jobs(pipeline: Pipeline) -> dict[str, str]:
+    path = pipeline.logs / JOBS
+    jobs: dict[str, str] = {}
+    if path.exists():
+        jobs = jsonl.read_object(path, dict[str, str], "remove it, after cancelling the run's jobs (scancel)")
+    return jobs
+
+
+def _queue() -> Queue:
+    """The user's jobs that have not ended."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%F %K %T"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"squeue: {' '.join(done.stderr.split())}; try again when the cluster's controller answers")
+    queue: Queue = {}
+    for line in done.stdout.splitlines():
+        job, index, state = line.split()
+        if state != "COMPLETING":
+            queue.setdefault(job, {})[index.replace("N/A", "")] = state
+    return queue
+
+
+def _summary(states: Mapping[str, str]) -> str:
+    """`pending`, or `2 running, 1 pending` of an array."""
+    counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
+    if len(states) == 1:
+        return next(iter(counts)).lower()
+    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items())
+
+
+def _environment(cluster_env: Path) -> dict[str, str]:
+    """The environment of sbatch: this one, with the settings of the cluster."""
+    if not cluster_env.is_file():
+        raise UserError(f"{cluster_env}: no such file; copy slurm/cluster.env.example there and fill it in")
+    # A shell file, because the job scripts read it too.
+    script = 'set -a; source "$0" >&2 && env -0'
+    done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
+    environment = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    if not environment.get("GPUS_PER_NODE", "8").isdigit():
+        raise UserError(f"{cluster_env}: GPUS_PER_NODE={environment['GPUS_PER_NODE']} is not a number; correct it")
+    return environment | {"CLUSTER_ENV": str(cluster_env.resolve())}

@@ -1,0 +1,145 @@
+"""Submitting a pipeline, with stand-ins for Slurm's commands that keep a queue in a file."""
+
+import json
+import os
+
+import pytest
+
+from notewriter.errors import UserError
+from notewriter.pipelines import slurm
+from notewriter.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
+
+# Job ids are 101, 102, ...; each job is pending until the test changes the queue.
+SBATCH = """#!/bin/bash
+[[ -z "$SBATCH_FAILS" ]] || { echo "sbatch: error: invalid partition $SBATCH_PARTITION" >&2; exit 1; }
+job=$((101 + $(wc -l < "$FOLDER/calls")))
+echo "$@" >> "$FOLDER/calls"
+echo "$job N/A PENDING" >> "$FOLDER/queue"
+echo "$job"
+"""
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    """The file with what squeue answers."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("squeue", '#!/bin/bash\ncat "$FOLDER/queue"\n')):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("calls", "queue"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    return tmp_path / "queue"
+
+
+@pytest.fixture
+def cluster_env(tmp_path):
+    file = tmp_path / "cluster.env"
+    file.write_text("export SBATCH_PARTITION=a100\nGPUS_PER_NODE=4\n")
+    return file
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    return Pipeline(
+        str(tmp_path / "run"),
+        [
+            Stage("world", "notewriter world", result=str(tmp_path / "world")),
+            Stage(
+                "pairs",
+                "notewriter pairs --shard $shard/3",
+                result=str(tmp_path / "pairs-$shard"),
+                serve="models/tiny",
+                shards=3,
+                needs=Needs(gpus=4, hours=1.5, cpus=8, memory_gb=64),
+            ),
+            Stage("train", "train_dpo.py --lr 1", result=str(tmp_path / "model"), launch="d.yaml", needs=Needs(gpus=8)),
+            Stage("show", "notewriter compare", after=["world", "train"]),
+        ],
+    )
+
+
+def calls(tmp_path):
+    return (tmp_path / "calls").read_text().splitlines()
+
+
+def test_each_stage_is_a_job_that_starts_when_those_before_it_have_succeeded(pipeline, queue, cluster_env, tmp_path):
+    shown = slurm.submit(pipeline, cluster_env)
+    logs = f"{tmp_path}/run/logs"
+    assert calls(tmp_path) == [
+        f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 "
+        f"{PROJECT}/slurm/run.sbatch notewriter world",
+        f"--parsable --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
+        "--cpus-per-task=8 --mem=64G --time=90 --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes "
+        f"{PROJECT}/slurm/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
+        f"--parsable --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
+        f"--dependency=afterok:102 --kill-on-invalid-dep=yes {PROJECT}/slurm/train.sbatch d.yaml train_dpo.py --lr 1",
+        f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 "
+        f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {PROJECT}/slurm/run.sbatch notewriter compare",
+    ]
+    assert "# pairs: submitted as job 102\n" in shown
+    assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == "103"
+
+
+def test_only_what_is_missing_is_submitted_again(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    for finished in ("world", "pairs-1", "pairs-3"):
+        (tmp_path / finished).touch()
+    # One shard failed; the training job still waits.
+    queue.write_text("103 N/A PENDING\n")
+    shown = slurm.submit(pipeline, cluster_env)
+    again = calls(tmp_path)[4:]
+    assert len(again) == 2
+    assert "--array=2 " in again[0] and "--dependency" not in again[0]
+    assert "run-show" in again[1] and "--dependency=afterok:103 " in again[1]
+    assert "# world: finished\n" in shown and "# train: job 103 (pending)\n" in shown
+
+
+def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    (tmp_path / "world").touch()
+    (tmp_path / "pairs-1").touch()
+    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
+    log = pipeline.log(pipeline.stages[2])
+    log.write_text("n1: start\nerror: models/x: is not a model folder\n")
+    assert [line.split("  ", 1)[1].strip() for line in slurm.status(pipeline).splitlines()] == [
+        "finished  job 101",
+        "1 pending, 1 running (1 of 3 shards have their result)  job 102",
+        f"failed: models/x: is not a model folder  job 103  {log}",
+        "cancelled before it started  job 104",
+    ]
+
+
+def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
+    shown = slurm.submit(pipeline, cluster_env, dry_run=True)
+    assert calls(tmp_path) == []
+    assert "job_2=$(sbatch --parsable" in shown and "--dependency=afterok:$job_1 " in shown
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
+    pipeline, queue, cluster_env, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SBATCH_FAILS", "1")
+    with pytest.raises(UserError, match=r"^world: sbatch: error: invalid partition a100; change its needs or"):
+        slurm.submit(pipeline, cluster_env)
+    monkeypatch.delenv("SBATCH_FAILS")
+    slurm.submit(pipeline, cluster_env)
+    assert len(calls(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; copy slurm/cluster.env.example there"),
+        ("exit 3\n", "correct the file"),
+        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(pipeline, queue, tmp_path, content, message):
+    file = tmp_path / "wrong.env"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        slurm.submit(pipeline, file)
