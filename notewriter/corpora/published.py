@@ -60,7 +60,6 @@ def difference(distinct: int, repeated: int, known: Published) -> str:
     if documents == known.documents:
         return ""
     less = known.documents - documents
-    return (
-        f"{documents:,} {'' if known.with_repeats else 'distinct '}documents, {abs(less):,} {'fewer' if less > 0 else 'more'} than the "
-        f"{known.documents:,} of {known.reference}"
-    )
+    kind = "documents" if known.with_repeats else "distinct documents"
+    more = "fewer" if less > 0 else "more"
+    return f"{documents:,} {kind}, {abs(less):,} {more} than the {known.documents:,} of {known.reference}"
