@@ -60,7 +60,8 @@ def difference(distinct: int, repeated: int, known: Published) -> str:
     if documents == known.documents:
         return ""
     less = known.documents - documents
+    counted = "documents" if known.with_repeats else "distinct documents"
     return (
-        f"{documents:,} {'' if known.with_repeats else 'distinct '}documents, {abs(less):,} {'fewer' if less > 0 else 'more'} than the "
-        f"{known.documents:,} of {known.reference}"
+        f"{documents:,} {counted}, {abs(less):,} {'fewer' if less > 0 else 'more'} than the {known.documents:,} of "
+        f"{known.reference}"
     )
