@@ -52,12 +52,8 @@ def test_a_rest_that_only_repeats_the_overlap_is_no_passage():
 
 def test_sentences_stay_whole():
     texts = [text for _, text, _ in split(PROSE, split="sentences", size=9)]
-    assert texts == [
-        "Dr. Osk rose at 5.30 a.m.",
-        "He fed the cat! Was it late?",
-        "It was not.",
-        "The cat ate. The day began.",
-    ] or all(text[-1] in ".!?" for text in texts)
+    assert len(texts) > 2
+    assert all(text[-1] in ".!?" for text in texts)
 
 
 @pytest.mark.parametrize("name", ["words", "sentences", "headings"])
