@@ -60,7 +60,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         error=trace.error,
         scores=scores,
         calls=len(completions),
-        retrievals=len(trace.retrievals),
+        retrievals=trace.searches,
         prompt_tokens=sum(completion.prompt_tokens for completion in completions),
         completion_tokens=sum(completion.completion_tokens for completion in completions),
         words_retrieved=sum(step.words for step in trace.retrievals),

@@ -123,7 +123,22 @@ def test_a_repeated_plan_goes_on_as_algorithm_1_says():
     """Line by line: it is retrieved, answered (unless it is Q itself), summarized and judged; both memories grow."""
     rollout = ScriptedRollout(
         "resp",
-        ["One.", "No", "Next?", "Yes, Osk.", "Two.", "No", "next", "No", "Three.", "No", "Who?", "Four.", "Yes", "Mira"],
+        [
+            "One.",
+            "No",
+            "Next?",
+            "Yes, Osk.",
+            "Two.",
+            "No",
+            "next",
+            "No",
+            "Three.",
+            "No",
+            "Who?",
+            "Four.",
+            "Yes",
+            "Mira",
+        ],
     )
     assert run(rollout, max_step=5) == "Mira"
     assert [query for query, _ in rollout.searches] == ["Who?", "Next?", "next", "Who?"]
