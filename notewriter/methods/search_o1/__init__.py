@@ -7,7 +7,7 @@ from notewriter.rollouts.rollout import Rollout
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
 BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
 
-REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}")
+REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}", stops_thinking=True)
 REASON_IN_DOCUMENTS = Stage("search_o1/reason_in_documents", "notes", "note")
 ANSWER = Stage("search_o1/answer", "answer", "answer")
 
