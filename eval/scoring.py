@@ -16,7 +16,7 @@ from notewriter.records import Question
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
-RIGHT = ("judged_accuracy", "acc", "em", "strict", "str_hit")
+RIGHT = ("judged_accuracy", "explained_accuracy", "graded_accuracy", "acc", "em", "strict", "str_hit")
 """Scores that are 1 for a right answer; a judge takes precedence over the benchmark's own scorer."""
 
 
