@@ -40,7 +40,7 @@ async def deepnote(
             it, unless it was reached exactly (the authors' code, with 15). 0, the default: no limit, as in the paper.
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
         initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
-        answer_style: `short`, `long` (ASQA) or `yes_no` (StrategyQA).
+        answer_style: `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
 
     Raises:
         UserError: the options contradict each other.

@@ -50,7 +50,7 @@ async def flare(
         notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
         sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
             (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
 
     Raises:
         UserError: `theta` or `beta` is not a probability.

@@ -38,7 +38,7 @@ async def ircot(
             (NotesWriting, section 3.3, equation 10).
         sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
             (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []
     taken: list[Passage] = []

@@ -45,7 +45,7 @@ async def react(
         page_size: passages per page (section 4.4: 10).
         notes: run ReNAct instead (`notewriter.methods.renact`).
         sequential_notes: as in ReNAct.
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     if notes:
         return await renact(

@@ -66,7 +66,7 @@ async def rearag(
         top_k: passages per search (the authors' code: 3).
         max_step: T_max, maximum number of steps (the authors' code: 15).
         retries: how many unreadable replies are drawn again per chain (the authors' code: 20).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     chain = await reason(question, rollout, STEP, top_k=top_k, max_step=max_step, retries=retries)
     if chain.answer is None:

@@ -33,7 +33,7 @@ async def renact(
             average (Table 2).
         sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
             (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     notes: list[Passage] = []
     rollout.keep_note("")

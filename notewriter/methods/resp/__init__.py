@@ -39,7 +39,7 @@ async def resp(
         top_k: K, passages per retrieval (section 5.2: 5; section 6.3: 3 to 15).
         max_step: M, maximum number of retrieval rounds (section 5.2: 3; section 6.4: 1 to 5).
         stop_at_repeated_plan: answer as soon as a plan repeats a question; saves calls, not in the paper.
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[str] = []
     pathway: list[tuple[str, str]] = []

@@ -35,7 +35,7 @@ async def search_o1(
         max_search: maximum number of searches; further queries are refused (the authors' code: 10 for multi-hop
             questions, 5 for others).
         max_turn: maximum number of reasoning turns (the authors' code: 15).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     reasoning = ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.rollouts.prompts import Prompts
@@ -238,3 +239,10 @@ def test_the_long_style_asks_for_a_long_answer_and_does_not_hint_at_the_metric()
         (message,) = Prompts().render(stage, question="Who?", passages=[], note="", answer_style="long")
         assert "long" in message["content"]
         assert not re.search("reading|interpretation|ambigu|cover|every", message["content"])
+
+
+def test_the_list_style_asks_for_all_parts():
+    """FanOutQA's answers are lists and mappings."""
+    (message,) = Prompts().render("renact/step", question="Who?", answer_style="list")
+    assert "list them all" in message["content"]
+    assert BENCHMARKS["fanoutqa"].answer_style == "list"
