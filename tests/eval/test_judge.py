@@ -278,7 +278,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
     [
         (
             {"judgements": ["beauty"]},
-            "unknown judgement 'beauty'; choose one of: answer, graded_answer, explained_answer, chain, density",
+            "unknown judgement 'beauty'; choose one of: answer, chain, density, explained_answer, graded_answer",
         ),
         ({"runs": []}, "runs must have at least 1"),
         ({"runs": ["nowhere"]}, "nowhere: no such folder"),

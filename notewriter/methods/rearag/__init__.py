@@ -86,7 +86,8 @@ async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, m
     left = retries
     for number in range(1, max_step + 1):
         rollout.count("steps")
-        action, draw = None, 0
+        action: Action | None = None
+        draw = 0
         while action is None:
             # A stop string inside a model's thinking cuts the reply. Later draws have none, and whatever is invented
             # after the action is ignored.

@@ -100,7 +100,7 @@ def write(folder: Path, **files: str) -> Prompts:
 
 
 def test_every_stage_that_we_have_is_listed_here():
-    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "long", "yes_no")}
+    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
     files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
     assert files == set(STAGES) | shared
 
