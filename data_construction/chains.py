@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
         check_journal(journal, ChainRollout)
         if resume.retry_errors:
             drop_errors(journal)
-        if to_do(arguments, members, journal):
+        if to_do(arguments, selection.questions, journal):
             run_questions(models, arguments.index, members, work, journal, description="reasoning")
         summary = finish(arguments, folder, selection, config)
         tell_errors(journal, members)

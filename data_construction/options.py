@@ -10,6 +10,7 @@ from data_construction.gold import GOLD
 from data_construction.judges import JUDGES
 from eval.metrics import FAMILIES
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
+from notewriter.methods.rearag import RETRIES
 
 
 @dataclass(kw_only=True)
@@ -44,10 +45,17 @@ class PairsArguments(SelectionArguments):
     quotas: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "stage -> maximum number of pairs, taken from the first questions. A stage with all its pairs is "
-            "no longer sampled, and the run ends when every stage has them. Each shard keeps its part of a quota "
-            "without knowing the others' pairs: merged shards have as many pairs as a single run, mostly but not only "
-            "from the same questions. Without quotas they are identical byte for byte"
+            "help": "stage -> maximum number of training pairs, taken from the first questions; dev gets its share "
+            "(dev_share) in addition. The run ends when every stage has its pairs. Each shard keeps its part of a "
+            "quota without knowing the others' pairs: merged shards have as many pairs as a single run, mostly but not "
+            "only from the same questions. Without quotas they are identical byte for byte"
+        },
+    )
+    sample_full_stages: bool = field(
+        default=True,
+        metadata={
+            "help": "still sample and judge a stage that has its quota while a later stage of its method needs pairs, "
+            "which then continues from the preferred candidate (DNAlign); false saves the calls"
         },
     )
     quota_block: Annotated[int, Interval(ge=1)] = field(
@@ -79,15 +87,17 @@ class ChainsArguments(SelectionArguments):
             "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
         },
     )
-    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(default=5, metadata={"help": "passages per search"})
+    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(
+        default=3, metadata={"help": "passages per search (the authors' code: 3)"}
+    )
     max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = field(
         default=25, metadata={"help": "maximum number of steps per chain (the authors' code: 25)"}
     )
     retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
-        default=20,
+        default=RETRIES,
         metadata={
-            "help": "how often a step without a parsable action is sampled again before its chain is given up (the "
-            "authors' code: up to 20 times); at a temperature near 0 the samples hardly differ"
+            "help": "how many replies without a parsable action are sampled again in one chain before it is given up "
+            "(the authors' code: 20); at a temperature near 0 the samples hardly differ"
         },
     )
     min_searches: Annotated[int, Interval(ge=0)] = field(

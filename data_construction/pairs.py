@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
         check_journal(journal, PairsRollout)
         if resume.retry_errors:
             drop_errors(journal)
-        quotas = read_quotas(arguments, members, journal)
+        quotas = read_quotas(arguments, selection.questions, journal)
         if quotas.to_do():
             run_questions(
                 models,

@@ -83,15 +83,15 @@ async def write_at_once(question: Question, rollout: Rollout) -> Chain:
     if steps is None:
         rollout.count("malformed")
         return chain
-    for action, observation in steps:
+    for number, (action, observation) in enumerate(steps, start=1):
         rollout.count("steps")
-        chain.add("assistant", as_step(action))
+        chain.add("assistant", as_step(action, number))
         if action.name == "finish":
             chain.answer = action.argument
             return chain
         if action.argument in chain.searches:
             rollout.count("repeated_queries")
         chain.searches[action.argument] = observation
-        chain.add("user", as_observation(observation))
+        chain.add("user", as_observation(observation, number))
     rollout.count("unfinished")
     return chain

@@ -1,7 +1,7 @@
 """How pairs are sampled and judged, from the options of `notewriter pairs`."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ class Recipe:
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
         top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so.
+        sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 
     judges: Mapping[str, Sequence[tuple[str, Judge]]]
@@ -54,6 +55,25 @@ class Recipe:
     seed: int | None = 0
     methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
     top_k_range: tuple[int, int] = (3, 9)
+    sample_full_stages: bool = True
+
+    def sampled(self, open_stages: Collection[str]) -> list[str]:
+        """The stages to sample so that the open ones get pairs.
+
+        These are the open ones and, with `sample_full_stages`, those that they continue from: in DNAlign, y+ of the
+        note is part of the query's prompt (DeepNote, section 3.4), so the note is still chosen once its own quota is
+        full. In a loop, every stage comes before the next round of any other.
+        """
+        if not self.sample_full_stages:
+            return [stage for stage in self.judges if stage in open_stages]
+        needed = set(open_stages)
+        for method, options in self.methods.values():
+            order = [stage.name for stage in method.stages]
+            for stage in needed & set(order):
+                calls = calls_of(method, options, [stage])
+                once = calls is not None and calls[stage] == 1
+                needed |= set(order[: order.index(stage)] if once else order)
+        return [stage for stage in self.judges if stage in needed]
 
 
 def read_recipe(arguments: PairsArguments) -> Recipe:
@@ -103,7 +123,20 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         seed=arguments.seed,
         methods=methods,
         top_k_range=(least, most),
+        sample_full_stages=arguments.sample_full_stages,
     )
+
+
+def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:
+    """How often a method calls each of some stages at most; None if one of them does not say."""
+    values = {**method.options, **options}
+    calls = {}
+    for stage in method.stages:
+        if stage.name in stages:
+            if stage.calls is None:
+                return None
+            calls[stage.name] = int(values[stage.calls]) if isinstance(stage.calls, str) else stage.calls
+    return calls
 
 
 def methods_of(stages: Mapping[str, object]) -> list[str]:

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from data_construction.dataset.quotas import Quotas
 from data_construction.gold import GOLD
 from data_construction.judges.case import Case, Verdict
 from data_construction.judges.tie_breaking import decide
-from data_construction.recipe import Recipe, methods_of
+from data_construction.recipe import Recipe, calls_of, methods_of
 from notewriter.artifacts.pairs import SCHEMA, Pair, Source
 from notewriter.artifacts.rollouts import Agreement, Drop, PairsRollout, StageUsage, UnreadableReplies
 from notewriter.artifacts.traces import Gold
@@ -141,11 +141,11 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
 async def roll_out_open_stages(
     question: Question, resources: Resources, recipe: Recipe, quotas: Quotas
 ) -> dict[str, Any] | None:
-    """As `roll_out`, for the stages below their quota; None if there are none."""
+    """As `roll_out`, for the stages below their quota and those they continue from; None if there are none."""
     stages = await quotas.open_stages(question)
     if not stages:
         return None
-    open_recipe = replace(recipe, judges={stage: recipe.judges[stage] for stage in stages})
+    open_recipe = replace(recipe, judges={stage: recipe.judges[stage] for stage in recipe.sampled(stages)})
     record = await roll_out(question, resources, open_recipe)
     quotas.add(cast(PairsRollout, record))
     return record
@@ -186,7 +186,7 @@ class SamplingRollout(Rollout):
                 these stages declare how often they are called (`Stage.calls`).
         """
         if not to_the_end:
-            self._to_sample = _calls(self._method, self._options, self._recipe.judges)
+            self._to_sample = calls_of(self._method, self._options, self._recipe.judges)
         try:
             self.trace.answer = await self._method.run(self.question.question, self, **self._options)
         except _Sampled:
@@ -431,18 +431,6 @@ class Continuation(Rollout):
             self.query = query
             raise _Searched
         return await self._origin._search(query, top_k)
-
-
-def _calls(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:
-    """How often a method calls each of some stages at most; None if one of them does not say."""
-    values = {**method.options, **options}
-    calls = {}
-    for stage in method.stages:
-        if stage.name in stages:
-            if stage.calls is None:
-                return None
-            calls[stage.name] = int(values[stage.calls]) if isinstance(stage.calls, str) else stage.calls
-    return calls
 
 
 def _key(stage: Stage, messages: list[Message]) -> str:

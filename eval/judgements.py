@@ -17,9 +17,11 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Gold, Retrieval, Step, Trace
 from notewriter.errors import UserError
 from notewriter.method import Stage
-from notewriter.rollouts.parsing import parse_correct, parse_evidence, parse_ratings
+from notewriter.rollouts.parsing import parse_correct, parse_decision, parse_evidence, parse_ratings
 
 ANSWER = Stage("judge/answer", "judge")
+GRADED_ANSWER = Stage("judge/graded_answer", "judge")
+EXPLAINED_ANSWER = Stage("judge/explained_answer", "judge")
 CHAIN = Stage("judge/chain", "judge")
 DENSITY = Stage("judge/density", "judge")
 
@@ -72,9 +74,8 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 async def answer(case: Case) -> Outcome:
     """`judged_accuracy`: 1.0 where the prediction contains the meaning of a gold answer, else 0.0.
 
-    The same question as ReaRAG's ACC_L (section 4.1) and NotesWriting's GPT-4 score (figure 6). One of several golds
-    is enough, even where each answers a different reading of the question (ASQA). A blank prediction scores 0 without
-    asking the judge.
+    One of several golds is enough, even where each answers a different reading of the question (ASQA). A blank
+    prediction scores 0 without asking the judge, here and in `graded_answer` and `explained_answer`.
     """
     if not case.prediction.strip():
         return Outcome({"judged_accuracy": 0.0})
@@ -91,14 +92,50 @@ async def answer(case: Case) -> Outcome:
     return NOT_READABLE if correct is None else Outcome({"judged_accuracy": float(correct)})
 
 
+GRADES = (0.0, 0.5, 1.0)
+
+
+async def graded_answer(case: Case) -> Outcome:
+    """`graded_accuracy`: 0, 0.5 or 1 for an answer that is wrong, partly right or right (ReaRAG's ACC_L).
+
+    The paper does not print its prompt, but has values such as 28.25 of 200 questions (Table 1), and speaks of a full
+    score (section 4.5).
+    """
+    if not case.prediction.strip():
+        return Outcome({"graded_accuracy": 0.0})
+    reply = await case.ask(
+        GRADED_ANSWER,
+        json_schema=_object({"score": {"type": "number", "enum": list(GRADES)}}),
+        question=case.question,
+        golds=case.golds,
+        prediction=case.prediction,
+    )
+    grade = (parse_ratings(reply, ("score",), 1) or {}).get("score")
+    return Outcome({"graded_accuracy": grade}) if grade in GRADES and grade is not None else NOT_READABLE
+
+
+async def explained_answer(case: Case) -> Outcome:
+    """`explained_accuracy`: 1.0 where the judge, after an explanation, finds a gold answer in the prediction, else 0.0.
+
+    NotesWriting's GPT-4 score (figure 6): `Explanation: ...`, then `Decision: TRUE` or `FALSE`.
+    """
+    if not case.prediction.strip():
+        return Outcome({"explained_accuracy": 0.0})
+    reply = await case.ask(EXPLAINED_ANSWER, question=case.question, golds=case.golds, prediction=case.prediction)
+    present = parse_decision(reply)
+    return NOT_READABLE if present is None else Outcome({"explained_accuracy": float(present)})
+
+
 async def chain(case: Case) -> Outcome:
     """`chain_efficiency`, `chain_redundancy`, `chain_coherence`: the quality of the steps, each from 0 to 5.
 
-    5 is always best: a redundancy of 5 means that the chain repeats nothing (NotesWriting, section 6, figure 7).
+    5 is always best: a redundancy of 5 means that the chain repeats nothing. The judge gives its reasons before the
+    ratings (NotesWriting, section 6, figure 7).
     """
     if not case.steps:
         return Outcome(reason="no steps")
-    schema = _object({criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA})
+    ratings_schema = {criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA}
+    schema = _object({"reasoning": {"type": "string"}, **ratings_schema})
     reply = await case.ask(CHAIN, json_schema=schema, question=case.question, steps=case.steps)
     ratings = parse_ratings(reply, CRITERIA, 5)
     if ratings is None:
@@ -147,6 +184,26 @@ JUDGEMENTS = {
     "answer": JudgementKind(
         answer,
         (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
+    ),
+    "graded_answer": JudgementKind(
+        graded_answer,
+        (
+            Metric(
+                "graded_accuracy",
+                "Accuracy, graded by the judge",
+                "Right answers count 1, partly right ones 0.5 (ReaRAG's ACC_L).",
+            ),
+        ),
+    ),
+    "explained_answer": JudgementKind(
+        explained_answer,
+        (
+            Metric(
+                "explained_accuracy",
+                "Accuracy, by the judge's explained decision",
+                "Share of predictions in which a judge model finds a gold answer, after an explanation (NotesWriting).",
+            ),
+        ),
     ),
     "chain": JudgementKind(
         chain,

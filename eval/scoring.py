@@ -16,7 +16,7 @@ from notewriter.records import Question
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
-RIGHT = ("judged_accuracy", "acc", "em", "strict", "str_hit")
+RIGHT = ("judged_accuracy", "explained_accuracy", "graded_accuracy", "acc", "em", "strict", "str_hit")
 """Scores that are 1 for a right answer; a judge takes precedence over the benchmark's own scorer."""
 
 
@@ -60,7 +60,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         error=trace.error,
         scores=scores,
         calls=len(completions),
-        retrievals=len(trace.retrievals),
+        retrievals=trace.searches,
         prompt_tokens=sum(completion.prompt_tokens for completion in completions),
         completion_tokens=sum(completion.completion_tokens for completion in completions),
         words_retrieved=sum(step.words for step in trace.retrievals),

@@ -33,6 +33,7 @@ class Stage:
             stands for search words, `{filling}` for words that pad the reply to its expected length (appended by
             default).
         calls: the maximum number of calls per question, or the name of the option that sets it; None if unknown.
+        stops_thinking: its stop strings also end a reasoning model's thinking, since that is where it acts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Stage:
     kind: Kind = "step"
     rehearsal: str = ""
     calls: int | str | None = None
+    stops_thinking: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ FAULTS = {
 
 
 def to_do(arguments: ChainsArguments, questions: list[Question], journal: Path) -> int:
-    """How many questions a run or a shard still has to reason about."""
-    return remaining(journal, questions)
+    """How many questions a run or a shard still has to reason about; `questions` are those of all shards."""
+    return remaining(journal, shard_of(questions, arguments.shard))
 
 
 def finish(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
@@ -94,7 +94,7 @@ def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> 
     for event, reason in FAULTS.items():
         if counts.get(event):
             return reason
-    if not all(step.startswith("Thought:") for step in steps):
+    if not all(step.startswith("Thought") for step in steps):
         return "a step without a thought"
     if len(steps) - 1 - counts.get("repeated_queries", 0) < arguments.min_searches:
         return "too few searches"

@@ -36,7 +36,7 @@ class Contents(Generic[Options]):
     Args:
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
-        to_do: how many of these questions are missing from a journal.
+        to_do: how many of the questions that fall to a shard are missing from its journal.
         finish: writes the dataset of a journal and returns a summary.
     """
 
@@ -46,8 +46,8 @@ class Contents(Generic[Options]):
     finish: Callable[[Options, Path, Selection, dict[str, Any]], str]
 
     def read_options(self, config: Mapping[str, Any]) -> Options:
-        """The options in a resolved configuration."""
-        return self.options(**{each.name: config[each.name] for each in fields(self.options)})
+        """The options in a resolved configuration; those that its version did not have are at their defaults."""
+        return self.options(**{each.name: config[each.name] for each in fields(self.options) if each.name in config})
 
 
 PAIRS = Contents(PairsArguments, PairsRollout, pairs.to_do, pairs.finish)
@@ -93,7 +93,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         own, journal = contents.read_options(config), folder / JOURNAL
         check_journal(journal, contents.record)
         members = shard_of(selection.questions, own.shard)
-        if to_do := contents.to_do(own, members, journal):
+        if to_do := contents.to_do(own, selection.questions, journal):
             raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")
         streams.append(finished(journal, members))
     places = {question.id: place for place, question in enumerate(selection.questions)}
@@ -104,9 +104,9 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
 
 
 def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
-    """What a folder contains, recognised by the options in its configuration; None for other folders."""
-    known: tuple[Contents[Any], ...] = (PAIRS, CHAINS)
-    return next((each for each in known if all(field.name in config for field in fields(each.options))), None)
+    """What a folder contains, recognised by an option that only its command has; None for other folders."""
+    known: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS}
+    return next((contents for option, contents in known.items() if option in config), None)
 
 
 def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """From the journal of `pairs` to a dataset: filter, split, count, write."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,16 +24,21 @@ from notewriter.rollouts.rehearsal import estimated
 
 
 def read_quotas(arguments: PairsArguments, questions: list[Question], journal: Path) -> Quotas:
-    """The quotas, or a shard's parts of them, less the pairs that the journal already has."""
+    """The quotas, or a shard's parts of them, less the pairs that the journal already has.
+
+    `questions` are those of all shards, of which dev has its share.
+    """
     shares = shares_of(arguments.quotas, arguments.shard)
-    quotas = Quotas(list(arguments.stages), shares, questions, arguments.quota_block)
-    for record in read_pairs_rollouts(journal, questions):
+    members = shard_of(questions, arguments.shard)
+    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
+    quotas = Quotas(list(arguments.stages), shares, members, arguments.quota_block, dev)
+    for record in read_pairs_rollouts(journal, members):
         quotas.add(record)
     return quotas
 
 
 def to_do(arguments: PairsArguments, questions: list[Question], journal: Path) -> int:
-    """How many questions a run or a shard still has to roll out."""
+    """How many questions a run or a shard still has to roll out; `questions` are those of all shards."""
     return read_quotas(arguments, questions, journal).to_do()
 
 
@@ -55,10 +62,13 @@ def finish(arguments: PairsArguments, folder: Path, selection: Selection, config
     usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
 
     tally = PairsTally(arguments.stages)
+    training: Counter[str] = Counter()
     with open_splits(folder, COLUMNS, dev) as splits:
-        for record in within_quotas(shares, within_lengths(usual, read_pairs_rollouts(journal, questions))):
+        records = within_lengths(usual, read_pairs_rollouts(journal, questions))
+        for record in within_quotas(shares, records, dev, arguments.dev_share):
             tally.add(record)
             for row in record["rows"]:
+                training[row["stage"]] += row["question_id"] not in dev
                 splits.write({**row, "dataset": arguments.dataset})
 
     statistics: PairsStatistics = {
@@ -77,7 +87,7 @@ def finish(arguments: PairsArguments, folder: Path, selection: Selection, config
     }
     write_statistics(folder, statistics)
     write_card(folder, config, statistics, PAIRS)
-    return _summary(statistics, folder)
+    return _summary(statistics, folder, training)
 
 
 def _quota_statistics(folder: Path, shares: dict[str, int]) -> QuotaStatistics:
@@ -88,8 +98,8 @@ def _quota_statistics(folder: Path, shares: dict[str, int]) -> QuotaStatistics:
     return {"quotas": shares, "quotas_kept_in_shards": count}
 
 
-def _summary(statistics: PairsStatistics, folder: Path) -> str:
-    """What was built, one line per stage."""
+def _summary(statistics: PairsStatistics, folder: Path, training: Mapping[str, int]) -> str:
+    """What was built, one line per stage; `training` are the pairs of the train split."""
     lines = [f"{statistics['pairs']['train']} training and {statistics['pairs']['dev']} development pairs in {folder}"]
     lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
     for stage, yielded in statistics["stages"].items():
@@ -101,7 +111,7 @@ def _summary(statistics: PairsStatistics, folder: Path) -> str:
             lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
         if count := statistics["unreadable_judge_replies"].get(stage):
             lines.append(f"    {count} judge replies could not be parsed")
-        if yielded["pairs"] < (quota := statistics.get("quotas", {}).get(stage, 0)):
+        if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
             lines.append(f"    below its quota of {quota}")
     if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
         lines.append(

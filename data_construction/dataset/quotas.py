@@ -1,8 +1,8 @@
-"""Quotas: a stage with all its pairs is no longer sampled, and the run ends when every stage has its pairs."""
+"""Quotas of training pairs: which stages still need pairs, and the end of the run when none does."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from data_construction.dataset.shards import parse_shard
 from notewriter.artifacts.rollouts import Drop, PairsRollout
@@ -13,7 +13,7 @@ LAG = 2
 
 
 class Quotas:
-    """Which stages a question still samples.
+    """Which stages still need pairs of a question.
 
     Results must not depend on which question happens to finish first. So questions are taken in blocks, and what the
     questions of a block sample depends only on the pairs of complete earlier blocks, those up to `LAG` before it.
@@ -21,9 +21,14 @@ class Quotas:
     """
 
     def __init__(
-        self, stages: Sequence[str], quotas: Mapping[str, int], questions: Sequence[Question], block: int
+        self,
+        stages: Sequence[str],
+        quotas: Mapping[str, int],
+        questions: Sequence[Question],
+        block: int,
+        dev: Collection[str] = (),
     ) -> None:
-        self._stages, self._quotas = stages, quotas
+        self._stages, self._quotas, self._dev = stages, quotas, dev
         size = block if quotas else max(1, len(questions))
         self._block = {question.id: place // size for place, question in enumerate(questions)}
         self._unfinished = Counter(self._block.values())
@@ -32,9 +37,10 @@ class Quotas:
         """Set when this block and all before it are finished or will not be started."""
 
     def add(self, record: PairsRollout) -> None:
-        """Count the pairs of a finished question."""
+        """Count the pairs of a finished question, unless they are for dev."""
         block = self._block[record["question_id"]]
-        self._pairs[block].update(row["stage"] for row in record["rows"])
+        if record["question_id"] not in self._dev:
+            self._pairs[block].update(row["stage"] for row in record["rows"])
         self._unfinished[block] -= 1
         while block < len(self._complete) and not self._unfinished[block] and self._is_complete(block - 1):
             self._complete[block].set()
@@ -75,16 +81,28 @@ def shares_of(quotas: Mapping[str, int], shard: str | None) -> dict[str, int]:
     return {stage: quota // count + (number <= quota % count) for stage, quota in quotas.items()}
 
 
-def within_quotas(quotas: Mapping[str, int], records: Iterable[PairsRollout]) -> Iterator[PairsRollout]:
-    """The records, with the pairs beyond a stage's quota moved to the drops."""
-    kept: Counter[str] = Counter()
+def within_quotas(
+    quotas: Mapping[str, int],
+    records: Iterable[PairsRollout],
+    dev: Collection[str] = (),
+    dev_share: float = 0.0,
+) -> Iterator[PairsRollout]:
+    """The records, with the pairs beyond a stage's quota moved to the drops.
+
+    The quotas are of training pairs; those of the questions in `dev` have quotas of their own, of the same proportion
+    to the training pairs as their questions: `dev_share / (1 - dev_share)`.
+    """
+    dev_quotas = {stage: round(quota * dev_share / (1 - dev_share)) for stage, quota in quotas.items()}
+    kept: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     for record in records:
+        in_dev = record["question_id"] in dev
+        most, count = dev_quotas if in_dev else quotas, kept[in_dev]
         rows, drops = [], list(record["drops"])
         for row in record["rows"]:
             stage = row["stage"]
-            if stage in quotas and kept[stage] >= quotas[stage]:
+            if stage in most and count[stage] >= most[stage]:
                 drops.append(Drop(stage=stage, reason="beyond the quota"))
             else:
-                kept[stage] += 1
+                count[stage] += 1
                 rows.append(row)
         yield {**record, "rows": rows, "drops": drops}

@@ -14,6 +14,9 @@ TRACE_SCHEMA = "notewriter/trace/1"
 
 REMEDY = "run the evaluation again"
 
+OPENED_PAGES = "opened_pages"
+"""The event of a retrieval that only opened a page by its title and is no search."""
+
 
 class Found(TypedDict):
     """A retrieved passage."""
@@ -113,6 +116,11 @@ class Trace:
     def retrievals(self) -> list[Retrieval]:
         """The retrieval steps."""
         return [step for step in self.steps if isinstance(step, Retrieval)]
+
+    @property
+    def searches(self) -> int:
+        """How many queries were searched for: all retrievals but those that only opened a page."""
+        return len(self.retrievals) - self.counts.get(OPENED_PAGES, 0)
 
     @property
     def generations(self) -> list[Generation]:

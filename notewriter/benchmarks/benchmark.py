@@ -18,7 +18,7 @@ class Benchmark:
         load_questions: reads the questions of a file in its own format.
         load_corpus: streams the passages of a file.
         family: the default metric family.
-        answer_style: the expected answers: `short`, `long` or `yes_no`.
+        answer_style: the expected answers: `short`, `list`, `long` or `yes_no`.
         source: where to get its files, and their names.
         licence: the Hub's identifier of its licence; empty for the user's own data.
         passages: the origin of the passages, for dataset cards.

@@ -57,7 +57,7 @@ BENCHMARK = Benchmark(
     load_questions=load_questions,
     load_corpus=load_corpus,
     family="fanoutqa",
-    answer_style="long",
+    answer_style="list",
     source="the PyPI package fanoutqa: fanout-final-dev.json",
     licence="cc-by-sa-4.0",
 )

@@ -32,7 +32,7 @@ async def reason_and_act(
         stages: the step, and the answer if the steps run out.
         tools: the actions other than `finish`, by name.
         max_step: maximum number of steps.
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     step, answer = stages
     turns: list[Message] = []

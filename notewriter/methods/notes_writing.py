@@ -3,19 +3,30 @@
 from dataclasses import replace
 
 from notewriter.method import Stage
+from notewriter.models.client import RequestRefused
 from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_note
 from notewriter.rollouts.rollout import Rollout
 
+MAX_HALVINGS = 6
+"""How often a page that the note-taker's endpoint refuses is cut in two: down to 1/64 of it."""
+
 
 async def take_notes(
-    rollout: Rollout, stage: Stage, query: str, passages: list[Passage], notes: list[Passage]
+    rollout: Rollout,
+    stage: Stage,
+    query: str,
+    passages: list[Passage],
+    notes: list[Passage],
+    *,
+    sequential: bool = False,
 ) -> list[Passage]:
     """Write a note on each passage that contains something new for the query (NotesWriting, section 3.1).
 
-    The note-taker gets one passage at a time, the query and the notes so far, and replies with `YES#<notes>` or
-    `NO#...` (off topic, already noted, or no answer). Passages are read in sequence, so that a note can omit what
-    an earlier one of the same retrieval contains. Any other reply gives no note and counts as `unreadable_notes`.
+    The note-taker gets one passage at a time, the query and the notes of earlier searches, and replies with
+    `YES#<notes>` or `NO#...` (off topic, already noted, or no answer). Any other reply gives no note and counts as
+    `unreadable_notes`. A page that the endpoint refuses, which is one beyond the note-taker's context, is read in parts
+    and counts as `split_pages`; a part that is refused still is skipped and counts as `skipped_page_parts`.
 
     Args:
         rollout: the rollout to run in; all notes together become its note.
@@ -23,20 +34,56 @@ async def take_notes(
         query: the query for which the passages were retrieved.
         passages: the retrieved passages.
         notes: the question's notes so far, as passages whose text is the note; the new ones are appended.
+        sequential: also show the notes on the passages before it in this retrieval, so that a note can omit what they
+            contain. In the paper, notes of one retrieval do not depend on each other and may repeat each other
+            (Tables 10 and 12).
 
     Returns:
         The new notes: the passages that have one, with the note as their text.
     """
     before = len(notes)
     for passage in passages:
-        reply = await rollout.generate(stage, query=query, passages=[passage], note=_together(notes))
-        note = parse_note(reply)
-        if note is None:
-            rollout.count("unreadable_notes")
-        elif note:
-            notes.append(replace(passage, text=note))
+        known = _together(notes if sequential else notes[:before])
+        written = await _read(rollout, stage, query, passage, known)
+        if len(written) > 1:
+            rollout.count("split_pages")
+        if text := "\n".join(filter(None, written)):
+            notes.append(replace(passage, text=text))
     rollout.keep_note(_together(notes))
     return notes[before:]
+
+
+async def _read(
+    rollout: Rollout, stage: Stage, query: str, passage: Passage, known: str, halvings: int = MAX_HALVINGS
+) -> list[str]:
+    """The note on a page, or on each of the parts in which it had to be read; empty where there is none."""
+    try:
+        note = parse_note(await rollout.generate(stage, query=query, passages=[passage], note=known))
+    except RequestRefused:
+        middle = _middle(passage.text)
+        if not halvings or not middle:
+            rollout.count("skipped_page_parts")
+            return [""]
+        written = []
+        for text in (passage.text[:middle], passage.text[middle:]):
+            part = replace(passage, text=text.strip())
+            written += await _read(rollout, stage, query, part, known, halvings - 1)
+        return written
+    if note is None:
+        rollout.count("unreadable_notes")
+    return [note or ""]
+
+
+def _middle(text: str) -> int:
+    """Where to cut a text in two: at the line break or else the space nearest to its middle; 0 if it has neither."""
+    middle = len(text) // 2
+    for mark in ("\n", " "):
+        places = [text.rfind(mark, 1, middle), text.find(mark, middle, len(text) - 1)]
+        nearest = min((place for place in places if place > 0), key=lambda place: abs(place - middle), default=0)
+        # A break near an end would leave a part as long as the whole.
+        if len(text) // 4 <= nearest <= 3 * len(text) // 4 and nearest:
+            return nearest
+    return 0
 
 
 def as_observation(notes: list[Passage]) -> str:

@@ -164,6 +164,20 @@ def first_sentence(text: str) -> str:
     return text
 
 
+_DECISION = re.compile(
+    r"\bdecision[\s\"'*_(]*[:=][\s\"'*_(]*(true|false)(?=[\"'*_)]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
+)
+
+
+def parse_decision(text: str) -> bool | None:
+    """The last decision of a judge's `Explanation: ...` and `Decision: TRUE` or `FALSE`; None without one.
+
+    `"TRUE" or "FALSE"`, copied from the prompt, is none. Thinking is skipped.
+    """
+    found = _DECISION.findall(after_thinking(text))
+    return found[-1].lower() == "true" if found else None
+
+
 _ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final )?answer is\b)[\s*_:]*", re.IGNORECASE)
 
 

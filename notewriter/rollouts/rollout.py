@@ -9,7 +9,7 @@ from typing import Any
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
 from notewriter.method import Stage
 from notewriter.records import Completion, Message, Passage, Question, Sampling
-from notewriter.rollouts.parsing import without_thinking
+from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
 
 
@@ -93,12 +93,42 @@ class Rollout:
         return completion
 
     async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion, not recorded; every model call of a rollout goes through here."""
-        return await self.resources.complete(stage, messages, sampling, sample, self.question.id)
+        """One completion, not recorded; every model call of a rollout goes through here.
+
+        Stop strings are meant for the reply, and a server also applies them to a reasoning model's thinking. A reply
+        that was stopped before it began is drawn again without them, and cut here, after the thinking; counted as
+        `stopped_in_thinking`. This needs to see the thinking (`<think>` in the reply) or that it is missing (a server
+        with a reasoning parser); neither is so where the chat template itself opens `<think>` and nothing parses it.
+        """
+        completion = await self.resources.complete(stage, messages, sampling, sample, self.question.id)
+        if sampling.stop and not stage.stops_thinking and _stopped_in_thinking(completion):
+            self.count("stopped_in_thinking")
+            free = replace(sampling, stop=())
+            completion = await self.resources.complete(stage, messages, free, sample, self.question.id)
+            completion = replace(completion, text=_cut(completion.text, sampling.stop))
+        return completion
 
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
         """Add a completion to the trace."""
         self.trace.steps.append(Generation(stage.name, stage.role, messages, sampling, completion))
+
+
+def _stopped_in_thinking(completion: Completion) -> bool:
+    """Whether a stop string ended a completion before its reply: it thought, and nothing comes after the thinking.
+
+    A server that separates the thinking returns an empty text for several tokens.
+    """
+    thought = bool(completion.text.strip()) or completion.completion_tokens > 1
+    return completion.finish_reason == "stop" and thought and not after_thinking(completion.text).strip()
+
+
+def _cut(text: str, stop: tuple[str, ...]) -> str:
+    """The text up to the first stop string after the thinking."""
+    reply = without_thinking(text)
+    thinking, reply = text.removesuffix(reply), reply.lstrip()
+    for mark in stop:
+        reply = reply.partition(mark)[0]
+    return thinking + reply
 
 
 def _facts_in(passages: Sequence[Passage], facts: Sequence[str]) -> list[int]:

@@ -71,6 +71,7 @@ def test_rearags_student_samples_as_in_the_authors_code_where_it_was_trained_to(
         recipe = yaml.safe_load(path.read_text())
         assert recipe["stage_sampling"] == {"rearag/step": {"temperature": 1.0, "top_p": 0.85}}
         assert (recipe["method_options"]["max_step"], recipe["max_tokens"]) == (15, 1024)
+        assert (recipe["method_options"]["top_k"], recipe["method_options"]["retries"]) == (3, 20)
 
 
 @pytest.mark.parametrize("path", [*recipes("eval/resp_*.yaml"), *recipes("data/resp.yaml")])
@@ -88,9 +89,13 @@ def test_every_column_of_the_papers_main_tables_has_a_recipe():
     assert published <= {(recipe["method"], recipe["dataset"]) for recipe in recipes}
 
 
-def test_dnalign_is_the_papers():
-    """DeepNote, section 3.4, appendix D: questions, samplers, judges and numbers of pairs."""
-    path = CONFIGS / "data/dnalign_2wiki.yaml"
+@pytest.mark.parametrize(("name", "orders"), [("dnalign_2wiki", 2), ("dnalign_2wiki_strict", 1)])
+def test_dnalign_is_the_papers(name, orders):
+    """DeepNote, section 3.4, appendix D: questions, samplers, judges and numbers of pairs.
+
+    The paper's judge sees the candidates in one order.
+    """
+    path = CONFIGS / f"data/{name}.yaml"
     arguments, _ = parse([PairsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     recipe = read_recipe(arguments)
     assert len(recipe.samplers) == 9
@@ -102,6 +107,7 @@ def test_dnalign_is_the_papers():
         "vanilla/answer": "metric",
     }
     assert list(arguments.quotas.values()) == [1900, 1900, 1900, 300]
+    assert (recipe.orders, recipe.sample_full_stages) == (orders, True)
     # A right answer against a wrong one, and nothing in between.
     assert arguments.min_gap == 1.0
 

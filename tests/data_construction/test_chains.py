@@ -42,6 +42,11 @@ def step(name: str, argument: str, thought: str = "Thought: On we go.\n") -> str
     return f"{thought}Action: {json.dumps({'function': name, 'parameters': {parameter: argument}})}"
 
 
+def numbered(number: int, name: str, argument: str, thought: str = "On we go.") -> str:
+    """The step in the form in which it enters a chain."""
+    return step(name, argument, f"Thought {number}: {thought}\n").replace("\nAction:", f"\nAction {number}:")
+
+
 def question_of(chat: Chat) -> str:
     return chat[0]["content"].rpartition("Question: ")[2].partition("\n")[0]
 
@@ -143,9 +148,9 @@ def test_a_chain_is_the_instruction_and_then_steps_and_observations_in_turn(buil
         question = question_of([first])
         assert first == Prompts().render("rearag/step", question=question)[0]
         assert turns == [
-            {"role": "assistant", "content": step("search", question)},
-            {"role": "user", "content": f"Observation: Found: {question}"},
-            {"role": "assistant", "content": step("finish", golds[question])},
+            {"role": "assistant", "content": numbered(1, "search", question)},
+            {"role": "user", "content": f"Observation 1: Found: {question}"},
+            {"role": "assistant", "content": numbered(2, "finish", golds[question])},
         ]
         assert (row["schema"], row["dataset"], row["f1"], row["steps"]) == ("notewriter/chain/1", "jsonl", 1.0, 2)
 
@@ -161,7 +166,7 @@ def evaluated(chain: Chat) -> list[Chat]:
 
     class Engine:
         async def complete(self, *_, **__) -> Completion:
-            return Completion(chain[2]["content"].removeprefix("Observation: "), "stop", 1, 1, 0, 0.0)
+            return Completion(chain[2]["content"].removeprefix("Observation 1: "), "stop", 1, 1, 0, 0.0)
 
         def search(self, query, top_k):
             return []
@@ -188,7 +193,7 @@ def test_what_the_student_learns_from_is_what_it_is_sent_when_it_is_evaluated(bu
     for row in rows(build(untidy)):
         chain = row["messages"]
         assert evaluated(chain) == [chain[:1], chain[:3], chain[:5]]
-        assert len(chain) == 6 and chain[4]["content"].startswith("Observation: This was searched before. Found: ")
+        assert len(chain) == 6 and chain[4]["content"] == f"Observation 2: Found: {question_of(chain)}"
         # The teacher had other instructions and the same turns.
         assert chain[1:5] in [chat[1:] for chat in teacher_saw]
         assert not any(chat[0] == chain[0] for chat in teacher_saw)
@@ -269,7 +274,7 @@ def unsteady(endpoint, bad: int) -> Callable[[Chat], str]:
 
 
 def test_a_step_that_cannot_be_read_is_drawn_again(build, endpoint):
-    folder = build(unsteady(endpoint, 2), retries=2)
+    folder = build(unsteady(endpoint, 2), retries=4)
     assert stats(folder)["dropped"] == {}
     assert stats(folder)["events"] == {"redrawn_steps": 2 * 2 * QUESTIONS, "steps": 2 * QUESTIONS}
     # A chain has nothing of what could not be read.
@@ -279,11 +284,11 @@ def test_a_step_that_cannot_be_read_is_drawn_again(build, endpoint):
     assert draws.count(["\nObservation"]) == 2 * QUESTIONS
 
 
-def test_a_chain_is_given_up_when_a_step_was_drawn_as_often_as_allowed(build, endpoint):
-    folder = build(unsteady(endpoint, 3), retries=2)
+def test_a_chain_is_given_up_when_it_was_drawn_as_often_as_allowed_over_all_of_its_steps(build, endpoint):
+    folder = build(unsteady(endpoint, 2), retries=3)
     told = stats(folder)
     assert told["dropped"] == {"an action could not be read": QUESTIONS}
-    assert told["events"] == {"invalid_actions": QUESTIONS, "redrawn_steps": 2 * QUESTIONS, "steps": QUESTIONS}
+    assert told["events"] == {"invalid_actions": QUESTIONS, "redrawn_steps": 3 * QUESTIONS, "steps": 2 * QUESTIONS}
     assert stats(build(unsteady(endpoint, 1), "never", retries=0))["tokens"]["rearag/teach"]["policy"]["calls"] == 6
 
 
@@ -381,9 +386,9 @@ def test_a_teacher_that_is_given_the_gold_writes_the_chain_at_once(build, golds,
             "rearag/step",
             question=question,
             turns=[
-                {"role": "assistant", "content": step("search", question)},
-                {"role": "user", "content": "Observation: It is told."},
-                {"role": "assistant", "content": step("finish", golds[question], "Thought: There it is.\n")},
+                {"role": "assistant", "content": numbered(1, "search", question)},
+                {"role": "user", "content": "Observation 1: It is told."},
+                {"role": "assistant", "content": numbered(2, "finish", golds[question], "There it is.")},
             ],
         )
         assert row["steps"] == 2

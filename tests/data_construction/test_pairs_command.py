@@ -339,6 +339,24 @@ def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_their
     assert told["tokens"]["vanilla/answer"]["answer"]["calls"] == 2 * 4
 
 
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_stage_that_has_its_quota_is_still_sampled_for_the_stages_after_it(build, sampled):
+    """DNAlign: later prompts continue from y+ of the note, also once D_Init is full (DeepNote, section 3.4)."""
+    stages = {"deepnote/init_note": "reference", "deepnote/decide": "status"}
+    quotas = {"quotas": {"deepnote/init_note": 1}, "quota_block": 1, "sample_full_stages": sampled}
+    folder = build(stages=stages, gold_stages=list(stages), dev_share=0.0, **quotas)
+    records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
+    notes = sum(row["stage"] == "deepnote/init_note" for record in records for row in record["rows"])
+    assert notes == (QUESTIONS if sampled else 2)
+    assert stats(folder)["stages"]["deepnote/init_note"]["pairs"] == 1
+
+
+def test_quotas_are_of_training_pairs_and_dev_has_its_share_in_addition(build):
+    stage = "deepnote/init_note"
+    folder = build(stages={stage: "reference"}, gold_stages=[stage], dev_share=0.3, quotas={stage: 3}, quota_block=1)
+    assert stats(folder)["pairs"] == {"train": 3, "dev": 1}
+
+
 @pytest.mark.parametrize("concurrency", [1, 6])
 def test_quotas_that_end_the_run_give_the_same_pairs_at_any_concurrency(build, endpoint, concurrency):
     stages = {stage: judge for stage, judge in STAGES.items() if stage != "deepnote/accumulate_knowledge"}

@@ -130,7 +130,8 @@ def test_the_reply_is_bound_to_the_form_and_kept_as_it_was(evaluated, judge):
     run = evaluated()
     requests = judge(run, judgements=["chain"])
     schema = requests[0]["response_format"]["json_schema"]["schema"]
-    assert list(schema["properties"]) == schema["required"] == list(RATINGS)
+    # The reasons come before the ratings (NotesWriting, figure 7).
+    assert list(schema["properties"]) == schema["required"] == ["reasoning", *RATINGS]
     assert [record["replies"] for record in records(run, "chain")] == [[json.dumps(RATINGS)]] * QUESTIONS
 
 
@@ -150,6 +151,30 @@ def test_costs_are_told_by_judgement_and_in_money_and_a_repetition_may_give_othe
     assert judge(run, judgements=["answer", "chain"], prices={"judge": [4, 8]}) == []
     assert json.loads((run / "judged/costs.json").read_text())["money"] == pytest.approx(2 * costs["money"], abs=1e-6)
     assert (run / "metrics.json").read_bytes() == metrics
+
+
+def test_answers_are_graded_by_halves(evaluated, judge):
+    """ReaRAG's ACC_L: 28.25 of 200 questions cannot come from zeros and ones."""
+    run = evaluated()
+    replies = iter(['{"score": 1}', '{"score": 0.5}', '{"score": "0.5"}', '{"score": 0}', '{"score": 0.25}', "well"])
+    with fake_endpoint(lambda _: next(replies)) as endpoint:
+        judge(run, judgements=["graded_answer"], base_url=endpoint.base_url)
+    grades = [prediction.scores.get("graded_accuracy") for prediction in predictions_of(run)]
+    assert grades == [1.0, 0.5, 0.5, 0.0, None, None]
+    assert metrics_of(run).metrics["graded_accuracy"].mean == 0.5
+    assert metrics_of(run).judged["graded_answer"]["left_out"] == {"judge reply not readable": 2}
+
+
+def test_answers_are_decided_on_after_an_explanation(evaluated, judge):
+    """NotesWriting, figure 6; no JSON, which would leave no room for the explanation."""
+    run = evaluated()
+    replies = iter(["Explanation: So.\nDecision: TRUE", "Explanation: No.\nDecision: FALSE", "TRUE"] * 2)
+    with fake_endpoint(lambda _: next(replies)) as endpoint:
+        judge(run, judgements=["explained_answer"], base_url=endpoint.base_url)
+        assert not any("response_format" in request for request in endpoint.requests)
+    scores = [prediction.scores.get("explained_accuracy") for prediction in predictions_of(run)]
+    assert scores == [1.0, 0.0, None] * 2
+    assert metrics_of(run).judged["explained_answer"]["scored"] == 4
 
 
 def test_evaluating_again_loses_no_judgement(evaluated, judge):
@@ -251,7 +276,10 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"judgements": ["beauty"]}, "unknown judgement 'beauty'; choose one of: answer, chain, density"),
+        (
+            {"judgements": ["beauty"]},
+            "unknown judgement 'beauty'; choose one of: answer, chain, density, explained_answer, graded_answer",
+        ),
         ({"runs": []}, "runs must have at least 1"),
         ({"runs": ["nowhere"]}, "nowhere: no such folder"),
         ({"base_url": None}, "no model; give --serve PATH"),

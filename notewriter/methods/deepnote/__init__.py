@@ -21,7 +21,7 @@ async def deepnote(
     top_k: int = 5,
     max_step: int = 3,
     max_failure: int = 2,
-    max_passages: int = 15,
+    max_passages: int = 0,
     adaptive_retrieval: bool = True,
     initial_note: bool = True,
     answer_style: str = "short",
@@ -36,10 +36,11 @@ async def deepnote(
         top_k: passages per retrieval.
         max_step: maximum number of refinements.
         max_failure: refinements that may fail to improve the note before it stops.
-        max_passages: maximum distinct passages per question (the authors' code).
+        max_passages: stop refining once more distinct passages than this were seen, and cut new ones that would exceed
+            it, unless it was reached exactly (the authors' code, with 15). 0, the default: no limit, as in the paper.
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
         initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
-        answer_style: `short`, `long` (ASQA) or `yes_no` (StrategyQA).
+        answer_style: `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
 
     Raises:
         UserError: the options contradict each other.
@@ -50,17 +51,23 @@ async def deepnote(
 
     rollout.keep_note("")
     seen: set[str] = set()
-    passages = _within_budget(await rollout.retrieve(question, top_k), seen, max_passages)
+    passages = await rollout.retrieve(question, top_k)
+    seen.update(passage.id for passage in passages)
     best_note = await rollout.generate(INIT_NOTE, question=question, passages=passages)
     rollout.keep_note(best_note)
 
     queries: list[str] = []
     failures = 0
     for _ in range(max_step if adaptive_retrieval else 0):
+        if max_passages and len(seen) > max_passages:
+            break
         query = await rollout.generate(REFINE_QUERY, question=question, note=best_note, queries=queries)
         queries.append(query)
         # The new questions stay one string and are searched together with the question (the authors' code).
-        passages = _within_budget(await rollout.retrieve(f"{query} {question}", top_k), seen, max_passages)
+        passages = await rollout.retrieve(f"{query} {question}", top_k)
+        if len(seen) < max_passages < len(seen) + top_k:
+            passages = _with_new(passages, seen, max_passages - len(seen))
+        seen.update(passage.id for passage in passages)
         new_note = await rollout.generate(ACCUMULATE_KNOWLEDGE, question=question, note=best_note, passages=passages)
         reply = await rollout.generate(DECIDE, question=question, best_note=best_note, new_note=new_note)
         better = parse_status(reply)
@@ -92,14 +99,10 @@ def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, ini
         raise UserError(f"max_failure ({max_failure}) is above max_step ({max_step}); lower max_failure")
 
 
-def _within_budget(passages: list[Passage], seen: set[str], most: int) -> list[Passage]:
-    """The passages seen before or within the budget of distinct ones; updates `seen`."""
-    kept = []
-    for passage in passages:
-        if passage.id in seen or len(seen) < most:
-            seen.add(passage.id)
-            kept.append(passage)
-    return kept
+def _with_new(passages: list[Passage], seen: set[str], most: int) -> list[Passage]:
+    """The passages that were seen before, and the first `most` of the others."""
+    new = [passage.id for passage in passages if passage.id not in seen][:most]
+    return [passage for passage in passages if passage.id in seen or passage.id in new]
 
 
 METHOD = Method(deepnote, (INIT_NOTE, REFINE_QUERY, ACCUMULATE_KNOWLEDGE, DECIDE, ANSWER), check_options)

@@ -26,6 +26,7 @@ async def flare(
     theta: float = 0.8,
     beta: float = 0.4,
     notes: bool = False,
+    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Write sentence by sentence, retrieving for those with an improbable token (FLARE-direct, Jiang et al. 2023).
@@ -47,7 +48,9 @@ async def flare(
             for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
         beta: tokens below this probability are left out of the query (the authors' code: 0.4); 0 keeps all.
         notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
-        answer_style: `short`, `long` or `yes_no`.
+        sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
+            (`notewriter.methods.notes_writing`).
+        answer_style: `short`, `list`, `long` or `yes_no`.
 
     Raises:
         UserError: `theta` or `beta` is not a probability.
@@ -70,7 +73,7 @@ async def flare(
         if query:
             evidence = await rollout.retrieve(query, top_k)
             if notes:
-                evidence = await take_notes(rollout, NOTE, query, evidence, taken)
+                evidence = await take_notes(rollout, NOTE, query, evidence, taken, sequential=sequential_notes)
             reply = await rollout.generate(STEP, stop=("\n",), passages=evidence, **variables)
             sentence = first_sentence(reply)
         else:

@@ -24,7 +24,7 @@ async def in_context(
             ReaRAG's corpora have 48,000 to 58,000 per question. Set it according to the model's context: a server
             rejects longer prompts, and the question has no answer.
         top_k: number of passages to rank, and the maximum in the prompt.
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     passages = _within(max_words, await rollout.retrieve(question, top_k))
     return await rollout.generate(ANSWER, question=question, passages=passages, answer_style=answer_style)

@@ -19,6 +19,7 @@ async def ircot(
     max_step: int = 8,
     max_passages: int = 15,
     notes: bool = False,
+    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Interleave retrieval with the sentences of a chain of thought (Trivedi et al. 2023).
@@ -33,10 +34,14 @@ async def ircot(
         top_k: passages per retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
         max_step: maximum number of sentences (the paper: 8).
         max_passages: maximum distinct passages per question (the paper: 15); does not limit notes.
-        notes: replace passages by notes on them, which accumulate too (NotesWriting, section 3.3, equation 10).
-        answer_style: `short`, `long` or `yes_no`.
+        notes: replace passages by notes on them, and the accumulated passages by the notes of the current step
+            (NotesWriting, section 3.3, equation 10).
+        sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
+            (`notewriter.methods.notes_writing`).
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []
+    taken: list[Passage] = []
     sentences: list[str] = []
     query = question
     if notes:
@@ -44,7 +49,7 @@ async def ircot(
     for _ in range(max_step):
         passages = await rollout.retrieve(query, top_k)
         if notes:
-            await take_notes(rollout, NOTE, query, passages, evidence)
+            evidence = await take_notes(rollout, NOTE, query, passages, taken, sequential=sequential_notes)
         else:
             known = {passage.id for passage in evidence}
             new = [passage for passage in passages if passage.id not in known]

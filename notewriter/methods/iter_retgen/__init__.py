@@ -20,7 +20,7 @@ async def iter_retgen(
         rollout: the rollout to run in.
         top_k: passages per retrieval (the paper: 5).
         iterations: T, rounds of retrieval and generation (the paper studies 1 to 7; 2 give most of the gain).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     response = ""
     for _ in range(iterations):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from notewriter.artifacts.traces import OPENED_PAGES
 from notewriter.method import Method, Stage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation
@@ -21,6 +22,7 @@ async def react(
     max_step: int = 15,
     page_size: int = 10,
     notes: bool = False,
+    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Reason and act with search, select and lookup (ReAct as NotesWriting runs it, section 4.4).
@@ -32,6 +34,8 @@ async def react(
     - `lookup[string]`: the paragraphs of the selected page that contain the string, ignoring case.
     - `finish[answer]`: the end.
 
+    Only `search` is a search in the number of steps (Table 5): `select` counts `opened_pages`, which are subtracted.
+
     Args:
         question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `answer` answers if the steps run out.
@@ -40,10 +44,18 @@ async def react(
             on average (Table 2).
         page_size: passages per page (section 4.4: 10).
         notes: run ReNAct instead (`notewriter.methods.renact`).
-        answer_style: `short`, `long` or `yes_no`.
+        sequential_notes: as in ReNAct.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     if notes:
-        return await renact(question, rollout, top_k=top_k, max_step=max_step, answer_style=answer_style)
+        return await renact(
+            question,
+            rollout,
+            top_k=top_k,
+            max_step=max_step,
+            sequential_notes=sequential_notes,
+            answer_style=answer_style,
+        )
     page: list[str] = []
 
     async def search(query: str) -> str:
@@ -53,6 +65,7 @@ async def react(
 
     async def select(title: str) -> str:
         passages = await rollout.retrieve(title, page_size)
+        rollout.count(OPENED_PAGES)
         page[:] = [each for passage in passages if _same(passage.title, title) for each in _paragraphs(passage)]
         if not page:
             titles = "; ".join(dict.fromkeys(passage.title for passage in passages))

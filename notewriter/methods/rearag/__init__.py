@@ -1,6 +1,7 @@
 """ReaRAG: a model thinks, searches and observes until it knows enough to finish."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 
 from notewriter.method import Method, Stage
@@ -11,10 +12,8 @@ from notewriter.rollouts.rollout import Rollout
 ACTIONS = {"search": "query", "finish": "answer"}
 """The functions a step can call, with their parameters (section 3.1)."""
 
-NO_ACTION = (
-    'No action could be read. End with one of these: {"function": "search", "parameters": {"query": "..."}} or '
-    '{"function": "finish", "parameters": {"answer": "..."}}'
-)
+RETRIES = 20
+"""How many replies without a readable action are drawn again in one chain (the authors' code)."""
 
 
 @dataclass
@@ -22,7 +21,7 @@ class Chain:
     """A reasoning chain (section 3.1, equation 1).
 
     `turns` is the chat after the instruction: the assistant's thoughts and actions alternate with the user's
-    observations. `searches` maps each query to its observation. `answer` is None if the chain did not finish.
+    observations. `searches` maps each query to its latest observation. `answer` is None if the chain did not finish.
     """
 
     turns: list[Message] = field(default_factory=list)
@@ -49,7 +48,13 @@ TEACH_WITH_GOLD = Stage("rearag/teach_with_gold", rehearsal=_REHEARSAL)
 
 
 async def rearag(
-    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 15, answer_style: str = "short"
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 3,
+    max_step: int = 15,
+    retries: int = RETRIES,
+    answer_style: str = "short",
 ) -> str:
     """Reason until the chain finishes, then shorten its answer (ReaRAG, Algorithm 2).
 
@@ -58,75 +63,69 @@ async def rearag(
     Args:
         question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `answer` answers queries from passages and shortens.
-        top_k: passages per search.
+        top_k: passages per search (the authors' code: 3).
         max_step: T_max, maximum number of steps (the authors' code: 15).
-        answer_style: `short`, `long` or `yes_no`.
+        retries: how many unreadable replies are drawn again per chain (the authors' code: 20).
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
-    chain = await reason(question, rollout, STEP, top_k=top_k, max_step=max_step)
+    chain = await reason(question, rollout, STEP, top_k=top_k, max_step=max_step, retries=retries)
     if chain.answer is None:
         return await rollout.generate(CONCLUDE, question=question, searches=chain.searches, answer_style=answer_style)
     return await rollout.generate(SHORTEN, question=question, reference=chain.answer, answer_style=answer_style)
 
 
-async def reason(
-    question: str, rollout: Rollout, stage: Stage, *, top_k: int, max_step: int, retries: int | None = None
-) -> Chain:
+async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, max_step: int, retries: int) -> Chain:
     """The loop shared by inference (Algorithm 2) and data construction (Algorithm 1); `stage` has the instruction.
 
-    Every reply is a step. A reply without a valid action is answered with the list of actions. With `retries`, as in
-    data construction, it is instead drawn again up to that many times, and then the chain ends, since it is not worth
-    learning from. Counts `steps`, `invalid_actions`, `redrawn_steps` (the further draws), `repeated_queries` and
-    `unfinished`.
+    A reply without a readable action is drawn again, up to `retries` times per chain, and leaves no trace in it; then
+    the chain ends. A query that was sent before is searched and answered again. Counts `steps`, `invalid_actions`
+    (chains that ended that way), `redrawn_steps`, `repeated_queries` and `unfinished`.
     """
     chain = Chain()
-    for _ in range(max_step):
-        reply, action = "", None
-        for draw in range(1 + (retries or 0)):
-            if draw:
-                rollout.count("redrawn_steps")
+    sent: Counter[str] = Counter()
+    left = retries
+    for number in range(1, max_step + 1):
+        rollout.count("steps")
+        action: Action | None = None
+        draw = 0
+        while action is None:
             # A stop string inside a model's thinking cuts the reply. Later draws have none, and whatever is invented
             # after the action is ignored.
             reply = await rollout.generate(
                 stage, stop=() if draw else ("\nObservation",), sample=draw, turns=chain.turns, question=question
             )
             action = parse_action(reply, ACTIONS)
-            if action is not None:
-                break
-        rollout.count("steps")
-        if action is None:
-            rollout.count("invalid_actions")
-            if retries is not None:
-                return chain
-            # Chat templates that require alternating turns also need one for an empty reply.
-            chain.add("assistant", reply or "(nothing)")
-            chain.add("user", as_observation(NO_ACTION))
-            continue
-        chain.add("assistant", as_step(action))
+            if action is None:
+                if not left:
+                    rollout.count("invalid_actions")
+                    return chain
+                left, draw = left - 1, draw + 1
+                rollout.count("redrawn_steps")
+        chain.add("assistant", as_step(action, number))
         if action.name == "finish":
             chain.answer = action.argument
             return chain
         query = action.argument
-        if query in chain.searches:
+        if sent[query]:
             rollout.count("repeated_queries")
-            chain.add("user", as_observation(f"This was searched before. {chain.searches[query]}"))
-            continue
         passages = await rollout.retrieve(query, top_k)
-        chain.searches[query] = await rollout.generate(OBSERVE, query=query, passages=passages)
-        chain.add("user", as_observation(chain.searches[query]))
+        chain.searches[query] = await rollout.generate(OBSERVE, sample=sent[query], query=query, passages=passages)
+        sent[query] += 1
+        chain.add("user", as_observation(chain.searches[query], number))
     rollout.count("unfinished")
     return chain
 
 
-def as_step(action: Action) -> str:
-    """A step in the normalised form in which it enters the chat, in training and inference."""
+def as_step(action: Action, number: int) -> str:
+    """A step in the normalised form in which it enters the chat, in training and inference; numbered from 1."""
     call = {"function": action.name, "parameters": {ACTIONS[action.name]: action.argument}}
-    thought = f"Thought: {action.thought}\n" if action.thought else ""
-    return f"{thought}Action: {json.dumps(call, ensure_ascii=False)}"
+    thought = f"Thought {number}: {action.thought}\n" if action.thought else ""
+    return f"{thought}Action {number}: {json.dumps(call, ensure_ascii=False)}"
 
 
-def as_observation(text: str) -> str:
-    """An observation in the form in which it enters the chat."""
-    return f"Observation: {text}"
+def as_observation(text: str, number: int) -> str:
+    """The observation of a step in the form in which it enters the chat."""
+    return f"Observation {number}: {text}"
 
 
 METHOD = Method(rearag, (STEP, OBSERVE, CONCLUDE, SHORTEN))

@@ -1,6 +1,7 @@
 """ReSP: two memories, global evidence and the local pathway, grow until they suffice for an answer."""
 
 import re
+from collections import Counter
 
 from notewriter.method import Method, Stage
 from notewriter.rollouts.parsing import parse_word
@@ -16,33 +17,42 @@ ANSWER = Stage("resp/answer", "answer", "answer")
 
 
 async def resp(
-    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 3, answer_style: str = "short"
+    question: str,
+    rollout: Rollout,
+    *,
+    top_k: int = 5,
+    max_step: int = 3,
+    stop_at_repeated_plan: bool = False,
+    answer_style: str = "short",
 ) -> str:
     """Retrieve, summarize into both memories, judge and plan until the question can be answered (ReSP, Algorithm 1).
 
     The modules of the paper's Table 4 are roles: the summarizer is `notes`, the reasoner `judge` (judging) and
-    `query` (planning), the generator `answer`. Two calls of the algorithm that have no effect are left out: the plan
-    after the last round, and rounds after a plan that repeats a question. Counts `repeated_queries`,
-    `unreadable_verdicts` (neither Yes nor No, treated as No) and `unfinished` (the last verdict was not Yes).
+    `query` (planning), the generator `answer`. The plan after the last round has no effect and is left out. A plan
+    that repeats a question is searched and summarized like any other, with new draws of both summaries. Counts
+    `repeated_queries`, `unreadable_verdicts` (neither Yes nor No, treated as No) and `unfinished` (the last verdict was
+    not Yes).
 
     Args:
         question: the question to answer.
         rollout: the rollout to run in.
         top_k: K, passages per retrieval (section 5.2: 5; section 6.3: 3 to 15).
         max_step: M, maximum number of retrieval rounds (section 5.2: 3; section 6.4: 1 to 5).
-        answer_style: `short`, `long` or `yes_no`.
+        stop_at_repeated_plan: answer as soon as a plan repeats a question; saves calls, not in the paper.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[str] = []
-    pathway: dict[str, str] = {}
-    asked = {_plain(question)}
+    pathway: list[tuple[str, str]] = []
+    asked = Counter({_plain(question): 1})
     query, memory = question, ""
     rollout.keep_note(memory)
     for step in range(1, max_step + 1):
         passages = await rollout.retrieve(query, top_k)
+        draw = asked[_plain(query)] - 1
         if query != question:
-            reply = await rollout.generate(LOCAL_PATHWAY, question=query, passages=passages)
-            pathway[query] = _response(reply)
-        evidence.append(await rollout.generate(GLOBAL_EVIDENCE, question=question, passages=passages))
+            reply = await rollout.generate(LOCAL_PATHWAY, sample=draw, question=query, passages=passages)
+            pathway.append((query, _response(reply)))
+        evidence.append(await rollout.generate(GLOBAL_EVIDENCE, sample=draw, question=question, passages=passages))
         memory = _combined(evidence, pathway)
         rollout.keep_note(memory)
         verdict = await rollout.generate(JUDGE, question=question, note=memory)
@@ -55,16 +65,17 @@ async def resp(
             rollout.count("unfinished")
             break
         query = await rollout.generate(PLAN, question=question, note=memory)
-        if _plain(query) in asked:
+        asked[_plain(query)] += 1
+        if asked[_plain(query)] > 1:
             rollout.count("repeated_queries")
-            break
-        asked.add(_plain(query))
+            if stop_at_repeated_plan:
+                break
     return await rollout.generate(ANSWER, question=question, note=memory, answer_style=answer_style)
 
 
-def _combined(evidence: list[str], pathway: dict[str, str]) -> str:
+def _combined(evidence: list[str], pathway: list[tuple[str, str]]) -> str:
     """Global evidence memory and local pathway memory as one text, the input of reasoner and generator."""
-    return "\n".join([*filter(None, evidence), *(f"{question} {answer}" for question, answer in pathway.items())])
+    return "\n".join([*filter(None, evidence), *(f"{question} {answer}" for question, answer in pathway)])
 
 
 def _response(reply: str) -> str:

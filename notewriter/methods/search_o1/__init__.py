@@ -7,7 +7,7 @@ from notewriter.rollouts.rollout import Rollout
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
 BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
 
-REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}")
+REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}", stops_thinking=True)
 REASON_IN_DOCUMENTS = Stage("search_o1/reason_in_documents", "notes", "note")
 ANSWER = Stage("search_o1/answer", "answer", "answer")
 
@@ -35,7 +35,7 @@ async def search_o1(
         max_search: maximum number of searches; further queries are refused (the authors' code: 10 for multi-hop
             questions, 5 for others).
         max_turn: maximum number of reasoning turns (the authors' code: 15).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     reasoning = ""

@@ -26,7 +26,7 @@ async def sure(
         rollout: the rollout to run in.
         top_k: passages to summarise (the paper: N = 10).
         max_candidates: maximum number of candidate answers (the paper: K = 2).
-        answer_style: `short`, `long` or `yes_no`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)

@@ -3,6 +3,8 @@ import asyncio
 import pytest
 
 from data_construction.dataset.quotas import Quotas, within_quotas
+from data_construction.recipe import PreparedMethod, Recipe
+from notewriter.methods import METHODS
 from notewriter.records import Question
 
 QUESTIONS = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(8)]
@@ -75,6 +77,48 @@ def test_what_is_left_to_do_goes_down_with_what_is_finished(finished):
     for question in QUESTIONS[:finished]:
         quotas.add(record(question, "note"))
     assert quotas.to_do() == 8 - finished
+
+
+async def test_pairs_of_dev_questions_fill_no_quota():
+    """DNAlign has 6,000 training pairs, net of the dev split."""
+    quotas = Quotas(STAGES, {"note": 1, "answer": 1}, QUESTIONS, 1, dev={"q0", "q1"})
+    for question in QUESTIONS[:2]:
+        quotas.add(record(question, *STAGES))
+    assert await known(quotas, QUESTIONS[3]) == STAGES
+    quotas.add(record(QUESTIONS[2], *STAGES))
+    quotas.add(record(QUESTIONS[3]))
+    assert await known(quotas, QUESTIONS[4]) == []
+
+
+def test_dev_has_its_share_of_pairs_in_addition():
+    records = [record(question, "note") for question in QUESTIONS]
+    kept = list(within_quotas({"note": 3}, records, dev={"q1", "q5"}, dev_share=0.25))
+    assert [each["question_id"] for each in kept if each["rows"]] == ["q0", "q1", "q2", "q3"]
+
+
+def recipe_of(stages, options, **changes):
+    methods = {"deepnote": PreparedMethod(METHODS["deepnote"], options)}
+    methods["vanilla"] = PreparedMethod(METHODS["vanilla"], {})
+    return Recipe({stage: [] for stage in stages}, methods=methods, **changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "open_stages", "sampled"),
+    [
+        # y+ of the note is in the query's prompt, and both are behind the updated note (DeepNote, section 3.4).
+        ({"max_step": 1}, ["deepnote/refine_query"], "init_note refine_query"),
+        ({"max_step": 1}, ["deepnote/accumulate_knowledge"], "init_note refine_query accumulate_knowledge"),
+        ({"max_step": 1}, ["deepnote/init_note"], "init_note"),
+        ({"max_step": 1}, ["vanilla/answer"], "answer"),
+        # In a loop the query continues from the last round's note.
+        ({"max_step": 2}, ["deepnote/refine_query"], "init_note refine_query accumulate_knowledge"),
+    ],
+)
+def test_what_an_open_stage_continues_from_is_still_sampled(options, open_stages, sampled):
+    stages = ["deepnote/init_note", "deepnote/refine_query", "deepnote/accumulate_knowledge", "vanilla/answer"]
+    names = [stage.split("/")[1] for stage in recipe_of(stages, options).sampled(open_stages)]
+    assert names == sampled.split()
+    assert recipe_of(stages, options, sample_full_stages=False).sampled(open_stages) == open_stages
 
 
 def test_pairs_beyond_a_quota_are_drops_and_those_of_the_first_questions_stay():

@@ -49,11 +49,11 @@ def test_no_row_is_there_twice():
             *("DeepNote", "2wikimultihopqa", "deepnote without adaptive retrieval", "Llama-3.1-8B-Instruct"),
             {"acc": 39.6, "f1": 41.2, "em": 38.0},
         ),
-        ("ReaRAG", "nq", "direct", "QwQ-32B", {"judged_accuracy": 37.5, "em": 12.0}),
-        ("NotesWriting", "multihoprag", "ircot with notes", "GPT-4o-mini", {"f1": 36.0, "judged_accuracy": 65.6}),
-        ("ReaRAG", "iirc", "rearag", "ReaRAG-9B", {"judged_accuracy": 42.75, "em": 29.0}),
+        ("ReaRAG", "nq", "direct", "QwQ-32B", {"graded_accuracy": 37.5, "em": 12.0}),
+        ("NotesWriting", "multihoprag", "ircot with notes", "GPT-4o-mini", {"f1": 36.0, "explained_accuracy": 65.6}),
+        ("ReaRAG", "iirc", "rearag", "ReaRAG-9B", {"graded_accuracy": 42.75, "em": 29.0}),
         ("ReSP", "2wikimultihopqa", "resp", "Llama3-8B-Instruct", {"f1": 38.3}),
-        ("NotesWriting", "fanoutqa", "renact", "Llama-3.1-70B-Instruct", {"f1": 43.0, "judged_accuracy": 26.1}),
+        ("NotesWriting", "fanoutqa", "renact", "Llama-3.1-70B-Instruct", {"f1": 43.0, "explained_accuracy": 26.1}),
     ],
 )
 def test_rows_say_what_the_tables_say(paper, dataset, method, model, values):

@@ -52,7 +52,8 @@ def test_a_chain_without_an_answer_is_read_by_the_answering_model(replies, steps
     assert rollout.trace.counts == {"unfinished": 1}
 
 
-def test_with_notes_they_take_the_passages_place_and_gather_too():
+def test_with_notes_a_step_sees_those_of_its_own_search_alone():
+    """NotesWriting, equation 10; the note-taker still knows what earlier searches noted."""
     replies = [
         "YES#Osk has a bridge.",
         "NO#",
@@ -65,7 +66,8 @@ def test_with_notes_they_take_the_passages_place_and_gather_too():
     assert run(rollout, notes=True) == "Mira"
     assert [told["query"] for told in rollout.told("note")] == ["Who?"] * 2 + ["Osk has a bridge."] * 2
     last = [call for call in rollout.calls if call[0] == "step"][-1][2]["passages"]
-    assert [passage.text for passage in last] == ["Osk has a bridge.", "Mira built it."]
+    assert [passage.text for passage in last] == ["Mira built it."]
+    assert [told["note"] for told in rollout.told("note")] == ["", "", *["title Who - Osk has a bridge."] * 2]
     assert rollout.trace.note == "title Who - Osk has a bridge.\ntitle river - Mira built it."
 
 

@@ -153,13 +153,32 @@ def test_every_stage_gets_the_passages_that_were_found_for_it(prompts):
     assert play.told("accumulate_knowledge")[0]["passages"] == ["1.0", "1.1"]
 
 
-def test_passages_are_bounded_by_a_budget_of_distinct_ones(prompts):
+def passages_told(play):
+    return [told["passages"] for told in play.steps if "passages" in told]
+
+
+@pytest.mark.parametrize("options", [{}, {"max_passages": 15}])
+def test_every_refinement_gets_its_full_top_k(prompts, options):
+    """The paper has no limit of passages, and the authors' one of 15 cuts nothing at top-k 5."""
+    play = Play(prompts, [BETTER] * 3, lambda number, top_k: [f"{number}.{place}" for place in range(top_k)])
+    play.run(**options)
+    assert [len(told) for told in passages_told(play)] == [5, 5, 5, 5]
+
+
+def test_the_authors_limit_cuts_what_would_exceed_it_and_ends_the_loop_once_it_is_exceeded(prompts):
     found = [["a", "b", "c"], ["b", "d", "e"], ["e", "a", "f"], ["d"]]
     play = Play(prompts, [BETTER] * 3, lambda number, top_k: found[number])
-    play.run(max_passages=4)
-    told = [told["passages"] for told in play.steps if "passages" in told]
-    # d was the fourth; e and f no longer fit; passages seen before cost nothing.
-    assert told == [["a", "b", "c"], ["b", "d"], ["a"], ["d"]]
+    play.run(max_passages=4, top_k=3)
+    # Three seen and three more could exceed four: d is the fourth, e is cut. Four seen leave a rest of 0, which cuts
+    # nothing. Six seen are more than four.
+    assert passages_told(play) == [["a", "b", "c"], ["b", "d"], ["e", "a", "f"]]
+
+
+def test_the_authors_limit_at_another_top_k(prompts):
+    play = Play(prompts, [BETTER] * 3, lambda number, top_k: [f"{number}.{place}" for place in range(top_k)])
+    play.run(max_passages=15, top_k=7)
+    # 7, 14, one more; then 15 are not more than 15, and a rest of 0 cuts nothing.
+    assert [len(told) for told in passages_told(play)] == [7, 7, 1, 7]
 
 
 def test_without_adaptive_retrieval_the_first_note_is_answered_from(prompts):
@@ -206,7 +225,7 @@ def test_whatever_the_model_says_the_limits_hold_and_the_answer_is_from_the_last
     prompts, data, decisions, max_step
 ):
     max_failure = data.draw(st.integers(1, max_step))
-    max_passages = data.draw(st.integers(1, 8))
+    max_passages = data.draw(st.integers(0, 8))
     found = data.draw(st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=5), min_size=6, max_size=6))
     play = Play(prompts, decisions, lambda number, top_k: found[number])
     answer = play.run(max_step=max_step, max_failure=max_failure, max_passages=max_passages)
@@ -216,14 +235,19 @@ def test_whatever_the_model_says_the_limits_hold_and_the_answer_is_from_the_last
     assert len(play.searches) == 1 + refined
     assert len(play.steps) == 2 + 3 * refined
     told = play.told("decide")
+    shown = passages_told(play)
+    full = bool(max_passages) and len({id for each in shown for id in each}) > max_passages
+    before = {id for each in shown[:-1] for id in each}
+    assert not max_passages or not refined or len(before) <= max_passages
+    if not told:
+        assert full and answer == f"answer from {play.rollout.trace.note}"
+        return
     accepted = [after["best_note"] == before["new_note"] for before, after in itertools.pairwise(told)]
     last_accepted = play.rollout.trace.note == told[-1]["new_note"]
     failures = [*accepted, last_accepted].count(False)
     assert failures <= max_failure
-    assert refined == max_step or failures == max_failure
+    assert refined == max_step or failures == max_failure or full
     assert answer == f"answer from {play.rollout.trace.note}"
-    shown = [passage for told in play.steps for passage in told.get("passages", [])]
-    assert len(set(shown)) <= max_passages
 
 
 def test_the_case_of_anna_of_pomerania(prompts):

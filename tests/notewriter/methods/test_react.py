@@ -5,10 +5,14 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
 
+from eval.scoring import prediction_of
+from notewriter.artifacts.traces import Retrieval
 from notewriter.methods.react import react, renact
-from notewriter.records import Passage
+from notewriter.records import Passage, Question
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
 
 
 class Library(ScriptedRollout):
@@ -79,6 +83,29 @@ def test_lookup_shows_the_paragraphs_with_a_string_on_the_page_that_is_open():
     assert seen[0] == seen[-1] == "Select a page first."
     assert seen[2] == "(Result 1) Mira built it.\n(Result 2) It was painted by MIRA too."
     assert seen[3] == "Nothing was found."
+
+
+def test_selecting_a_page_and_looking_a_string_up_are_no_searches():
+    """NotesWriting counts search queries as steps (Table 5)."""
+    actions = ["search[old bridge]", "select[Old Bridge]", "lookup[mira]", "select[Nowhere]", "finish[Mira]"]
+    rollout = Recorded(Question("q", "Who?", ("Mira",)), "react", Resources({}, PROMPTS))
+    rollout.replies = [f"Action: {action}" for action in actions]
+    asyncio.run(react("Who?", rollout))
+    assert (len(rollout.trace.retrievals), rollout.trace.searches) == (3, 1)
+    assert prediction_of(rollout.question, rollout.trace, "hotpotqa").retrievals == 1
+
+
+class Recorded(Rollout):
+    """A rollout that records its searches, of an index that is empty."""
+
+    replies: list[str]
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        self.trace.steps.append(Retrieval(query, top_k, [], 0.0))
+        return []
+
+    async def generate(self, stage, **variables) -> str:
+        return self.replies.pop(0)
 
 
 def test_steps_go_back_as_turns_however_they_were_written():

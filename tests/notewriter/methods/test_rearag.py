@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notewriter.artifacts.traces import Generation, Retrieval
-from notewriter.methods.rearag import ACTIONS, NO_ACTION, as_step, rearag
+from notewriter.methods.rearag import ACTIONS, as_step, rearag
 from notewriter.records import Completion, Passage, Question
 from notewriter.rollouts.actions import Action, parse_action
 from notewriter.rollouts.prompts import Prompts
@@ -49,10 +49,12 @@ class Script:
         self.reply = reply
         self.chats: list[list[dict[str, str]]] = []
         self.stops: list[tuple[str, ...]] = []
+        self.samples: list[int] = []
 
     async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
         self.chats.append(messages)
         self.stops.append(sampling.stop)
+        self.samples.append(sample)
         return Completion(self.reply(messages), "stop", 1, 1, 0, 0.0)
 
 
@@ -104,16 +106,16 @@ def test_a_search_is_answered_from_its_passages_and_comes_back_as_an_observation
     assert play.reasoner.chats[1][1:] == [
         {
             "role": "assistant",
-            "content": 'Thought: First.\nAction: {"function": "search", "parameters": {"query": "Where?"}}',
+            "content": 'Thought 1: First.\nAction 1: {"function": "search", "parameters": {"query": "Where?"}}',
         },
-        {"role": "user", "content": "Observation: answer to Where?"},
+        {"role": "user", "content": "Observation 1: answer to Where?"},
     ]
     assert play.counts == {"steps": 2}
 
 
 def test_the_model_sees_the_chain_grow_and_nothing_of_it_change(prompts):
     replies = [step("", "search", f"{number}?") for number in range(3)]
-    play = Play(prompts, [*replies, "what?", step("", "finish", "Osk")])
+    play = Play(prompts, [*replies, step("", "finish", "Osk")])
     play.run()
     for before, after in zip(play.reasoner.chats, play.reasoner.chats[1:], strict=False):
         assert after[: len(before)] == before
@@ -125,34 +127,64 @@ def test_the_model_sees_the_chain_grow_and_nothing_of_it_change(prompts):
 
 
 @pytest.mark.parametrize("reply", ["It must be Osk.", "", 'Action: {"function": "look"}', "Action: {'function': 'se"])
-def test_a_reply_without_an_action_is_counted_and_told_what_an_action_is(prompts, reply):
-    play = Play(prompts, [reply, step("Now.", "finish", "Osk")])
+def test_a_reply_without_an_action_is_drawn_again_and_leaves_nothing_in_the_chain(prompts, reply):
+    """Training never saw such a step, nor an observation that explains what an action is."""
+    play = Play(prompts, [reply, reply, step("Now.", "search", "Where?"), step("Done.", "finish", "Osk")])
     assert play.run() == "final"
-    assert play.observations == [f"Observation: {NO_ACTION}"]
-    assert play.reasoner.chats[1][1]["content"] == (reply or "(nothing)")
-    assert play.counts == {"steps": 2, "invalid_actions": 1}
-    assert play.searches == []
+    assert play.observations == ["Observation 1: answer to Where?"]
+    assert play.reasoner.chats[0] == play.reasoner.chats[1] == play.reasoner.chats[2]
+    assert play.counts == {"steps": 2, "redrawn_steps": 2}
+    # The stop could have cut a model's thinking.
+    assert play.reasoner.stops == [("\nObservation",), (), (), ("\nObservation",)]
 
 
-def test_a_query_that_was_searched_already_gets_its_observation_again_at_no_cost(prompts):
-    play = Play(prompts, [*[step("Again.", "search", "Where? ")] * 3, step("Done.", "finish", "Osk")])
+def test_retries_are_those_of_the_whole_chain(prompts):
+    """The authors' code: 20 a chain. When they are spent, the answer is written from what was found."""
+    play = Play(prompts, ["what?", step("", "search", "a?"), "what?", "what?", step("", "finish", "never asked for")])
+    assert play.run(retries=2) == "final"
+    assert play.told[-1]["stage"] == "rearag/conclude" and play.told[-1]["searches"] == {"a?": "answer to a?"}
+    assert play.counts == {"steps": 2, "redrawn_steps": 2, "invalid_actions": 1}
+    hopeless = Play(prompts, ["what?"] * 99)
+    hopeless.run()
+    assert len(hopeless.reasoner.chats) == 1 + 20
+
+
+def test_a_query_that_was_sent_before_is_searched_and_answered_again(prompts):
+    """Algorithms 1 and 2 know no memory of queries; no sentence of ours enters the chain."""
+    number = iter(range(9))
+    play = Play(
+        prompts,
+        [*[step("Again.", "search", "Where? ")] * 3, step("Done.", "finish", "Osk")],
+        lambda told: f"answer {next(number)}",
+    )
     play.run()
-    assert play.searches == [("Where?", 5)]
-    again = "Observation: This was searched before. answer to Where?"
-    assert play.observations == ["Observation: answer to Where?", again, again]
+    assert play.searches == [("Where?", 3)] * 3
+    assert play.observations == [f"Observation {place + 1}: answer {place}" for place in range(3)]
     assert play.counts == {"steps": 4, "repeated_queries": 2}
+    # The prompt is the same each time, which the cache would answer with the same reply.
+    assert play.answerer.samples == [0, 1, 2, 0]
+
+
+def test_the_instruction_numbers_the_steps_invites_reflection_and_forbids_no_search():
+    """Appendix B, in other words; the third step of the paper's Table 5 confirms what the second found."""
+    for stage in ("rearag/step", "rearag/teach"):
+        (message,) = Prompts().render(stage, question="Who?")
+        text = message["content"]
+        assert all(f"{label} 1:" in text for label in ("Thought", "Action", "Observation"))
+        assert "reflect" in text.lower()
+        assert "same query twice" not in text and "no second confirmation" not in text and "As soon as" not in text
 
 
 def test_when_the_steps_run_out_the_answer_is_written_from_what_was_found(prompts):
     play = Play(prompts, [step("", "search", "a?"), "what?", step("", "search", "b?"), step("", "search", "c?")])
-    assert play.run(max_step=3) == "final"
+    assert play.run(max_step=2) == "final"
     assert play.told[-1] == {
         "stage": "rearag/conclude",
         "question": "Who?",
         "searches": {"a?": "answer to a?", "b?": "answer to b?"},
         "answer_style": "short",
     }
-    assert play.counts == {"steps": 3, "invalid_actions": 1, "unfinished": 1}
+    assert play.counts == {"steps": 2, "redrawn_steps": 1, "unfinished": 1}
 
 
 REPLIES = (
@@ -163,17 +195,19 @@ REPLIES = (
 
 
 @settings(max_examples=100)
-@given(replies=st.lists(REPLIES, min_size=8, max_size=8), max_step=st.integers(1, 8))
-def test_whatever_the_model_says_no_limit_is_exceeded_and_there_is_one_answer(prompts, replies, max_step):
+@given(st.lists(REPLIES, min_size=12, max_size=12), st.integers(1, 8), st.integers(1, 4))
+def test_whatever_the_model_says_no_limit_is_exceeded_and_there_is_one_answer(prompts, replies, max_step, retries):
     play = Play(prompts, replies)
-    assert play.run(max_step=max_step) == "final"
+    assert play.run(max_step=max_step, retries=retries) == "final"
 
-    counts = {name: play.counts.get(name, 0) for name in ("steps", "invalid_actions", "repeated_queries", "unfinished")}
-    assert counts["steps"] == len(play.reasoner.chats) <= max_step
-    finished = 1 - counts["unfinished"]
-    searched = counts["steps"] - counts["invalid_actions"] - counts["repeated_queries"] - finished
-    assert searched == len(play.searches) == len(set(play.searches))
-    assert finished or counts["steps"] == max_step
+    names = ("steps", "invalid_actions", "redrawn_steps", "unfinished")
+    steps, given_up, redrawn, unfinished = (play.counts.get(name, 0) for name in names)
+    assert steps + redrawn == len(play.reasoner.chats) and steps <= max_step and redrawn <= retries
+    finished = 1 - unfinished - given_up
+    searched = steps - given_up - finished
+    assert searched == len(play.searches)
+    assert steps == max_step or not unfinished
+    assert redrawn == retries or not given_up
     stages = [told["stage"] for told in play.told]
     assert stages == ["rearag/observe"] * searched + ["rearag/shorten" if finished else "rearag/conclude"]
     assert sum(isinstance(step, Retrieval) for step in play.rollout.trace.steps) == searched
@@ -186,11 +220,13 @@ def test_whatever_the_model_says_no_limit_is_exceeded_and_there_is_one_answer(pr
 def test_a_step_that_is_told_back_is_read_as_the_same_step(reply):
     action = parse_action(reply, ACTIONS)
     if action:
-        assert parse_action(as_step(action), ACTIONS) == action
+        assert parse_action(as_step(action, 3), ACTIONS) == action
 
 
 def test_a_step_without_a_thought_is_told_back_without_one():
-    assert as_step(Action("", "finish", "Ösk")) == 'Action: {"function": "finish", "parameters": {"answer": "Ösk"}}'
+    assert (
+        as_step(Action("", "finish", "Ösk"), 2) == 'Action 2: {"function": "finish", "parameters": {"answer": "Ösk"}}'
+    )
 
 
 # The paper's case studies (appendix C) in their decisions and counts, told in other words.
@@ -232,7 +268,7 @@ def test_the_case_of_hannibal_and_scipio(prompts):
     assert case.run(question) == "Exeter College, Oxford"
     assert case.counts == {"steps": 4}
     assert [query for query, _ in case.searches] == [query for _, query, _ in chain]
-    assert case.observations == [f"Observation: {observation}" for *_, observation in chain]
+    assert case.observations == [f"Observation {n}: {observation}" for n, (*_, observation) in enumerate(chain, 1)]
     assert [type(step) for step in case.rollout.trace.steps] == [
         *[Generation, Retrieval, Generation] * 3,
         Generation,

@@ -1,4 +1,4 @@
-"""ReSP: the contents of both memories, when it stops, and that no question is asked twice."""
+"""ReSP: the contents of both memories, and when it stops."""
 
 import asyncio
 
@@ -112,21 +112,68 @@ def test_the_pathway_keeps_the_response_or_that_there_is_none(reply, kept):
 
 
 @pytest.mark.parametrize("plan", ["Who?", " who ", "WHO"])
-def test_a_plan_that_repeats_a_question_ends_the_search(plan):
+def test_a_plan_that_repeats_a_question_ends_the_search_on_request(plan):
     rollout = ScriptedRollout("resp", ["Evidence.", "No", plan, "Mira"])
-    assert run(rollout) == "Mira"
+    assert run(rollout, stop_at_repeated_plan=True) == "Mira"
     assert rollout.searches == [("Who?", 5)]
     assert rollout.trace.counts == {"repeated_queries": 1}
 
 
+def test_a_repeated_plan_goes_on_as_algorithm_1_says():
+    """Line by line: it is retrieved, answered (unless it is Q itself), summarized and judged; both memories grow."""
+    rollout = ScriptedRollout(
+        "resp",
+        [
+            "One.",
+            "No",
+            "Next?",
+            "Yes, Osk.",
+            "Two.",
+            "No",
+            "next",
+            "No",
+            "Three.",
+            "No",
+            "Who?",
+            "Four.",
+            "Yes",
+            "Mira",
+        ],
+    )
+    assert run(rollout, max_step=5) == "Mira"
+    assert [query for query, _ in rollout.searches] == ["Who?", "Next?", "next", "Who?"]
+    assert rollout.stages == [
+        *("global_evidence", "judge", "plan"),
+        *("local_pathway", "global_evidence", "judge", "plan") * 2,
+        *("global_evidence", "judge", "answer"),
+    ]
+    assert rollout.trace.note == "One.\nTwo.\nThree.\nFour.\nNext? Osk.\nnext Not found."
+    assert rollout.trace.counts == {"repeated_queries": 2}
+
+
+def test_the_summaries_of_a_repeated_question_are_drawn_anew():
+    """Their prompts are the same as before, which the cache would answer with the same reply."""
+    rollout = ScriptedRollout("resp", planner({}, local="No"))
+    drawn, generate = [], rollout.generate
+
+    async def spy(stage, **options):
+        drawn.append((stage.name.removeprefix("resp/"), options.get("sample", 0)))
+        return "Who?" if stage.name == "resp/plan" else await generate(stage, **options)
+
+    rollout.generate = spy
+    run(rollout, max_step=3)
+    assert [draw for stage, draw in drawn if stage == "global_evidence"] == [0, 1, 2]
+    assert {draw for stage, draw in drawn if stage in ("judge", "plan", "answer")} == {0}
+
+
 @settings(max_examples=60)
-@given(st.data(), st.integers(1, 5), st.integers(1, 4))
-def test_whatever_the_models_say_rounds_are_bounded_and_nothing_is_asked_twice(data, max_step, top_k):
+@given(st.data(), st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_whatever_the_models_say_rounds_are_bounded(data, max_step, top_k, stop):
     words = TEXTS | st.sampled_from(["Yes", "No", "Who is she?", "Where is she?", "Who?"])
     rollout = ScriptedRollout("resp", lambda stage, told: data.draw(words))
-    run(rollout, max_step=max_step, top_k=top_k)
+    run(rollout, max_step=max_step, top_k=top_k, stop_at_repeated_plan=stop)
     queries = [query for query, _ in rollout.searches]
-    assert 1 <= len(queries) <= max_step and len(set(queries)) == len(queries)
+    assert 1 <= len(queries) <= max_step and (not stop or len(set(queries)) == len(queries))
     assert rollout.stages.count("answer") == 1 and rollout.stages[-1] == "answer"
     assert rollout.told("answer")[0]["note"] == rollout.trace.note
     assert len(rollout.stages) <= 4 * max_step + 1

@@ -12,6 +12,7 @@ from notewriter.rollouts.parsing import (
     parse_answer,
     parse_best_and_worst,
     parse_correct,
+    parse_decision,
     parse_evidence,
     parse_json_object,
     parse_lines,
@@ -117,6 +118,7 @@ def test_only_ids_of_candidates_are_accepted(text, named):
 @given(TEXTS)
 def test_any_text_is_a_verdict_on_an_answer_or_none(text):
     assert parse_correct(text) in (True, False, None)
+    assert parse_decision(text) in (True, False, None)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,25 @@ def test_any_text_is_a_verdict_on_an_answer_or_none(text):
 )
 def test_a_verdict_on_an_answer_is_read_however_it_is_quoted(text, correct):
     assert parse_correct(text) is correct
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("Explanation: The town is the same.\nDecision: TRUE", True),
+        ("**Explanation:** Another town.\n**Decision:** FALSE.", False),
+        ('Decision: "TRUE"\n', True),
+        ("Decision: (FALSE)", False),
+        ('===Output===\nDecision: ("TRUE" or "FALSE")\nExplanation: It is not there.\nDecision: FALSE', False),
+        ('Decision: ("TRUE" or "FALSE")', None),
+        ("<think>Decision: TRUE</think>Explanation: no.\nDecision: FALSE", False),
+        ("Decision: TRUEST", None),
+        ("It is TRUE.", None),
+        ("", None),
+    ],
+)
+def test_a_decision_after_an_explanation_is_read(text, decision):
+    assert parse_decision(text) is decision
 
 
 CRITERIA = ("efficiency", "coherence")

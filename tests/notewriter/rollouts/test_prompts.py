@@ -1,10 +1,12 @@
 """Prompts: every variable is used, missing ones are errors, and a user's own prompts replace ours."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.rollouts.prompts import Prompts
@@ -81,6 +83,8 @@ STAGES = {
         "candidates": ["One {a}", "Two"],
     },
     "judge/answer": {"question": "Who?", "golds": ["Mira {a}", "Lady Mira"], "prediction": "It was {{ Mira }}."},
+    "judge/graded_answer": {"question": "Who?", "golds": ["Mira {a}"], "prediction": "It was {{ Mira }}."},
+    "judge/explained_answer": {"question": "Who?", "golds": ["Mira {a}", "Lady Mira"], "prediction": "{{ Mira }}."},
     "judge/chain": {"question": "Who?", "steps": ["search: {bridge}\nfound: Osk", "answer: {Mira}"]},
     "judge/density": {"question": "Who?", "reference": "Osk {built} it.\nMira did not."},
 }
@@ -96,7 +100,7 @@ def write(folder: Path, **files: str) -> Prompts:
 
 
 def test_every_stage_that_we_have_is_listed_here():
-    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "long", "yes_no")}
+    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
     files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
     assert files == set(STAGES) | shared
 
@@ -227,3 +231,18 @@ def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
         Prompts().render("deepnote/dream")
     with pytest.raises(UserError, match="absent: prompts_dir is not a folder"):
         Prompts(tmp_path / "absent")
+
+
+def test_the_long_style_asks_for_a_long_answer_and_does_not_hint_at_the_metric():
+    """DeepNote's prompt for ASQA; str-em counts the readings that an answer covers."""
+    for stage in ("vanilla/answer", "deepnote/answer"):
+        (message,) = Prompts().render(stage, question="Who?", passages=[], note="", answer_style="long")
+        assert "long" in message["content"]
+        assert not re.search("reading|interpretation|ambigu|cover|every", message["content"])
+
+
+def test_the_list_style_asks_for_all_parts():
+    """FanOutQA's answers are lists and mappings."""
+    (message,) = Prompts().render("renact/step", question="Who?", answer_style="list")
+    assert "list them all" in message["content"]
+    assert BENCHMARKS["fanoutqa"].answer_style == "list"

@@ -165,3 +165,57 @@ async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, to
     assert await rollout.generate_tokens(STAGE, max_tokens=12, word="yes") == scored[:kept]
     # The completion is recorded unchanged.
     assert rollout.trace.steps[0].completion.tokens == scored
+
+
+class Thinker:
+    """A reasoning model: stop strings end its reply wherever they occur, and `shown` says what one sees of that."""
+
+    def __init__(self, text: str, shown=lambda text: text) -> None:
+        self.text, self.shown = text, shown
+        self.stops: list[tuple[str, ...]] = []
+
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
+        self.stops.append(sampling.stop)
+        text = self.text
+        for mark in sampling.stop:
+            text = text.partition(mark)[0]
+        # A stop string's own tokens count too.
+        return Completion(self.shown(text), "stop", 5, len(text.split()) + 1, 0, 0.25)
+
+
+def parsed(text: str) -> str:
+    """What a server with a reasoning parser returns: the reply without its thinking."""
+    return text.partition("</think>")[2] if "<think>" in text else text
+
+
+THOUGHTS = (
+    "<think>\nFirst I search.\nObservation: I imagine one.\nWell.\n</think>\n\nAction: search[Osk]\nObservation: no."
+)
+
+
+@pytest.mark.parametrize("shown", [lambda text: text, parsed])
+@pytest.mark.parametrize(("stop", "reply"), [("\nObservation", "Action: search[Osk]"), ("\n", "Action: search[Osk]")])
+async def test_a_stop_string_does_not_cut_a_models_thinking(resources, stop, reply, shown):
+    model = Thinker(THOUGHTS, shown)
+    rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+    assert await rollout.generate(STAGE, stop=(stop,), word="yes") == reply
+    assert model.stops == [(stop,), ()]
+    assert rollout.trace.counts == {"stopped_in_thinking": 1}
+    (step,) = rollout.trace.generations
+    assert "Observation: no." not in step.completion.text
+
+
+async def test_replies_without_thinking_are_asked_for_once(resources):
+    for text in ("Action: search[Osk]\nObservation: no.", "<think>Well.</think>Action: search[Osk]\nObservation: no."):
+        model = Thinker(text)
+        rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+        assert await rollout.generate(STAGE, stop=("\nObservation",), word="yes") == "Action: search[Osk]"
+        assert (model.stops, rollout.trace.counts) == ([("\nObservation",)], {})
+
+
+async def test_a_stage_that_acts_while_it_thinks_is_stopped_there(resources):
+    """Search-o1 searches in the middle of its reasoning."""
+    model = Thinker("<think>I wonder. <|search|>Osk<|end|> ...</think> Mira")
+    rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+    reply = await rollout.generate(Stage("stage", stops_thinking=True), stop=("<|end|>",), word="yes")
+    assert reply == "<think>I wonder. <|search|>Osk"
