@@ -71,7 +71,7 @@ def upload(api: HfApi, repository: Repository, private: bool) -> str:
         UserError: the hub refuses or is unreachable, or the repository is public and `private` is set.
     """
     with _errors(api, repository.id):
-        return _again(lambda: _upload(api, repository, private))
+        return _again(api, repository.id, lambda: _upload(api, repository, private))
 
 
 def _upload(api: HfApi, repository: Repository, private: bool) -> str:
@@ -112,15 +112,19 @@ def collect(api: HfApi, owner: str, title: str, items: Sequence[Item], private: 
         return str(collection.url)
 
     with _errors(api, title):
-        return _again(add)
+        return _again(api, title, add)
 
 
-def _again(action: Callable[[], str]) -> str:
+def _again(api: HfApi, place: str, action: Callable[[], str]) -> str:
+    def tell(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        logger.warning("%s: %s; trying again", place, _failure(error, api))
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(_is_transient),
         wait=tenacity.wait_random_exponential(multiplier=1, max=30),
         stop=tenacity.stop_after_attempt(ATTEMPTS),
-        before_sleep=tenacity.before_sleep_log(logger, logging.WARNING),
+        before_sleep=tell,
         reraise=True,
     )
     return retrying(action)
@@ -153,5 +157,5 @@ def _errors(api: HfApi, place: str) -> Iterator[None]:
         ) from error
 
 
-def _failure(error: BaseException, api: HfApi) -> str:
+def _failure(error: BaseException | None, api: HfApi) -> str:
     return one_line(error).replace(str(api.token), "[token]")

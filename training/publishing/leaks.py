@@ -18,6 +18,7 @@ from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_cla
 from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
 from detect_secrets.plugins.ip_public import IPPublicDetector
 from detect_secrets.plugins.keyword import KeywordDetector
+from tqdm import tqdm
 
 from notewriter.artifacts.parquet import read_rows, read_schema
 from notewriter.errors import UserError
@@ -116,7 +117,8 @@ def check_rows(path: Path) -> None:
     """
     schema = read_schema(path)
     check_text("\n".join(_strings([schema.names, schema.metadata or {}])), f"{path}: metadata", Kind.ROWS)
-    for number, row in enumerate(read_rows(path)):
+    # About 8 ms for a pair of 2,000 words.
+    for number, row in enumerate(tqdm(read_rows(path), desc=f"search {path.name}", unit=" rows", delay=2)):
         for column, value in row.items():
             for text in _strings(value):
                 check_text(text, f"{path}: row {number}, {column}", Kind.ROWS)
