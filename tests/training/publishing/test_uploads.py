@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from datasets import load_dataset
 from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
 from pair_rows import row
@@ -44,6 +43,8 @@ def test_pairs_come_back_byte_for_byte_and_load_with_their_splits(hub: Hub, pair
     publish.publish(data_arguments(pairs))
     found = read_back(hub, DATA, "dataset", tmp_path / "back")
     assert found == {name: (pairs / name).read_bytes() for name in PAIRS_FILES}
+    from datasets import load_dataset  # takes a second, and only this test needs it
+
     loaded = load_dataset(str(tmp_path / "back"), cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in loaded.items()} == {"train": 3, "dev": 1}
     assert loaded["train"][0]["chosen"] == row(0)["chosen"]
