@@ -67,7 +67,7 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
     record = read_run_record(folder)
     for start in record.starts if record else ():
         code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
-        parts = [start.hardware, start.packages, start.seeds]
+        parts: list[Mapping[str, object]] = [start.hardware, start.packages, start.seeds]
         yield f"{indent}ran with {code}; " + "; ".join(_pairs(each) for each in parts if each)
     before, now = read_fingerprints(folder), fingerprints(config)
     for setting, content in before.items():

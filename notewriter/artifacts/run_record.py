@@ -121,7 +121,10 @@ def _hardware() -> dict[str, str | int]:
     # The driver's own list of GPUs: torch would take seconds to import, and vLLM may not start after CUDA has.
     drivers = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = [line.split(":", 1)[1].strip() for path in drivers for line in _lines(path) if line.startswith("Model:")]
-    return found | ({"gpus": len(models), "gpu": ", ".join(sorted(set(models)))} if models else {})
+    if models:
+        found["gpus"] = len(models)
+        found["gpu"] = ", ".join(sorted(set(models)))
+    return found
 
 
 def _lines(path: Path) -> list[str]:

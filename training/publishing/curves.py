@@ -76,7 +76,7 @@ def points(log: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]
 def _panel(title: str, lines: Mapping[str, Sequence[tuple[int, float]]], left: int) -> dict[str, Any]:
     every = [point for line in lines.values() for point in line]
     low, high = min(value for _, value in every), max(value for _, value in every)
-    last = max(step for step, _ in every)
+    last = max(step for step, _ in every) or 1
     height = (high - low) or 1.0
     x = left + 46
     return {

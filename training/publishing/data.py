@@ -1,6 +1,7 @@
 """Pairs or chains as a dataset repository: the folder that `pairs` or `chains` wrote, checked row by row."""
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from training.publishing.card import one_line
 FILES = ("README.md", statistics.NAME, "*.parquet", "*.svg")
 """What belongs to a dataset: a run's configuration, journals and caches stay."""
 
-READERS = {
+READERS: dict[str, tuple[str, Callable[[Path], Iterator[Mapping[str, object]]]]] = {
     statistics.PAIRS_STATISTICS_SCHEMA: ("pairs", read_pairs),
     statistics.CHAINS_STATISTICS_SCHEMA: ("chains", read_chains),
 }
@@ -66,9 +67,10 @@ def read_data(folder: Path) -> Data:
             raise UserError(f"{found[name]}: has {rows} rows, {path} counts {counts.get(split)}; {REMEDY}")
     for each in found.values():
         leaks.check_file(each)
-    return Data(
-        found, metadata.license, path if kind == "pairs" else None, first_prompt(found[next(iter(splits.values()))])
-    )
+    licence = metadata.license
+    if isinstance(licence, list):
+        licence = ", ".join(licence)
+    return Data(found, licence, path if kind == "pairs" else None, first_prompt(found[next(iter(splits.values()))]))
 
 
 def read_metadata(card: Path) -> DatasetCardData:

@@ -80,10 +80,10 @@ def _upload(api: HfApi, repository: Repository, private: bool) -> str:
         raise UserError(f"{repository.id}: exists and is public; give --private false, or another id")
     if repository.revision != "main":
         api.create_branch(repository.id, repo_type=repository.kind, branch=repository.revision, exist_ok=True)
-    remote = api.repo_info(repository.id, repo_type=repository.kind, revision=repository.revision)
-    there = {file.rfilename for file in remote.siblings or []} - set(repository.files)
+    names = api.list_repo_files(repository.id, repo_type=repository.kind, revision=repository.revision)
+    there = set(names) - set(repository.files)
     stale = sorted(name for name in there if "/" not in name and any(fnmatch(name, each) for each in repository.stale))
-    operations = [
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
         *(CommitOperationAdd(name, content) for name, content in repository.files.items()),
         *(CommitOperationDelete(name) for name in stale),
     ]

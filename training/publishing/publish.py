@@ -48,7 +48,9 @@ class PublishArguments:
         default=None,
         metadata={"help": "the folder of pairs or chains that it was trained on, published as a dataset repository"},
     )
-    data_repo_id: str | None = field(default=None, metadata={"help": "the dataset's repository, owner/name"})
+    data_repo_id: str | None = field(
+        default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
+    )
     collection: str | None = field(
         default=None,
         metadata={"help": "the title of a collection that links model, data and base model; created if necessary"},
