@@ -44,7 +44,7 @@ def newest_log(folder: Path) -> list[dict[str, Any]]:
 def curves(folder: Path) -> str:
     """The curves of a run as SVG; empty unless some value was logged at two steps."""
     log = newest_log(folder)
-    panels = []
+    panels: list[dict[str, Any]] = []
     for title, keys in PANELS.items():
         lines = {name: points(log, key) for name, key in keys.items()}
         if max(map(len, lines.values())) > 1:
