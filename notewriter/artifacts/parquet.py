@@ -92,13 +92,26 @@ def read_rows(
     Raises:
         UserError: the file is not Parquet or lacks a required column.
     """
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error
-    with file:
+    with _open(path) as file:
         if missing := [column for column in required if column not in file.schema_arrow.names]:
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
         for rows in file.iter_batches(batch, columns=columns):
             yield from rows.to_pylist()
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """The columns of a Parquet file, with its metadata.
+
+    Raises:
+        UserError: the file is not Parquet.
+    """
+    with _open(path) as file:
+        return file.schema_arrow
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error

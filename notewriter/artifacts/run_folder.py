@@ -16,6 +16,7 @@ import yaml
 
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
+from notewriter.artifacts.run_record import add_start, start_of
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
@@ -109,6 +110,7 @@ class RunFolder:
             for name, digest in self.inputs.items():
                 jsonl.write_text(self.path / f"{name}.sha256", [digest + "\n"])
             write_fingerprints(self.path, read_fingerprints(self.path) | self.fingerprints)
+            add_start(self.path, start_of(self.config, {**self.inputs, **self.fingerprints}))
             yield self.path
 
 

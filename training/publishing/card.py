@@ -32,10 +32,26 @@ def model_card(
     baseline_metrics: Sequence[Path] = (),
     pairs_stats: Path | None = None,
     license: str | None = None,
+    data_repo_id: str | None = None,
+    data_license: str | None = None,
+    example: str | None = None,
+    curves: str | None = None,
+    revisions: Sequence[str] = (),
 ) -> str:
     """The model card: YAML metadata with the scores as a model-index, and a body from `model_card.md.jinja`.
 
-    `metrics` are metrics.json files of this checkpoint, `baseline_metrics` those of what it is compared with.
+    Args:
+        folder: the checkpoint.
+        repo_id: its repository.
+        metrics: metrics.json files of this checkpoint.
+        baseline_metrics: those of what it is compared with.
+        pairs_stats: the stats.json of the pairs.
+        license: the model's licence; by default that of its base.
+        data_repo_id: the repository of its training data.
+        data_license: the licence of the data.
+        example: the file with a request whose prompt is one of the training data.
+        curves: the file with the training curves.
+        revisions: the revisions with the run's checkpoints.
 
     Raises:
         UserError: a record does not have the format that notewriter writes; names the file.
@@ -51,6 +67,7 @@ def model_card(
     adapter = is_adapter(folder)
     data = ModelCardData(
         base_model=base["hub_id"],
+        datasets=[data_repo_id] if data_repo_id else None,
         library_name="peft" if adapter else "transformers",
         license=license or base["license"],
         model_name=name,
@@ -68,7 +85,33 @@ def model_card(
         training=training_facts(record),
         stats=stage_facts(stats) if stats else None,
         evaluations=own + baselines,
+        chain=licence_chain(name, license or base["license"], base, data_repo_id, data_license),
+        stages=sorted({stage for stages in record.rows.values() for stage in stages}),
+        chat_template_kwargs=record.hyperparameters.get("chat_template_kwargs"),
+        data_repo_id=data_repo_id,
+        example=example,
+        curves=curves,
+        revisions=revisions,
     )
+
+
+def licence_chain(
+    name: str,
+    licence: str | None,
+    base: Mapping[str, str | None],
+    data_repo_id: str | None,
+    data_licence: str | None,
+) -> list[dict[str, str]]:
+    """What the model derives from, each with its licence: the base, the data, and the model itself."""
+    chain = [{"what": "base model", "name": base["label"] or NOT_RECORDED, "licence": base["license"] or NOT_RECORDED}]
+    if data_repo_id:
+        chain.append({"what": "training data", "name": data_repo_id, "licence": data_licence or NOT_RECORDED})
+    return [*chain, {"what": "this model", "name": name, "licence": licence or NOT_RECORDED}]
+
+
+def base_of(folder: Path) -> dict[str, str | None]:
+    """The model that the checkpoint in a folder was trained from (`base_model`)."""
+    return base_model(read_training_record(folder) or TrainingRecord(), folder)
 
 
 def is_adapter(folder: Path) -> bool:

@@ -1,20 +1,22 @@
-"""Upload a checkpoint to the Hugging Face Hub, with a card that says how it was trained and what it scores."""
+"""Upload a checkpoint and its training data to the Hugging Face Hub, with cards that say how they were made."""
 
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+from huggingface_hub import HfApi, get_token
 
 from notewriter import config
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training.publishing import leaks
-from training.publishing.card import is_adapter, model_card, one_line
+from training.publishing.card import base_of, is_adapter, model_card
+from training.publishing.curves import curves
+from training.publishing.data import Data, example_request, read_data
+from training.publishing.hub import Item, Repository, check_repo_id, collect, upload
+from training.publishing.scores import result_files
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +31,34 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 @dataclass
 class PublishArguments:
-    """Upload a checkpoint to the Hugging Face Hub, with a card made from the record of its training and its scores.
+    """Upload a checkpoint, its training data or both to the Hugging Face Hub, with cards made from their records.
 
-    Log in first with `hf auth login`, or set HF_TOKEN. Only the model's own files are uploaded: weights (safetensors),
-    configuration, tokenizer, licence. Optimizer states, a run's checkpoints and logs are not.
+    Log in first with `hf auth login`, or set HF_TOKEN. Of a checkpoint only the model's own files are uploaded:
+    weights (safetensors), configuration, tokenizer, licence. Optimizer states, a run's checkpoints and logs are not.
+    When an upload is interrupted, run the same command again: what has arrived is not sent twice.
     """
 
-    checkpoint: str = field(metadata={"help": "the folder that a training run saved its model in"})
-    repo_id: str = field(metadata={"help": "the repository, owner/name; created if it does not exist"})
+    checkpoint: str | None = field(
+        default=None, metadata={"help": "the folder that a training run saved its model or adapter in"}
+    )
+    repo_id: str | None = field(
+        default=None, metadata={"help": "the model's repository, owner/name; created if it does not exist"}
+    )
+    data: str | None = field(
+        default=None,
+        metadata={"help": "the folder of pairs or chains that it was trained on, published as a dataset repository"},
+    )
+    data_repo_id: str | None = field(
+        default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
+    )
+    collection: str | None = field(
+        default=None,
+        metadata={"help": "the title of a collection that links model, data and base model; created if necessary"},
+    )
+    revisions: bool = field(
+        default=False,
+        metadata={"help": "publish the run's checkpoints too, each as a revision of the model's repository"},
+    )
     metrics: list[str] = field(
         default_factory=list,
         metadata={"help": "metrics.json files of evaluations of this checkpoint, for the card and its model-index"},
@@ -45,14 +67,22 @@ class PublishArguments:
         default_factory=list,
         metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
     )
+    benchmarks: dict[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "scores for the hub's leaderboards, in .eval_results/: DATASET/METRIC of a metrics.json -> the "
+            'benchmark\'s repository and task, such as \'{"hotpotqa/f1": "owner/name:task"}\''
+        },
+    )
     pairs_stats: str | None = field(
-        default=None, metadata={"help": "the stats.json beside the training pairs, for the yield of each stage"}
+        default=None,
+        metadata={"help": "the stats.json beside the training pairs, for the yield of each stage (default: of --data)"},
     )
     license: str | None = field(
         default=None, metadata={"help": "the licence's identifier on the hub, such as apache-2.0; the base model binds"}
     )
     private: bool = field(default=True, metadata={"help": "whether only you can see it; false makes it public"})
-    dry_run: bool = field(default=False, metadata={"help": "list the files and print the card; upload nothing"})
+    dry_run: bool = field(default=False, metadata={"help": "list the files and print the cards; upload nothing"})
 
 
 def main(argv: list[str]) -> None:
@@ -62,50 +92,124 @@ def main(argv: list[str]) -> None:
 
 
 def publish(arguments: PublishArguments) -> None:
-    """Upload what `files` lists and the card in one commit, or with `dry_run` show both.
+    """Upload the data, the model, its checkpoints and the collection, or with `dry_run` show what would be sent.
+
+    Everything is read and checked before anything is sent.
 
     Raises:
-        UserError: no checkpoint, an invalid id, no token, a file that contains a secret, an existing public repository
-            where a private one is wanted, or a hub that refuses or is unreachable.
+        UserError: no checkpoint, an invalid id, no token, a file or row that contains a secret, an existing public
+            repository where a private one is wanted, or a hub that refuses or is unreachable.
     """
-    check_repo_id(arguments.repo_id)
-    folder = Path(arguments.checkpoint)
-    check_checkpoint(folder)
-    uploads = files(folder)
-    text = card(arguments)
-    for path in uploads:
-        leaks.check_file(path)
-    leaks.check_text(text, "the model card")
+    check_ids(arguments)
+    data = read_data(Path(arguments.data)) if arguments.data else None
+    repositories = plan(arguments, data)
+    if arguments.collection:
+        leaks.check_text(arguments.collection, "--collection")
     if arguments.dry_run:
-        sys.stdout.write(_listing(folder, uploads, text))
+        sys.stdout.write("\n".join(_listing(each, arguments) for each in repositories))
         return
     token = get_token()
     if token is None:
         raise UserError("no Hugging Face token; log in with `hf auth login` or set HF_TOKEN")
-    address = upload(HfApi(token=token), arguments.repo_id, arguments.private, uploads, text)
-    logger.info("published as %s", address)
+    api = HfApi(token=token)
+    for repository in repositories:
+        logger.info("published as %s", upload(api, repository, arguments.private))
+    if arguments.collection:
+        owner = repositories[0].id.split("/")[0]
+        address = collect(api, owner, arguments.collection, items(arguments), arguments.private)
+        logger.info("collected in %s", address)
 
 
-def card(arguments: PublishArguments) -> str:
+def check_ids(arguments: PublishArguments) -> None:
+    """Raise a `UserError` unless the model, the data or both are given, each with a repository."""
+    if not (arguments.checkpoint or arguments.data):
+        raise UserError("nothing to publish; give --checkpoint, --data or both")
+    for option, repo_id, name in (
+        ("--checkpoint", arguments.repo_id, "--repo_id"),
+        ("--data", arguments.data_repo_id, "--data_repo_id"),
+    ):
+        source = arguments.checkpoint if option == "--checkpoint" else arguments.data
+        if source and not repo_id:
+            raise UserError(f"{option}: has no repository; give {name} owner/name")
+        if repo_id:
+            check_repo_id(repo_id, name)
+
+
+def plan(arguments: PublishArguments, data: Data | None) -> list[Repository]:
+    """What to send, in this order: the data, the model, and its checkpoints' revisions; searched for secrets.
+
+    Raises:
+        UserError: the checkpoint is not complete, or a file contains what looks like a secret.
+    """
+    repositories = []
+    if data and arguments.data_repo_id:
+        repositories.append(Repository("dataset", arguments.data_repo_id, data.files, stale=("*.parquet",)))
+    if not (arguments.checkpoint and arguments.repo_id):
+        return repositories
+    folder, repo_id = Path(arguments.checkpoint), arguments.repo_id
+    check_checkpoint(folder)
+    written = model_texts(arguments, data)
+    for name, text in written.items():
+        kind = leaks.Kind.ROWS if name == EXAMPLE else leaks.Kind.PROSE
+        leaks.check_text(text.decode("utf-8"), "the model card" if name == "README.md" else name, kind)
+    checkpoint_folders = revisions(folder) if arguments.revisions else []
+    if arguments.revisions:
+        for path in sorted(set(folder.glob("checkpoint-*")) - set(checkpoint_folders)):
+            logger.warning("%s: has no weights in safetensors; it is left out", path)
+    for each in (folder, *checkpoint_folders):
+        sent: Mapping[str, Path | bytes] = {path.name: path for path in files(each)}
+        for path in files(each):
+            leaks.check_file(path)
+        revision = "main" if each == folder else each.name
+        repositories.append(Repository("model", repo_id, {**sent, **written}, (*checkpoints.WEIGHTS, INDEX), revision))
+    return repositories
+
+
+INDEX = "*.index.json"
+EXAMPLE = "example.json"
+CURVES = "curves.svg"
+
+
+def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, bytes]:
+    """The files that are written for the model's repository: card, training curves, scores, an example request."""
+    assert arguments.checkpoint and arguments.repo_id
+    texts = {"README.md": card(arguments, data).encode("utf-8")}
+    if plot := curves(Path(arguments.checkpoint)):
+        texts[CURVES] = plot.encode("utf-8")
+    if data and data.first_prompt:
+        texts[EXAMPLE] = example_request(arguments.repo_id, data.first_prompt)
+    return texts | result_files([Path(path) for path in arguments.metrics], arguments.benchmarks)
+
+
+def card(arguments: PublishArguments, data: Data | None = None) -> str:
     """The checkpoint's model card, with the scores and statistics that the command names."""
+    assert arguments.checkpoint and arguments.repo_id
+    stats = Path(arguments.pairs_stats) if arguments.pairs_stats else data.pairs_statistics if data else None
     return model_card(
         Path(arguments.checkpoint),
         arguments.repo_id,
         metrics=[Path(path) for path in arguments.metrics],
         baseline_metrics=[Path(path) for path in arguments.baseline_metrics],
-        pairs_stats=Path(arguments.pairs_stats) if arguments.pairs_stats else None,
+        pairs_stats=stats,
         license=arguments.license,
+        data_repo_id=arguments.data_repo_id,
+        data_license=data.license if data else None,
+        example=EXAMPLE if data and data.first_prompt else None,
+        curves=CURVES if curves(Path(arguments.checkpoint)) else None,
+        revisions=[each.name for each in revisions(Path(arguments.checkpoint))] if arguments.revisions else (),
     )
 
 
-def check_repo_id(repo_id: str) -> None:
-    """Raise a `UserError` unless `repo_id` has the form owner/name."""
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise UserError(f"--repo_id: {one_line(error)}") from error
-    if "/" not in repo_id:
-        raise UserError(f"--repo_id {repo_id}: has no owner; write owner/name")
+def items(arguments: PublishArguments) -> list[Item]:
+    """The repositories of the collection: the model, its data and its base, as far as they have a repository."""
+    found = []
+    if arguments.checkpoint and arguments.repo_id:
+        found.append(Item(arguments.repo_id, "model", "the trained model"))
+    if arguments.data_repo_id:
+        found.append(Item(arguments.data_repo_id, "dataset", "the data it was trained on"))
+    if arguments.checkpoint and (base := base_of(Path(arguments.checkpoint))["hub_id"]):
+        found.append(Item(base, "model", "the base model"))
+    return found
 
 
 def check_checkpoint(folder: Path) -> None:
@@ -127,62 +231,34 @@ def check_checkpoint(folder: Path) -> None:
     raise UserError(f"{folder}: has no weights in safetensors; save the model again with save_pretrained")
 
 
+def revisions(folder: Path) -> list[Path]:
+    """The checkpoints of a run in the order of their steps; those without weights in safetensors are left out."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
+    kept = [path for path in found if any(path.glob("*.safetensors"))]
+    return sorted(kept, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+
+
 def files(folder: Path) -> list[Path]:
     """The files of a checkpoint that belong to the model, by name."""
     found = {path for pattern in FILES for path in folder.glob(pattern) if path.is_file()}
     return sorted(path for path in found if path.suffix not in PICKLES)
 
 
-def is_weights(name: str) -> bool:
-    """Whether a file at the top of a repository contains weights or lists their shards."""
-    return "/" not in name and any(fnmatch(name, pattern) for pattern in (*checkpoints.WEIGHTS, "*.index.json"))
-
-
-def _listing(folder: Path, uploads: list[Path], text: str) -> str:
-    sizes = {path.name: path.stat().st_size for path in uploads} | {"README.md": len(text.encode("utf-8"))}
-    kept = sorted(
-        path.name for path in folder.iterdir() if path not in uploads and path.name not in {"README.md", ".lock"}
-    )
-    lines = [f"{size:>16,}  {name}" for name, size in sizes.items()]
-    lines += [f"{sum(sizes.values()):>16,}  bytes in all", f"stays here: {', '.join(kept) or 'nothing'}", "", text]
-    return "\n".join(lines)
-
-
-def upload(api: HfApi, repo_id: str, private: bool, uploads: list[Path], text: str) -> str:
-    """Create the repository if needed, and commit every file and the card at once; returns the commit's address.
-
-    Weights of an earlier upload that this one does not replace are deleted in the same commit.
-
-    Raises:
-        UserError: the hub refuses or is unreachable, or the repository is public and `private` is set.
-    """
-    operations: list[CommitOperationAdd | CommitOperationDelete] = [
-        CommitOperationAdd(path.name, path) for path in uploads
-    ]
-    operations.append(CommitOperationAdd("README.md", text.encode("utf-8")))
-    try:
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        remote = api.model_info(repo_id)
-        if private and not remote.private:
-            raise UserError(f"{repo_id}: exists and is public; give --private false, or another --repo_id")
-        # Shards of an earlier upload would be loaded beside the new weights.
-        stale = {file.rfilename for file in remote.siblings or [] if is_weights(file.rfilename)}
-        operations += [CommitOperationDelete(name) for name in sorted(stale - {path.name for path in uploads})]
-        # One commit, so that no reader ever finds new weights under an old card.
-        return str(api.create_commit(repo_id, operations, commit_message="Upload the model and its card").commit_url)
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        remedy = "check that the token may write there" if status in {401, 403, 404} else "try again later"
-        raise UserError(f"{api.endpoint}: refused {repo_id} ({status}: {_failure(error, api)}); {remedy}") from error
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"{api.endpoint}: {repo_id} could not be uploaded ({_failure(error, api)}); "
-            "check the connection and HF_ENDPOINT, and run the same command again"
-        ) from error
-
-
-def _failure(error: BaseException, api: HfApi) -> str:
-    return one_line(error).replace(str(api.token), "[token]")
+def _listing(repository: Repository, arguments: PublishArguments) -> str:
+    sizes = {
+        name: len(content) if isinstance(content, bytes) else content.stat().st_size
+        for name, content in repository.files.items()
+    }
+    lines = [f"{repository.kind} {repository.id}, revision {repository.revision}"]
+    lines += [f"{size:>16,}  {name}" for name, size in sizes.items()]
+    lines += [f"{sum(sizes.values()):>16,}  bytes in all"]
+    if repository.revision == "main":
+        folder = Path((arguments.checkpoint if repository.kind == "model" else arguments.data) or "")
+        kept = sorted({path.name for path in folder.iterdir()} - {*sizes, ".lock"})
+        card = repository.files["README.md"]
+        text = card.decode("utf-8") if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+        lines += [f"stays here: {', '.join(kept) or 'nothing'}", "", text]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

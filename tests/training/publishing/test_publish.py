@@ -2,94 +2,17 @@
 
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from fake_hub import REPO, Hub
+from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import constants
+from metrics_file import write_metrics
 
-from notewriter.artifacts.metrics import METRICS_SCHEMA
-from notewriter.artifacts.predictions import COSTS
 from notewriter.errors import UserError
 from training.publishing import publish
-
-TOKEN = "hf_" + "abcdefghij" * 3
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with Hub() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
-        # Its own storage protocol is the hub's alone; plain HTTP uploads are what every endpoint speaks.
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield server
-        server.shutdown()
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """A folder as a training run leaves it: the model, the record, and what is of use to nobody else."""
-    folder = tmp_path / "runs" / "dpo"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "tokenizer.json").write_text('{"model": {"vocab": {"/home/user": 1}}}')
-    (folder / "tokenizer_config.json").write_text("{}")
-    (folder / "chat_template.jinja").write_text("{% generation %}")
-    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 300)
-    record = {
-        "schema": "notewriter/training/1",
-        "method": "dpo",
-        "base_model": "Qwen/Qwen2.5-7B-Instruct",
-        "parameters": "full",
-        "pairs": str(tmp_path / "pairs"),
-        "pairs_sha256": "d" * 64,
-        "rows": {"train": {"deepnote/init_note": 70, "deepnote/answer": 30}, "dev": {"deepnote/answer": 5}},
-        "hyperparameters": {"beta": 0.1, "learning_rate": 5e-7, "loss_type": ["sigmoid"]},
-        "steps": 26,
-        "metrics": {"train_loss": 0.61234, "rewards/accuracies": 0.75, "epoch": 1.0},
-        "versions": {"trl": "1.16.0"},
-    }
-    (folder / "training.json").write_text(json.dumps(record))
-    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", ".env"):
-        (folder / name).write_text("stays")
-    (folder / "README.md").write_text("the trainer's own card")
-    for name in ("checkpoint-10", "wandb", ".cache"):
-        (folder / name).mkdir()
-        (folder / name / "model.safetensors").write_bytes(b"stays")
-    return folder
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Path:
-    return write_metrics(tmp_path / "metrics.json")
-
-
-def write_metrics(path: Path, **changes: Any) -> Path:
-    record = {
-        "schema": METRICS_SCHEMA,
-        "name": "after",
-        "dataset": "hotpotqa",
-        "method": "deepnote",
-        "model": "dpo",
-        "family": "hotpotqa",
-        "questions": 100,
-        "errors": 2,
-        "metrics": {
-            "f1": {"mean": 0.512345, "low": 0.4, "high": 0.6},
-            "em": {"mean": 0.25, "low": 0.2, "high": 0.3},
-        },
-        "per_question": dict.fromkeys(COSTS, 1.0),
-        "config_hash": "0",
-        "version": "0",
-    }
-    path.write_text(json.dumps(record | changes))
-    return path
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -125,10 +48,10 @@ def test_pickled_weights_are_refused_and_stay_beside_safetensors(hub: Hub, check
     assert set(hub.arrived()) == {*MODEL_FILES, "README.md"}
 
     (checkpoint / "model.safetensors").unlink()
-    hub.commits.clear()
+    hub.requests.clear()
     with pytest.raises(UserError, match=rf"{name}: the weights are pickled, .*; save them as safetensors"):
         publish.publish(arguments(checkpoint))
-    assert not hub.commits
+    assert not hub.requests
 
 
 def test_a_pickled_adapter_is_refused(hub: Hub, checkpoint: Path) -> None:

@@ -1,0 +1,290 @@
+"""Data, revisions and collections, read back byte for byte through the hub's own client, while the network fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from fake_hub import REPO, TOKEN, Hub
+from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
+from pair_rows import row
+
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.parquet import write_rows
+from notewriter.errors import UserError
+from training.publishing import publish
+
+DATA = "someone/notes-pairs"
+PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet", "yield.svg"}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+def data_arguments(folder: Path, **changes: object) -> publish.PublishArguments:
+    return publish.PublishArguments(data=str(folder), data_repo_id=DATA, **changes)  # type: ignore[arg-type]
+
+
+def both(checkpoint: Path, folder: Path, **changes: object) -> publish.PublishArguments:
+    return data_arguments(folder, checkpoint=str(checkpoint), repo_id=REPO, **changes)
+
+
+def read_back(hub: Hub, repo: str, kind: str, to: Path, revision: str = "main") -> dict[str, bytes]:
+    """Path -> content of a repository, downloaded with the hub's client."""
+    api = HfApi(endpoint=hub.endpoint, token=TOKEN)
+    names = api.list_repo_files(repo, repo_type=kind, revision=revision)
+    options = {"repo_type": kind, "revision": revision, "local_dir": to}
+    return {name: Path(api.hf_hub_download(repo, name, **options)).read_bytes() for name in names}
+
+
+def test_pairs_come_back_byte_for_byte_and_load_with_their_splits(hub: Hub, pairs: Path, tmp_path: Path) -> None:
+    publish.publish(data_arguments(pairs))
+    found = read_back(hub, DATA, "dataset", tmp_path / "back")
+    assert found == {name: (pairs / name).read_bytes() for name in PAIRS_FILES}
+    from datasets import load_dataset  # takes a second, and only this test needs it
+
+    loaded = load_dataset(str(tmp_path / "back"), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 3, "dev": 1}
+    assert loaded["train"][0]["chosen"] == row(0)["chosen"]
+    assert hub.repositories["dataset", DATA].private
+    assert len(hub.commits) == 1
+
+
+def test_chains_are_published_the_same_way(hub: Hub, chains: Path, tmp_path: Path) -> None:
+    publish.publish(data_arguments(chains))
+    assert read_back(hub, DATA, "dataset", tmp_path / "back") == {
+        name: (chains / name).read_bytes() for name in PAIRS_FILES
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "content"),
+    [
+        ("chosen", [{"role": "assistant", "content": f"the key is {TOKEN}"}]),
+        ("judge_replies", ["fine", f"Bearer {TOKEN}"]),
+        ("question_id", TOKEN),
+        ("prompt", [{"role": "user", "content": "read /home/someone/corpus.jsonl"}]),
+        ("prompt", [{"role": "user", "content": "password: tr0ub4dor&3x"}]),
+    ],
+)
+def test_a_secret_in_any_column_of_a_row_stops_everything(hub: Hub, pairs: Path, column: str, content: object) -> None:
+    rows = [row(0), row(1) | {column: content}, row(2)]  # type: ignore[misc]
+    write_rows(pairs / "train.parquet", COLUMNS, rows)
+    with pytest.raises(UserError, match=rf"train\.parquet: row 1, {column}") as caught:
+        publish.publish(data_arguments(pairs))
+    assert TOKEN not in str(caught.value)
+    assert hub.requests == []
+
+
+def test_a_secret_in_the_metadata_of_a_parquet_file_is_found(hub: Hub, pairs: Path) -> None:
+    rows = [row(number) for number in range(3)]
+    write_rows(pairs / "train.parquet", COLUMNS.with_metadata({"written": "by /home/someone/run.py"}), rows)
+    with pytest.raises(UserError, match=r"train\.parquet: metadata"):
+        publish.publish(data_arguments(pairs))
+    assert hub.requests == []
+
+
+def test_addresses_in_passages_are_no_folders(hub: Hub, pairs: Path) -> None:
+    text = "See https://example.org/home/news/today and http://www.example.edu/~someone/page.html, or ~5/km."
+    rows = [row(number) | {"prompt": [{"role": "user", "content": text}]} for number in range(3)]
+    write_rows(pairs / "train.parquet", COLUMNS, rows)
+    publish.publish(data_arguments(pairs))
+    assert len(hub.commits) == 1
+
+
+@pytest.mark.parametrize("name", ["README.md", "stats.json", "dev.parquet"])
+def test_a_dataset_that_is_not_complete_is_refused(hub: Hub, pairs: Path, name: str) -> None:
+    (pairs / name).unlink()
+    with pytest.raises(UserError, match=name.replace(".", r"\.")):
+        publish.publish(data_arguments(pairs))
+    assert hub.requests == []
+
+
+def test_rows_that_the_statistics_do_not_count_are_refused(hub: Hub, pairs: Path) -> None:
+    write_rows(pairs / "train.parquet", COLUMNS, [row(0)])
+    with pytest.raises(UserError, match=r"train\.parquet: has 1 rows, .*stats\.json counts 3"):
+        publish.publish(data_arguments(pairs))
+
+
+def test_a_card_without_valid_metadata_is_refused(hub: Hub, pairs: Path) -> None:
+    (pairs / "README.md").write_text("---\nlicense: [\n---\n")
+    with pytest.raises(UserError, match=r"README\.md: its metadata cannot be read"):
+        publish.publish(data_arguments(pairs))
+
+
+FAULTS = [
+    ("PUT /storage/", "reset"),
+    ("PUT /storage/", 500),
+    ("POST /api/repos/create", 500),
+    ("POST /api/repos/create", "reset"),
+    (f"GET /api/models/{REPO}", 503),
+    (f"POST /api/models/{REPO}/preupload", 500),
+    (f"POST /{REPO}.git/info/lfs", "reset"),
+    (f"POST /api/models/{REPO}/commit", 409),
+    (f"POST /api/models/{REPO}/commit", 500),
+    (f"POST /api/models/{REPO}/commit", "reset"),
+    (f"POST /api/models/{REPO}/commit", "lost"),
+    ("POST /api/collections/", 500),
+    ("POST /api/collections", "lost"),
+]
+
+
+@pytest.mark.parametrize(("request_", "fault"), FAULTS, ids=[f"{fault} at {request}" for request, fault in FAULTS])
+def test_everything_arrives_once_although_the_network_fails(
+    hub: Hub, checkpoint: Path, pairs: Path, tmp_path: Path, request_: str, fault: int | str
+) -> None:
+    hub.faults = [(request_, fault)]
+    publish.publish(both(checkpoint, pairs, collection="Notes"))
+    assert hub.faults == []
+    found = read_back(hub, REPO, "model", tmp_path / "model")
+    assert found["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
+    assert read_back(hub, DATA, "dataset", tmp_path / "data") == {
+        name: (pairs / name).read_bytes() for name in PAIRS_FILES
+    }
+    assert len(hub.commits) == 2
+    (collection,) = hub.collections.values()
+    assert len(collection["items"]) == 3
+
+
+def test_an_upload_that_was_given_up_goes_on_where_it_ended(hub: Hub, checkpoint: Path) -> None:
+    hub.faults = [(f"POST /api/models/{REPO}/commit", 500)] * 4
+    with pytest.raises(UserError, match=r"500: .*what has arrived is not sent again"):
+        publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO))
+    hub.requests.clear()
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO))
+    assert not [request for request in hub.requests if request.startswith("PUT")]
+    assert len(hub.commits) == 1
+
+
+def test_publishing_the_same_again_changes_nothing(hub: Hub, checkpoint: Path, pairs: Path) -> None:
+    for _ in range(2):
+        publish.publish(both(checkpoint, pairs, collection="Notes"))
+    assert len(hub.commits) == 2
+    (collection,) = hub.collections.values()
+    assert len(collection["items"]) == 3
+
+
+def test_the_collection_links_model_data_and_base_and_is_private(hub: Hub, checkpoint: Path, pairs: Path) -> None:
+    publish.publish(both(checkpoint, pairs, collection="Notes"))
+    (collection,) = hub.collections.values()
+    assert [(item["id"], item["type"]) for item in collection["items"]] == [
+        (REPO, "model"),
+        (DATA, "dataset"),
+        ("Qwen/Qwen2.5-7B-Instruct", "model"),
+    ]
+    assert (collection["private"], collection["owner"]["name"]) == (True, "someone")
+
+
+def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    for step in (10, 20):
+        folder = checkpoint / f"checkpoint-{step}"
+        folder.mkdir(exist_ok=True)
+        (folder / "model.safetensors").write_bytes(bytes([step]) * 100)
+        (folder / "config.json").write_text("{}")
+        (folder / "optimizer.pt").write_text("stays")
+    (checkpoint / "checkpoint-30").mkdir()
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, revisions=True))
+    main = read_back(hub, REPO, "model", tmp_path / "main")
+    for step in (10, 20):
+        found = read_back(hub, REPO, "model", tmp_path / str(step), f"checkpoint-{step}")
+        assert found["model.safetensors"] == bytes([step]) * 100
+        assert set(found) == set(main)
+        assert found["tokenizer.json"] == main["tokenizer.json"]
+    assert set(hub.repositories["model", REPO].branches) == {"main", "checkpoint-10", "checkpoint-20"}
+    assert "revisions of this repository: checkpoint-10, checkpoint-20." in main["README.md"].decode()
+
+
+def test_the_cards_metadata_are_valid_and_link_data_and_base(hub: Hub, checkpoint: Path, pairs: Path) -> None:
+    publish.publish(both(checkpoint, pairs, license="apache-2.0"))
+    card = ModelCard(hub.arrived()["README.md"].decode())
+    assert (card.data.base_model, card.data.datasets) == ("Qwen/Qwen2.5-7B-Instruct", [DATA])
+    for line in (
+        "| base model | Qwen/Qwen2.5-7B-Instruct | not recorded |",
+        f"| training data | {DATA} | cc-by-sa-4.0 |",
+        "| this model | notes-135m | apache-2.0 |",
+        "vllm serve someone/notes-135m",
+        "| deepnote/init_note | not recorded | 4 | none |",
+    ):
+        assert f"{line}\n" in card.text
+    assert DatasetCard(hub.arrived(DATA, "dataset")["README.md"].decode()).data.license == "cc-by-sa-4.0"
+
+
+def test_the_example_is_a_request_with_a_prompt_of_the_data(
+    hub: Hub, checkpoint: Path, pairs: Path, chains: Path
+) -> None:
+    publish.publish(both(checkpoint, pairs))
+    request = json.loads(hub.arrived()["example.json"])
+    assert (request["model"], request["messages"]) == (REPO, row(0)["prompt"])
+    publish.publish(both(checkpoint, chains))
+    assert json.loads(hub.arrived()["example.json"])["messages"] == [{"role": "user", "content": "user 0"}]
+
+
+def test_training_curves_are_in_the_card(hub: Hub, checkpoint: Path) -> None:
+    log = [{"step": step, "loss": 1 / step, "rewards/margins": step / 10} for step in (1, 2, 3)]
+    log += [{"step": 2, "eval_loss": 0.6}, {"step": 3, "eval_loss": float("nan")}]
+    (checkpoint / "trainer_state.json").unlink()
+    (checkpoint / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO))
+    plot = hub.arrived()["curves.svg"].decode()
+    assert plot.count("<polyline") == 3
+    assert "loss" in plot and "reward margin" in plot and "token accuracy" not in plot
+    assert "nan" not in plot
+    assert "![Training curves](curves.svg)" in hub.arrived()["README.md"].decode()
+
+
+def test_scores_of_registered_benchmarks_are_files_that_the_client_reads(
+    hub: Hub, checkpoint: Path, metrics: Path
+) -> None:
+    arguments = publish.PublishArguments(
+        checkpoint=str(checkpoint),
+        repo_id=REPO,
+        metrics=[str(metrics)],
+        benchmarks={"hotpotqa/f1": "hotpotqa/hotpot_qa:distractor"},
+    )
+    publish.publish(arguments)
+    content = hub.arrived()[".eval_results/hotpotqa_f1_deepnote.yaml"]
+    (entry,) = parse_eval_result_entries(yaml.safe_load(content))
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("hotpotqa/hotpot_qa", "distractor", 0.5123)
+    assert entry.notes == "f1 (hotpotqa) with the method deepnote, 100 questions, 95% interval 0.400 to 0.600"
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "message"),
+    [({"hotpotqa/f1": "hotpotqa"}, "owner/name:task"), ({"musique/f1": "a/b:c"}, "no file of --metrics has")],
+)
+def test_a_benchmark_that_fits_no_score_is_refused(
+    hub: Hub, checkpoint: Path, metrics: Path, benchmarks: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        publish.publish(
+            publish.PublishArguments(
+                checkpoint=str(checkpoint), repo_id=REPO, metrics=[str(metrics)], benchmarks=benchmarks
+            )
+        )
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "nothing to publish"),
+        ({"checkpoint": "x"}, "--repo_id"),
+        ({"data": "x"}, "--data_repo_id"),
+        ({"data": "x", "data_repo_id": "nobody"}, "--data_repo_id nobody: has no owner"),
+    ],
+)
+def test_what_has_no_repository_is_refused(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        publish.publish(publish.PublishArguments(**changes))  # type: ignore[arg-type]
+
+
+def test_a_dry_run_lists_data_and_model_and_sends_nothing(
+    hub: Hub, checkpoint: Path, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish.publish(both(checkpoint, pairs, dry_run=True))
+    shown = capsys.readouterr().out
+    assert hub.requests == []
+    assert f"dataset {DATA}, revision main" in shown and f"model {REPO}, revision main" in shown
+    assert "stays here: cache.sqlite, config.yaml, journal.jsonl, notes.parquet" in shown
