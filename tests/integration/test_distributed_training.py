@@ -166,21 +166,33 @@ def test_sharded_run_that_was_stopped_arrives_where_it_would_have(
 
 
 @pytest.mark.parametrize(
-    ("accelerate", "disturb"),
-    [("ddp", "launcher SIGUSR1"), ("fsdp2", "rank SIGTERM"), ("zero3", "launcher SIGTERM")],
+    ("accelerate", "disturb", "optimizer"),
+    [
+        ("ddp", "launcher SIGUSR1", {}),
+        # torch 2.13 cannot load the state of an optimizer that has none under FSDP2, as of plain gradient descent.
+        ("fsdp2", "rank SIGTERM", {"optim": "adamw_torch", "adam_epsilon": 0.1, "learning_rate": 0.1}),
+        ("zero3", "launcher SIGTERM", {}),
+    ],
 )
 def test_a_signal_in_the_middle_of_a_step_loses_nothing(
-    accelerate: str, disturb: str, launch: Launch, expected: dict[str, torch.Tensor], tmp_path: Path
+    accelerate: str,
+    disturb: str,
+    optimizer: dict[str, object],
+    launch: Launch,
+    expected: dict[str, torch.Tensor],
+    tmp_path: Path,
 ) -> None:
-    folder = launch(accelerate, tmp_path / "run", disturb, STOPPED)
+    undisturbed = weights(launch("cpu", tmp_path / "undisturbed", **optimizer)) if optimizer else expected
+
+    folder = launch(accelerate, tmp_path / "run", disturb, STOPPED, **optimizer)
 
     # `save_strategy: no`: only the signal saves a checkpoint.
     assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
     assert log_of(folder).read_text().count("stopped by a signal, with a checkpoint after step 1") == 1
     assert not (folder / "training.json").exists()
-    launch(accelerate, folder)
+    launch(accelerate, folder, **optimizer)
     assert "checkpoint-1: resuming" in log_of(folder).read_text()
-    assert_same(folder, expected)
+    assert_same(folder, undisturbed)
 
 
 def test_the_rank_that_failed_first_is_shown_last(launch: Launch, tmp_path: Path) -> None:
