@@ -61,6 +61,7 @@ def served(world, monkeypatch):
         def serve(path, options, **_):
             running.append(path)
             calls.append((options["served_model_name"], len(running)))
+            endpoint.model = options["served_model_name"]
             yield SimpleNamespace(base_url=endpoint.base_url)
             running.remove(path)
 
