@@ -79,7 +79,7 @@ class StopOnSignal(TrainerCallback):
         if self._agreed():
             self.stopping = True
             # Evaluation comes before the checkpoint of the same step.
-            self.trainer._save_checkpoint(self.trainer.model, trial=None)
+            self.trainer._save_checkpoint(self.trainer.model, trial=None)  # type: ignore[arg-type]
             self.end()
 
     def end(self) -> None:
@@ -95,5 +95,5 @@ class StopOnSignal(TrainerCallback):
                 self.trainer.args.output_dir,
                 self.trainer.state.global_step,
             )
-        self.trainer.end()  # type: ignore[no-untyped-call]
+        self.trainer.end()
         sys.exit(STOPPED)

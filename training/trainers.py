@@ -26,11 +26,11 @@ class EndsAtMaxSteps:
     transformers 5.19 takes one more step if the last one was not the end of an epoch.
     """
 
-    def _run_epoch(self, **state: Any) -> None:
+    def _run_epoch(self, *arguments: Any, **state: Any) -> None:
         if self.state.global_step >= self.state.max_steps:  # type: ignore[attr-defined]
             self.control.should_training_stop = True  # type: ignore[attr-defined]
             return
-        super()._run_epoch(**state)  # type: ignore[misc]
+        super()._run_epoch(*arguments, **state)  # type: ignore[misc]
 
 
 class MeteredDPOTrainer(EndsAtMaxSteps, Metered, CachedReferenceTrainer):
