@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eval import checkpoints
 from eval.accounting import check_prices, run_costs
+from eval.checkpoints import CheckpointArguments
 from eval.judgements import read_run_judgements, summary_of, with_judgements
 from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
@@ -62,12 +64,48 @@ class EvaluateArguments(QuestionArguments):
 
 def main(argv: list[str]) -> None:
     """Evaluate; questions that were finished before are not asked again."""
-    arguments, models, resume, dry = parse(
-        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments],
+    arguments, models, resume, dry, each = parse(
+        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments, CheckpointArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,
     )
+    if each.checkpoints is None:
+        _evaluate(arguments, models, resume, dry)
+    else:
+        _evaluate_checkpoints(each, arguments, models, resume, dry)
+
+
+def _evaluate_checkpoints(
+    each: CheckpointArguments,
+    arguments: EvaluateArguments,
+    models: ModelArguments,
+    resume: ResumeArguments,
+    dry: DryRunArguments,
+) -> None:
+    """Evaluate the checkpoints of a training run one after another, and compare them.
+
+    Every checkpoint has a run folder of its own, so those that were finished before are not served again.
+    """
+    found = checkpoints.find(Path(each.checkpoints or ""), models)
+    output = Path(arguments.output_dir)
+    metrics: dict[int, Metrics] = {}
+    for step, path in found.items():
+        own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
+        one = _evaluate(own, replace(models, serve=str(path)), resume, dry)
+        if one is None:
+            # All checkpoints cost the same.
+            return
+        metrics[step] = one
+    metric, best = checkpoints.compare(found, metrics, each.best_by, output)
+    interval = f"{best.score.mean:.3f} [{best.score.low:.3f}, {best.score.high:.3f}]"
+    sys.stdout.write(f"best by {metric}: {best.checkpoint}, {interval}; curves in {output / checkpoints.CURVES}\n")
+
+
+def _evaluate(
+    arguments: EvaluateArguments, models: ModelArguments, resume: ResumeArguments, dry: DryRunArguments
+) -> Metrics | None:
+    """Evaluate one model; returns its metrics, or None after a dry run."""
     benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
     arguments.family = arguments.family or benchmark.family
     check_family(arguments.family)
@@ -82,7 +120,7 @@ def main(argv: list[str]) -> None:
     work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
         estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
-        return
+        return None
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions, defaults(arguments, models)) as folder:
         journal = folder / "traces.jsonl"
@@ -102,6 +140,7 @@ def main(argv: list[str]) -> None:
         metrics = _finish(folder, arguments, models, questions, method)
         tell_errors(journal, questions)
     sys.stdout.write(_summary(metrics, folder))
+    return metrics
 
 
 def _finish(

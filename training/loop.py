@@ -16,6 +16,7 @@ from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import writing
 from training import weights
+from training.interruption import StopOnSignal
 from training.resumption import last_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -36,14 +37,19 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
 
     Raises:
         UserError: the output folder cannot be written.
+        SystemExit: a signal stopped the run, which has saved a checkpoint (`interruption`).
     """
-    with writing(run.path):
+    stop = StopOnSignal(trainer)
+    trainer.add_callback(stop)
+    with writing(run.path), stop.listening():
         if trainer.is_world_process_zero():
             trainer.add_callback(TrackRun(run))
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
         metrics: dict[str, float] = trainer.train(resume_from_checkpoint=checkpoint).metrics
+        if stop.stopping:
+            stop.end()
         if trainer.args.eval_strategy != "no":
             trainer.evaluate()
         trainer.save_model(str(run.path))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
@@ -19,11 +20,24 @@ PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]
 
 
-class MeteredDPOTrainer(Metered, CachedReferenceTrainer):
+class EndsAtMaxSteps:
+    """A mixin for a trainer: resumed from the checkpoint of its last step, it trains no further.
+
+    transformers 5.19 takes one more step if the last one was not the end of an epoch.
+    """
+
+    def _run_epoch(self, *arguments: Any, **state: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:  # type: ignore[attr-defined]
+            self.control.should_training_stop = True  # type: ignore[attr-defined]
+            return
+        super()._run_epoch(*arguments, **state)  # type: ignore[misc]
+
+
+class MeteredDPOTrainer(EndsAtMaxSteps, Metered, CachedReferenceTrainer):
     """The DPO trainer with the throughput in its log."""
 
 
-class MeteredSFTTrainer(Metered, SFTTrainer):
+class MeteredSFTTrainer(EndsAtMaxSteps, Metered, SFTTrainer):
     """TRL's SFTTrainer with the throughput in its log."""
 
 

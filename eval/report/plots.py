@@ -160,8 +160,8 @@ def scatter_plot(axis: str, points: Sequence[Point]) -> ScatterPlot:
 
     Both axes start at zero and end at a round number above the highest value, so that small scores can be told apart.
     """
-    x_step, x_end = _round_axis([point.cost for point in points])
-    y_step, y_end = _round_axis([point.score.high for point in points])
+    x_step, x_end = round_axis([point.cost for point in points])
+    y_step, y_end = round_axis([point.score.high for point in points])
 
     def across(value: float) -> float:
         return round(LEFT + value / x_end * (RIGHT - LEFT), 2)
@@ -209,7 +209,7 @@ def _keep_apart(dots: list[Dot]) -> None:
             lowest = dot.text_y = max(dot.mean, lowest + LINE)
 
 
-def _round_axis(values: list[float]) -> tuple[float, float]:
+def round_axis(values: list[float]) -> tuple[float, float]:
     """`(step, end)` of an axis from zero past the highest value, in at most five steps of 1, 2 or 5 times 10^n."""
     highest = max(values, default=0.0) or 1.0
     power = 10.0 ** math.floor(math.log10(highest / 5))

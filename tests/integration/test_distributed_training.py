@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from training.interruption import STOPPED
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
 
@@ -23,10 +25,13 @@ Launch = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """Train from a folder that is not the project's root, with changed options by name; returns the output folder."""
+    """Train from a folder that is not the project's root, with changed options by name; returns the output folder.
+
+    What `disturb` describes (`signalled.py`) happens in the first step, under our own launcher.
+    """
     elsewhere = tmp_path_factory.mktemp("elsewhere")
 
-    def run(accelerate: str, output: Path, **changes: object) -> Path:
+    def run(accelerate: str, output: Path, disturb: str = "", code: int = 0, **changes: object) -> Path:
         options = {
             "model_name_or_path": tiny_model,
             "pairs": tiny_pairs,
@@ -44,18 +49,22 @@ def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPath
             "reference_cache": output.parent / "reference",
         } | changes
         command = [sys.executable, "-m", "accelerate.commands.launch"]
+        if disturb:
+            command = [sys.executable, str(ROOT / "training/launcher.py"), "--log_dir", str(output.parent / "logs")]
         command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
         if accelerate != "cpu":
             # What is for eight GPUs, on two processes of the CPU.
             command += ["--num_processes", "2", "--mixed_precision", "no"]
         if accelerate == "fsdp2":
             command += [str(Path(__file__).with_name("fsdp_on_cpu.py"))]
+        if disturb:
+            command += [str(Path(__file__).with_name("signalled.py"))]
         command += [str(ROOT / "training/train_dpo.py")]
         command += [part for key, value in options.items() for part in (f"--{key}", str(value))]
         environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        environment |= {"HF_DATASETS_CACHE": str(elsewhere / "cache")}
+        environment |= {"HF_DATASETS_CACHE": str(elsewhere / "cache"), "DISTURB": disturb}
         done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-6000:]
+        assert done.returncode == code, done.stderr[-6000:]
         log_of(output).write_text(done.stderr)
         return output
 
@@ -154,6 +163,47 @@ def test_sharded_run_that_was_stopped_arrives_where_it_would_have(
     launch(accelerate, folder, **adam)
 
     assert_same(folder, unstopped)
+
+
+@pytest.mark.parametrize(
+    ("accelerate", "disturb", "optimizer"),
+    [
+        ("ddp", "launcher SIGUSR1", {}),
+        # torch 2.13 cannot load the state of an optimizer that has none under FSDP2, as of plain gradient descent.
+        ("fsdp2", "rank SIGTERM", {"optim": "adamw_torch", "adam_epsilon": 0.1, "learning_rate": 0.1}),
+        ("zero3", "launcher SIGTERM", {}),
+    ],
+)
+def test_a_signal_in_the_middle_of_a_step_loses_nothing(
+    accelerate: str,
+    disturb: str,
+    optimizer: dict[str, object],
+    launch: Launch,
+    expected: dict[str, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    undisturbed = weights(launch("cpu", tmp_path / "undisturbed", **optimizer)) if optimizer else expected
+
+    folder = launch(accelerate, tmp_path / "run", disturb, STOPPED, **optimizer)
+
+    # `save_strategy: no`: only the signal saves a checkpoint.
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert log_of(folder).read_text().count("stopped by a signal, with a checkpoint after step 1") == 1
+    assert not (folder / "training.json").exists()
+    launch(accelerate, folder, **optimizer)
+    assert "checkpoint-1: resuming" in log_of(folder).read_text()
+    assert_same(folder, undisturbed)
+
+
+def test_the_rank_that_failed_first_is_shown_last(launch: Launch, tmp_path: Path) -> None:
+    folder = launch("ddp", tmp_path / "run", "error shard 7 is broken", 1)
+
+    *_, end = re.split("^rank ", log_of(folder).read_text(), flags=re.MULTILINE)
+    assert re.match(r"1 on \S+ failed first, with exit code 1; the end of its log:\n", end)
+    assert "RuntimeError: shard 7 is broken" in end
+    assert len(end.splitlines()) <= 42
+    (failure,) = (tmp_path / "logs").glob("failed-*-rank1.txt")
+    assert failure.read_text() in "rank " + end
 
 
 def test_precomputed_reference_is_the_same_reference(

@@ -1,0 +1,160 @@
+"""The checkpoints of a training run, served and evaluated one after another."""
+
+import contextlib
+import json
+import shutil
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world, write_config
+
+from eval import checkpoints, evaluate
+from eval.checkpoints import Scored
+from notewriter import jsonl
+from notewriter.artifacts.metrics import Interval, read_metrics
+from notewriter.errors import UserError
+from notewriter.models import roles
+from notewriter.models.roles import ModelArguments
+
+KNOWN = {"checkpoint-2": 1, "checkpoint-4": 4, "checkpoint-10": 4}
+"""How many of the six questions each checkpoint answers rightly."""
+
+HISTORY = [
+    {"step": 2, "loss": 0.7, "rewards/margins": 0.0},
+    {"step": 4, "loss": 0.4, "rewards/margins": 0.9},
+    {"step": 4, "eval_loss": 0.6, "eval_rewards/margins": 0.3},
+    {"step": 10, "loss": float("nan"), "rewards/margins": -0.2},
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), 6)
+
+
+@pytest.fixture
+def training_run(tiny_model, tmp_path):
+    """A run with three checkpoints, and a fourth that was still being written."""
+    for name in KNOWN:
+        shutil.copytree(tiny_model, tmp_path / "run" / name)
+        (tmp_path / "run" / name / "trainer_state.json").write_text(json.dumps({"log_history": HISTORY}))
+    (tmp_path / "run/checkpoint-12").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def served(world, monkeypatch):
+    """Serves a checkpoint by a stand-in; lists the names of those that were served, and of how many at once."""
+    golds = {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+
+    def reply(request):
+        question = request["messages"][0]["content"].rpartition("Question: ")[2]
+        known = sorted(golds)[: KNOWN[request["model"]]]
+        return golds[question] if question in known else "nobody knows"
+
+    calls, running = [], []
+    with fake_endpoint(reply) as endpoint:
+
+        @contextlib.contextmanager
+        def serve(path, options, **_):
+            running.append(path)
+            calls.append((options["served_model_name"], len(running)))
+            endpoint.model = options["served_model_name"]
+            yield SimpleNamespace(base_url=endpoint.base_url)
+            running.remove(path)
+
+        monkeypatch.setattr(roles, "serve", serve)
+        yield calls
+
+
+@pytest.fixture
+def run(world, training_run, tmp_path):
+    def evaluate_checkpoints(**changes):
+        options = {
+            **world,
+            "method": "deepnote",
+            "method_options": {"max_step": 1, "max_failure": 1},
+            "checkpoints": str(training_run),
+            "output_dir": str(tmp_path / "scores"),
+            "cache": str(tmp_path / "cache.sqlite"),
+        } | changes
+        evaluate.main(write_config(tmp_path / "evaluate.yaml", options))
+        return tmp_path / "scores"
+
+    return evaluate_checkpoints
+
+
+def test_each_checkpoint_is_evaluated_and_the_earliest_of_the_best_is_named(run, served, training_run, capsys):
+    folder = run()
+
+    assert served == [("checkpoint-2", 1), ("checkpoint-4", 1), ("checkpoint-10", 1)]
+    best = json.loads((folder / "best_checkpoint.json").read_text())
+    assert best["schema"] == "notewriter/best_checkpoint/1"
+    assert (best["checkpoint"], best["step"], best["metric"]) == (str(training_run / "checkpoint-4"), 4, "f1")
+    assert [each["step"] for each in best["checkpoints"]] == [2, 4, 10]
+    for each in best["checkpoints"]:
+        metrics = read_metrics(folder / f"checkpoint-{each['step']}" / "metrics.json")
+        assert metrics.name == f"scores-{each['step']}"
+        assert each["score"]["mean"] == metrics.metrics["f1"].mean
+    assert best["score"]["low"] < best["score"]["mean"] < best["score"]["high"]
+    assert f"best by f1: {training_run / 'checkpoint-4'}, 0.667 [" in capsys.readouterr().out
+
+
+def test_a_second_run_serves_only_new_checkpoints(run, served, training_run):
+    shutil.move(training_run / "checkpoint-10", training_run / "later")
+    run()
+    served.clear()
+    shutil.move(training_run / "later", training_run / "checkpoint-10")
+
+    folder = run(best_by="em")
+
+    assert served == [("checkpoint-10", 1)]
+    best = json.loads((folder / "best_checkpoint.json").read_text())
+    assert (best["metric"], best["step"], len(best["checkpoints"])) == ("em", 4, 3)
+
+
+def test_curves_show_score_loss_and_margin_against_steps(run, served):
+    svg = ElementTree.fromstring((run() / "checkpoints.svg").read_text())
+
+    name = "{http://www.w3.org/2000/svg}"
+    assert [text.text for text in svg.iter(f"{name}text") if text.get("y") == "18"] == [
+        *("f1, 95% interval", "Loss", "training", "evaluation", "Reward margin", "training", "evaluation")
+    ]
+    lines = [(line.get("class"), len(line.get("points").split())) for line in svg.iter(f"{name}polyline")]
+    # Three scores; two losses that are numbers, one of an evaluation; three margins and one.
+    assert lines == [("score", 3), ("training", 2), ("evaluation", 1), ("training", 3), ("evaluation", 1)]
+    assert [circle.get("class") for circle in svg.iter(f"{name}circle")] == ["score", "score", "best", "score"]
+
+
+def test_values_outside_the_axes_are_never_drawn():
+    scored = [Scored("a", 3, Interval(0.2, 0.1, 0.3)), Scored("b", 7, Interval(0.9, 0.8, 1.0))]
+    history = [{"step": step, "rewards/margins": value} for step, value in ((1, -3.7), (7, 12.4))]
+
+    svg = ElementTree.fromstring(checkpoints.draw("f1", scored, scored[1], history))
+
+    for line in svg.iter("{http://www.w3.org/2000/svg}polyline"):
+        for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
+            assert checkpoints.LEFT <= x <= checkpoints.RIGHT
+            assert checkpoints.TOP <= y <= checkpoints.BOTTOM
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"serve": "models/x"}, "^both checkpoints and serve are set; give only one of them"),
+        ({"models": {"policy": {"serve": "x"}}}, "^both checkpoints and models: policy are set"),
+        ({"checkpoints": "nowhere"}, "^nowhere: has no complete checkpoint"),
+        ({"best_by": "rouge"}, "^best_by: 'rouge' is not a score of every checkpoint; choose one of: em, f1"),
+    ],
+)
+def test_mistakes_are_told(run, served, changes, message):
+    with pytest.raises(UserError, match=message):
+        run(**changes)
+
+
+def test_a_folder_that_is_not_a_checkpoint_is_named(training_run):
+    shutil.move(training_run / "checkpoint-4", training_run / "checkpoint-last")
+    with pytest.raises(UserError, match=r"checkpoint-last: is not named checkpoint-STEP"):
+        checkpoints.find(training_run, ModelArguments())

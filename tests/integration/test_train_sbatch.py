@@ -1,0 +1,92 @@
+"""How `slurm/train.sbatch` ends, with Slurm's commands played by scripts: `test_slurm.py` has a real Slurm."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "slurm/train.sbatch"
+pytestmark = pytest.mark.integration
+
+Job = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def submit(tmp_path: Path) -> Job:
+    """Run the job script with a `srun` of these commands; `calls` has the other commands of Slurm that it gave."""
+    for name in ("ddp.yaml", "train.py", "calls"):
+        (tmp_path / name).touch()
+    (tmp_path / "cluster.env").write_text(f"PROCESSES_PER_NODE=1\nVENV={sys.prefix}\nRENDEZVOUS_PORT=29500\n")
+    commands = {
+        "scontrol": 'echo "scontrol $*" >> calls; [[ $1 != show ]] || echo n1',
+        # As the launcher and its ranks would receive it.
+        "scancel": 'echo "scancel $*" >> calls; touch signalled',
+    }
+
+    def run(srun: str) -> subprocess.Popen[str]:
+        for name, text in (commands | {"srun": srun}).items():
+            file = tmp_path / "bin" / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"#!/bin/bash\n{text}\n")
+            file.chmod(0o755)
+        environment = {
+            "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "7",
+            "SLURM_NNODES": "1",
+            "SLURM_JOB_NODELIST": "n1",
+            "CLUSTER_ENV": str(tmp_path / "cluster.env"),
+        }
+        return subprocess.Popen(
+            ["bash", str(SCRIPT), "ddp.yaml", "train.py"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("code", [75, 143])
+def test_a_signal_reaches_the_ranks_and_the_job_is_requeued_once_they_have_saved(
+    code: int, submit: Job, tmp_path: Path
+) -> None:
+    saving = f"touch started; until [[ -e signalled ]]; do sleep 0.05; done; sleep 0.5; touch saved; exit {code}"
+    job = submit(saving)
+    while not (tmp_path / "started").exists():
+        time.sleep(0.05)
+
+    job.send_signal(signal.SIGUSR1)
+
+    output, _ = job.communicate(timeout=20)
+    assert (tmp_path / "saved").exists()
+    assert job.returncode == code
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[1:] == ["scancel --signal=USR1 7.0", "scontrol requeue 7"], output
+
+
+def test_of_all_nodes_the_first_failure_is_printed_last(submit: Job, tmp_path: Path) -> None:
+    logs = tmp_path / "runs/logs/7/0"
+    later = f"echo consequence > {logs}/failed-1700000002.100-n1-rank0.txt"
+    first = f"echo cause > {logs}/failed-1700000001.900-n2-rank1.txt"
+
+    job = submit(f"{later}; {first}; exit 1")
+
+    output, _ = job.communicate(timeout=20)
+    assert job.returncode == 1
+    assert output.splitlines()[-1] == "cause"
+    assert "requeue" not in (tmp_path / "calls").read_text()
+
+
+def test_a_finished_training_ends_the_job(submit: Job, tmp_path: Path) -> None:
+    job = submit("exit 0")
+
+    job.communicate(timeout=20)
+    assert job.returncode == 0
+    assert "requeue" not in (tmp_path / "calls").read_text()

@@ -1,0 +1,96 @@
+"""A signal ends a run with a checkpoint after the step at hand; the same command continues as if nothing had been."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from training import train_dpo
+from training.interruption import SIGNALS, STOPPED
+from training.trainers import MeteredDPOTrainer
+
+Options = Callable[..., list[str]]
+
+
+@pytest.fixture
+def options(four_steps: Options, tiny_pairs: Path) -> Options:
+    """Four steps that save nothing until they are done."""
+    return partial(four_steps, pairs=tiny_pairs, learning_rate=1e-3, save_steps=100, total_batch_size=2)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """A stopped run keeps its handlers until its process ends, which here goes on."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def send(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, signal.Signals], None]:
+    """Send a signal to this process inside a call of a trainer's method, counted from one; the later calls pass."""
+
+    def arrange(method: str, call: int, number: signal.Signals) -> None:
+        original = getattr(MeteredDPOTrainer, method)
+        calls = 0
+
+        def interrupted(*args: object, **kwargs: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                os.kill(os.getpid(), number)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(MeteredDPOTrainer, method, interrupted)
+
+    return arrange
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("method", "call", "number", "changes", "step"),
+    [
+        ("training_step", 2, signal.SIGTERM, {}, 2),
+        # In the first of two batches of the second step.
+        ("training_step", 3, signal.SIGUSR1, {"per_device_train_batch_size": 1}, 2),
+        # The last step, in the middle of an epoch of eight.
+        ("training_step", 4, signal.SIGTERM, {}, 4),
+        ("prediction_step", 1, signal.SIGUSR1, {"eval_strategy": "steps", "eval_steps": 3}, 3),
+    ],
+)
+def test_a_signal_saves_a_checkpoint_and_nothing_is_lost(
+    method: str,
+    call: int,
+    number: signal.Signals,
+    changes: dict[str, object],
+    step: int,
+    options: Options,
+    send: Callable[[str, int, signal.Signals], None],
+    tmp_path: Path,
+) -> None:
+    train_dpo.main(options(**({"output_dir": tmp_path / "undisturbed", "per_device_train_batch_size": 2} | changes)))
+    send(method, call, number)
+
+    with pytest.raises(SystemExit) as stopped:
+        train_dpo.main(options(**({"per_device_train_batch_size": 2} | changes)))
+
+    assert stopped.value.code == STOPPED
+    assert checkpoints(tmp_path / "run") == [f"checkpoint-{step}"]
+    assert not (tmp_path / "run/training.json").exists()
+    train_dpo.main(options(**({"per_device_train_batch_size": 2} | changes)))
+    undisturbed, continued = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
+    assert all(torch.equal(undisturbed[name], continued[name]) for name in undisturbed)
+    assert checkpoints(tmp_path / "run") == sorted({f"checkpoint-{step}", "checkpoint-4"})

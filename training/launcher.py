@@ -1,0 +1,98 @@
+"""`accelerate launch` for a node of a cluster, with the same options: signals and failures reach whom they concern.
+
+    python training/launcher.py --config_file configs/accelerate/zero3.yaml --log_dir logs training/train_dpo.py ...
+
+- SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes (`accelerate launch`
+  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`interruption.STOPPED`).
+- When ranks fail, the end of the log of the one that failed first comes last, and is written into `log_dir` as
+  `failed-TIME-NODE-rankN.txt`: over all nodes, the first of these names is the cause.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from accelerate.commands.launch import launch_command, launch_command_parser
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from training.interruption import SIGNALS, STOPPED
+
+SAVING = 3600
+"""Seconds in which the ranks may save a checkpoint; the cluster ends them earlier."""
+
+LINES = 40
+"""Lines of the log of the rank that failed first: one screen."""
+
+
+def main(argv: list[str]) -> int:
+    """Launch the processes of this node and wait for them; returns the exit code."""
+    arguments = launch_command_parser().parse_args(argv)
+    arguments.log_dir = arguments.log_dir or tempfile.mkdtemp(prefix="notewriter-")
+    # Standard output and error of each rank go to the console and to a file.
+    arguments.tee = "3"
+    # Or a single process's exit code would be lost.
+    arguments.quiet = False
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING))
+    for number in SIGNALS:
+        signal.signal(number, _forward)
+    return _launch(arguments)
+
+
+def _launch(arguments: argparse.Namespace) -> int:
+    try:
+        launch_command(arguments)
+    except ChildFailedError as error:
+        if any(failure.exitcode == STOPPED for failure in error.failures.values()):
+            return STOPPED
+        return _tell(error.failures, Path(arguments.log_dir))
+    except SignalException:
+        # torchrun's own handler has passed SIGTERM on and waited.
+        return STOPPED
+    except subprocess.CalledProcessError as error:
+        return int(error.returncode)
+    return 0
+
+
+def _forward(number: int, frame: FrameType | None) -> None:
+    for child in psutil.Process().children():
+        child.send_signal(number)
+
+
+def _tell(failures: dict[int, ProcessFailure], logs: Path) -> int:
+    """Show which rank failed first and the end of its log; returns its exit code, or 1 if a signal killed it."""
+
+    def log(failure: ProcessFailure) -> Path | None:
+        return max(logs.glob(f"*/attempt_*/{failure.local_rank}/stderr.log"), key=_written, default=None)
+
+    def moment(failure: ProcessFailure) -> float:
+        # The failure's own timestamp is in whole seconds, too coarse to order the ranks; a traceback's is not. A rank
+        # that was killed writes none.
+        file = log(failure)
+        return float(failure.timestamp) if file is None or failure.exitcode < 0 else _written(file)
+
+    rank, failure = min(failures.items(), key=lambda item: moment(item[1]))
+    node, file = socket.gethostname(), log(failure)
+    node = os.environ.get("SLURMD_NODENAME", node)
+    end = file.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:] if file else []
+    how = f"by {failure.signal_name()}" if failure.exitcode < 0 else f"with exit code {failure.exitcode}"
+    title = f"rank {rank} on {node} failed first, {how}; {'the end of its log' if end else 'it has no log'}:"
+    screen = "\n".join([title, *(f"  {line}" for line in end), f"all logs: {logs}"]) + "\n"
+    (logs / f"failed-{moment(failure):.3f}-{node}-rank{rank}.txt").write_text(screen, encoding="utf-8")
+    sys.stderr.write(screen)
+    return max(failure.exitcode, 1)
+
+
+def _written(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
