@@ -10,6 +10,7 @@ from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.models.checkpoints import fingerprint
 from notewriter.retrieval import read_manifest
+from notewriter.retrieval.remote import health_of
 
 FINGERPRINTS = "fingerprints.json"
 """Beside a run's configuration: what tells the contents behind its paths from all others."""
@@ -25,7 +26,8 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """What tells the contents behind a run's settings from all others, by setting and path.
 
     These are the weights of each model that is served, those that training starts from, the manifest of each index,
-    and the prompts in `prompts_dir`. What is not there, or is a hub id that this machine has not loaded yet, has none.
+    each reranker, what a retrieval server says of itself, and the prompts in `prompts_dir`. What is not there, or is a
+    hub id that this machine has not loaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -37,6 +39,14 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         found[f"{BASE}: {base}"] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
         found[f"index: {path}"] = _of_index(path)
+    for part in config.get("retriever") or []:
+        if path := part.get("index"):
+            found[f"index: {path}"] = _of_index(path)
+        if path := part.get("rerank"):
+            found[f"rerank: {path}"] = _of_model(path)
+        if "url" in part and (health := health_of(part["url"])):
+            # Not by its address, which may differ when a run resumes.
+            found["retriever: url"] = health.get("fingerprint")
     if config.get("prompts_dir"):
         found[f"prompts_dir: {config['prompts_dir']}"] = _of_prompts(Path(config["prompts_dir"]))
     return {setting: content for setting, content in found.items() if content}

@@ -32,6 +32,12 @@ A model at an endpoint is known by its name: its server may be another one than 
 Of a model that is served here the weights count, see `fingerprints`.
 """
 
+WITHOUT_EFFECT_IN_PARTS = {"url", "device", "batch_size"} | WITHOUT_EFFECT
+"""Settings in a part of a retriever that cannot change a result.
+
+Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.
+"""
+
 QUESTIONS = "questions.sha256"
 """Beside a run's configuration: the digest of its questions."""
 
@@ -57,6 +63,11 @@ def config_hash(config: dict[str, Any]) -> str:
 def _with_effect(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that can change a result, those of each role's endpoint among them."""
     kept = {key: value for key, value in config.items() if key not in WITHOUT_EFFECT}
+    # Runs of versions without chains of retrievers have no such key, and the same hash.
+    if parts := kept.pop("retriever", None):
+        kept["retriever"] = [
+            {key: value for key, value in part.items() if key not in WITHOUT_EFFECT_IN_PARTS} for part in parts
+        ]
     models = kept.get("models")
     if isinstance(models, dict):
         kept["models"] = {
