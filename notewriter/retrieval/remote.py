@@ -49,7 +49,7 @@ class ServerPart:
     weight: Annotated[float, Interval(gt=0)] = 1.0
     timeout: Annotated[float, Interval(gt=0)] = 60.0
     attempts: Annotated[int, Interval(ge=1)] = 6
-    api_key_env: str = ""
+    api_key_env: str | None = None
 
 
 class Health(TypedDict, total=False):
@@ -81,7 +81,7 @@ class Remote:
         self.name, self.corpus = part.url, ""
         self._base = base
         self._service = Service(
-            f"{base}/retrieve", "retriever: url", part.timeout, part.attempts, headers, part.api_key_env
+            f"{base}/retrieve", "retriever: url", part.timeout, part.attempts, headers, part.api_key_env or ""
         )
         self._ours = False
         self._waiting: deque[_Query] = deque()

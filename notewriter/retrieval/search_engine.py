@@ -66,7 +66,7 @@ class _EnginePart:
     weight: Annotated[float, Interval(gt=0)] = 1.0
     timeout: Annotated[float, Interval(gt=0)] = 30.0
     attempts: Annotated[int, Interval(ge=1)] = 6
-    api_key_env: str = ""
+    api_key_env: str | None = None
     device: str | None = None
 
 
@@ -194,7 +194,7 @@ class SearchEngine:
         address = part.elasticsearch if isinstance(part, ElasticsearchPart) else part.opensearch
         self.name, self.corpus = f"{engine} {part.name} {part.search}", ""
         self._part = part
-        self._connection = Connection(engine, address, part.name, part.timeout, part.attempts, part.api_key_env)
+        self._connection = Connection(engine, address, part.name, part.timeout, part.attempts, part.api_key_env or "")
         # Threads that wait for a server, not for a core.
         self._threads = ThreadPoolExecutor(64, thread_name_prefix="search-engine")
         self._embedder: Embedder | None = None
