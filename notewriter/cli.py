@@ -14,7 +14,7 @@ COMMANDS = {
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "bulk-index": ("notewriter.retrieval.bulk_index", "index a corpus in Elasticsearch or OpenSearch"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
-    "retrieval-eval": ("eval.retrieval_eval", "measure the quality and speed of retrievers on a benchmark"),
+    "retrieval-eval": ("eval.retrieval.command", "measure the quality and speed of retrievers on a benchmark"),
     "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
     "chains": ("data_construction.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
     "merge-shards": ("data_construction.merge_shards", "merge shards of pairs or chains into one dataset"),

@@ -77,7 +77,7 @@ def json_service(answer: Callable[[Request], object]) -> Iterator[Service]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = respond  # noqa: N815
+        do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = respond
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

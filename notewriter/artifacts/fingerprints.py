@@ -1,6 +1,7 @@
 """What a configuration names and does not hold: the weights behind a path, an index, a folder of prompts."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,14 +40,15 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         found[f"{BASE}: {base}"] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
         found[f"index: {path}"] = _of_index(path)
-    for part in config.get("retriever") or []:
+    chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
+    for number, part in enumerate(itertools.chain(*chains)):
         if path := part.get("index"):
             found[f"index: {path}"] = _of_index(path)
         if path := part.get("rerank"):
             found[f"rerank: {path}"] = _of_model(path)
         if "url" in part and (health := health_of(part["url"])):
             # Not by its address, which may differ when a run resumes.
-            found["retriever: url"] = health.get("fingerprint")
+            found[f"retriever: server {number}"] = health.get("fingerprint")
     if config.get("prompts_dir"):
         found[f"prompts_dir: {config['prompts_dir']}"] = _of_prompts(Path(config["prompts_dir"]))
     return {setting: content for setting, content in found.items() if content}

@@ -117,9 +117,9 @@ def test_a_server_that_fails_once_is_asked_again(fault):
 
 
 def test_a_server_that_never_answers_is_one_clear_line():
-    with json_service(lambda request: Answer(500, {"detail": "out\nof memory"})) as service:
-        with pytest.raises(UserError) as error:
-            search(service.url, attempts=2)
+    out = Answer(500, {"detail": "out\nof memory"})
+    with json_service(lambda request: out) as service, pytest.raises(UserError) as error:
+        search(service.url, attempts=2)
     assert str(error.value) == (
         f'{service.url}/retrieve: no usable reply after 2 attempts (HTTP 500: {{"detail": "out\\nof memory"}}); '
         "finished questions are kept; run the same command again when it is up"
@@ -130,7 +130,7 @@ def test_a_server_that_never_answers_is_one_clear_line():
 
 def test_a_refusal_is_not_asked_again():
     with json_service(lambda request: Answer(422, {"detail": "queries: too many"})) as service:
-        with pytest.raises(UserError, match="refuses the request .*too many"):
+        with pytest.raises(UserError, match=r"refuses the request .*too many"):
             search(service.url)
         assert sum(request.path == "/retrieve" for request in service.requests) == 1
 

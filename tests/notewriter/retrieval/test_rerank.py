@@ -125,5 +125,5 @@ async def test_braces_in_passages_are_text():
 
 
 async def test_an_endpoint_that_refuses_is_one_line():
-    with fake_endpoint(faults=["400"]) as endpoint, pytest.raises(UserError, match="refuses to rerank .*fewer cand"):
+    with fake_endpoint(faults=["400"]) as endpoint, pytest.raises(UserError, match=r"refuses to rerank .*fewer cand"):
         await rerank(endpoint, PASSAGES[:3])
