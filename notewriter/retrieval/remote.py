@@ -27,11 +27,11 @@ from notewriter.typecheck import misfit
 SCHEMA = "notewriter/retriever/1"
 """In the reply to `GET /health` of our own servers."""
 
-MOST_QUERIES = 16
+MOST_QUERIES = 32
 """Queries sent in one request at most."""
 
-IN_FLIGHT = 32
-"""Requests in flight at most; further queries wait and are sent together."""
+IN_FLIGHT = 6
+"""Requests in flight at most; further queries wait and are sent together, since a request costs as much as a search."""
 
 MOST_RESTRICTED = 1000
 """Passages fetched at most from servers that cannot restrict a search."""
