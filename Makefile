@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH := 2.13.0
 # The quickstart needs only the first ones; its commands start sooner without the others.
 QUICKSTART_EXTRAS := cpu,fetch
-EXTRAS := deepspeed,wandb,dense,corpora,dev
+EXTRAS := deepspeed,wandb,dense,corpora,serve,search-engines,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 

@@ -93,7 +93,7 @@ def main(work: Work, description: str) -> None:
             base_url = roles["policy"][0].addresses[0]
 
             async def measure() -> dict[str, Any]:
-                async with open_resources(models, roles, index_path) as resources:
+                async with open_resources(models, roles, [{"index": index_path}]) as resources:
                     return await _measure(work, resources, questions, arguments, base_url, folder / "journal.jsonl")
 
             sys.stdout.write(json.dumps(asyncio.run(measure())) + "\n")

@@ -14,6 +14,7 @@ from notewriter.artifacts.rollouts import JOURNAL, ChainRollout
 from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
 from notewriter.config import parse
 from notewriter.models.roles import ModelArguments
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
 from notewriter.rollouts.resources import check_inputs
 from notewriter.rollouts.runner import run_questions
@@ -28,14 +29,15 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
     check_index(arguments)
-    check_inputs(models, arguments.index)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_inputs(models, parts)
     selection = clean_selection(arguments)
     if not arguments.reasoning:
         check_decompositions(selection.questions)
     members = shard_of(selection.questions, arguments.shard)
     work = partial(roll_out, arguments=arguments)
     if dry.dry_run:
-        estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
+        estimate(dry, models, parts, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
@@ -44,7 +46,7 @@ def main(argv: list[str]) -> None:
         if resume.retry_errors:
             drop_errors(journal)
         if to_do(arguments, selection.questions, journal):
-            run_questions(models, arguments.index, members, work, journal, description="reasoning")
+            run_questions(models, parts, members, work, journal, description="reasoning")
         summary = finish(arguments, folder, selection, config)
         tell_errors(journal, members)
     sys.stdout.write(summary)

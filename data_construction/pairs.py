@@ -15,6 +15,7 @@ from notewriter.artifacts.rollouts import JOURNAL, PairsRollout
 from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
 from notewriter.config import parse
 from notewriter.models.roles import ModelArguments
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
 from notewriter.rollouts.resources import check_inputs
 from notewriter.rollouts.runner import run_questions
@@ -29,12 +30,13 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
     recipe = read_recipe(arguments)
-    check_inputs(models, arguments.index)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_inputs(models, parts)
     selection = clean_selection(arguments)
     members = shard_of(selection.questions, arguments.shard)
     if dry.dry_run:
         work = partial(roll_out, recipe=recipe)
-        estimate(dry, models, arguments.index, members, work, Path(arguments.output_dir), dry.prices)
+        estimate(dry, models, parts, members, work, Path(arguments.output_dir), dry.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> None:
         if quotas.to_do():
             run_questions(
                 models,
-                arguments.index,
+                parts,
                 members,
                 partial(roll_out_open_stages, recipe=recipe, quotas=quotas),
                 journal,

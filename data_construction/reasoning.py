@@ -19,7 +19,7 @@ def check_index(arguments: ChainsArguments) -> None:
     Raises:
         UserError: it has none.
     """
-    if arguments.reasoning and not arguments.index:
+    if arguments.reasoning and not (arguments.index or arguments.retriever):
         raise UserError("the teacher searches; add --index PATH (notewriter index builds one)")
 
 

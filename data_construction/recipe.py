@@ -17,6 +17,7 @@ from notewriter.method import Method
 from notewriter.methods import STAGES, check_index, prepare, stage_named
 from notewriter.models.roles import check_sampling
 from notewriter.records import Sampling
+from notewriter.retrieval.chain import parts_of
 from notewriter.typecheck import misfit
 
 _GRID = (0.1, 0.5, 0.9)
@@ -93,7 +94,7 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
     for name in methods_of(arguments.stages):
         options = arguments.method_options.get(name, {})
         methods[name] = PreparedMethod(prepare(name, options), options)
-        check_index(methods[name].method, arguments.index)
+        check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
     if unused := set(arguments.method_options) - set(methods):
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
     for option, stages in (("gold_stages", set(arguments.gold_stages)), ("quotas", set(arguments.quotas))):

@@ -21,6 +21,7 @@ from notewriter.artifacts.traces import Gold
 from notewriter.method import Method, Stage
 from notewriter.models.client import RequestRefused
 from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.retrieval.chain import find
 from notewriter.rollouts.parsing import without_thinking
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -339,7 +340,7 @@ class SamplingRollout(Rollout):
         """A search on behalf of a judge, not in the trace either; searches are not repeated."""
         if (query, top_k) not in self._found:
             assert self.resources.retriever is not None
-            self._found[query, top_k] = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+            self._found[query, top_k] = (await find(self.resources.retriever, query, top_k, self.question)).passages
         return self._found[query, top_k]
 
     async def _finish(self, key: str, text: str) -> str | None:

@@ -36,6 +36,7 @@ from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.roles import ModelArguments
 from notewriter.records import Question
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import check_inputs
 from notewriter.rollouts.runner import run_questions
@@ -112,14 +113,15 @@ def _evaluate(
     method = prepare(arguments.method, arguments.method_options)
     if "answer_style" in method.options:
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
-    check_index(method, arguments.index)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_index(method, parts)
     check_prices(arguments.prices)
-    check_inputs(models, arguments.index)
+    check_inputs(models, parts)
     questions = load_selected(arguments)
     check_questions(arguments.family, questions)
     work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
-        estimate(dry, models, arguments.index, questions, work, Path(arguments.output_dir), arguments.prices)
+        estimate(dry, models, parts, questions, work, Path(arguments.output_dir), arguments.prices)
         return None
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, questions, defaults(arguments, models)) as folder:
@@ -130,7 +132,7 @@ def _evaluate(
         if remaining(journal, questions):
             run_questions(
                 models,
-                arguments.index,
+                parts,
                 questions,
                 work,
                 journal,

@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.resources import Resources, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.terminal import escape_controls
@@ -40,6 +41,13 @@ class AskArguments:
     index: list[str] | None = field(
         default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
     )
+    retriever: list[dict[str, Any]] | None = field(
+        default=None,
+        metadata={
+            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
+            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
+        },
+    )
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
@@ -57,18 +65,21 @@ def main(argv: list[str]) -> None:
     if not arguments.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')
     method = prepare(arguments.method, arguments.method_options)
-    check_index(method, arguments.index)
-    check_inputs(models, arguments.index)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_index(method, parts)
+    check_inputs(models, parts)
     if models.serve:
         logger.info("starting a server for %s", models.serve)
     start = time.perf_counter()
     with served_models(models, Path(arguments.output_dir)) as roles:
-        trace = asyncio.run(_answer(arguments, models, roles, method))
+        trace = asyncio.run(_answer(arguments, models, roles, method, parts))
     print_step("answer", _cost(trace, time.perf_counter() - start), trace.answer)
 
 
-async def _answer(arguments: AskArguments, models: ModelArguments, roles: Roles, method: Method) -> Trace:
-    async with open_resources(models, roles, arguments.index) as resources:
+async def _answer(
+    arguments: AskArguments, models: ModelArguments, roles: Roles, method: Method, parts: Sequence[Part]
+) -> Trace:
+    async with open_resources(models, roles, parts) as resources:
         rollout = PrintingRollout(Question("ask", arguments.question, ()), arguments.method, resources, print_step)
         try:
             rollout.trace.answer = await method.run(arguments.question, rollout, **arguments.method_options)

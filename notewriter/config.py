@@ -84,7 +84,7 @@ def parse(
         raise UserError(" ".join(str(error).split())) from error
     # The parser also returns a namespace for `--config`, which is not one of the dataclasses.
     parsed = tuple(parsed[: len(types)])
-    # In YAML a single string may stand for a list of one. TRL's classes normalise their own fields.
+    # In YAML a single string or mapping may stand for a list of one. TRL's classes normalise their own fields.
     ours = [each for each in parsed if not _is_of_trl(type(each))]
     for name in (action.dest for action in parser._actions if action.nargs == "+"):
         for each in ours:
@@ -152,7 +152,7 @@ def _read_mappings_as_json(parser: Any, types: Sequence[type]) -> None:
     fields = {field.name: field for each in types for field in dataclasses.fields(each)}
     for action in parser._actions:
         field = fields.get(action.dest)
-        if field is not None and str(field.type).startswith("dict["):
+        if field is not None and str(field.type).startswith(("dict[", "list[dict[")):
             action.type = _json_object
 
 
@@ -214,8 +214,13 @@ def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
         line = lines.get(str(key), 1)
         if key not in known:
             raise UserError(f"{path}:{line}: unknown key {key!r}; {_nearest(str(key), known)}")
+        hint = hints.get(key, Any)
         # The parser converts strings as on the command line and leaves other values unchanged.
-        if problem := misfit(value, str if isinstance(value, str) else hints.get(key, Any), key):
+        if isinstance(value, str):
+            hint = str
+        elif isinstance(value, dict) and not misfit([value], hint):
+            value = [value]
+        if problem := misfit(value, hint, key):
             raise UserError(f"{path}:{line}: {problem}")
         if problem := _unusable(value):
             raise UserError(f"{path}:{line}: {key} {problem}")

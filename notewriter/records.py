@@ -26,6 +26,15 @@ class Passage:
     text: str
 
 
+class SearchPart(TypedDict):
+    """What a part of a retriever did in one search: how many passages it returned, the first ones' ids, seconds."""
+
+    part: str
+    found: int
+    ids: list[str]
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question with its gold answers; the first is the main one, the others are aliases.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from annotated_types import Interval, MinLen
 
@@ -40,6 +40,8 @@ def _misfit(value: Any, hint: Any, place: str) -> str:
         return _misfit(value, parts[0], place) or next(
             filter(None, (_outside(value, each, place) for each in parts)), ""
         )
+    if kind is Literal:
+        return "" if value in parts else f"{place} must be one of {', '.join(map(str, parts))}, not {shown(value)}"
     if kind in (Union, UnionType):
         problems = [_misfit(value, part, place) for part in parts]
         # If only one member of the union can be meant, report its problem.

@@ -1,6 +1,7 @@
 """Fingerprints of the contents behind a configuration's paths: a model's weights, an index, a folder of prompts."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.models.checkpoints import fingerprint
 from notewriter.retrieval import read_manifest
+from notewriter.retrieval.remote import health_of
 
 FINGERPRINTS = "fingerprints.json"
 """The file beside a run's configuration."""
@@ -24,8 +26,9 @@ PLACES = {"encoder", "query_device"}
 def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
-    These are the weights of each served model, those that training starts from, the manifest of each index, and the
-    prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    These are the weights of each served model, those that training starts from, the manifest of each index, each
+    reranker, what a retrieval server reports about itself, and the prompts in `prompts_dir`. A missing path, or a hub
+    id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -37,6 +40,15 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
         found[f"index: {path}"] = _of_index(path)
+    chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
+    for number, part in enumerate(itertools.chain(*chains)):
+        if path := part.get("index"):
+            found[f"index: {path}"] = _of_index(path)
+        if path := part.get("rerank"):
+            found[f"rerank: {path}"] = _of_model(path)
+        if "url" in part and (health := health_of(part["url"])):
+            # Not by its address, which may differ when a run resumes.
+            found[f"retriever: server {number}"] = health.get("fingerprint")
     if config.get("prompts_dir"):
         found[f"prompts_dir: {config['prompts_dir']}"] = _of_prompts(Path(config["prompts_dir"]))
     return {setting: content for setting, content in found.items() if content}

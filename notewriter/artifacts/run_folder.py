@@ -43,6 +43,12 @@ NAMED = 3
 
 REMEDY = "choose another output_dir, or remove this one"
 
+WITHOUT_EFFECT_IN_PARTS = {"url", "device", "batch_size"} | WITHOUT_EFFECT
+"""Settings in a part of a retriever that cannot change a result.
+
+Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.
+"""
+
 
 @dataclass
 class ResumeArguments:
@@ -151,6 +157,11 @@ def config_hash(config: dict[str, Any]) -> str:
 def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHOUT_EFFECT) -> dict[str, Any]:
     """The settings that can change a result, including those of each role's endpoint."""
     kept = {key: value for key, value in config.items() if key not in without_effect}
+    # Runs of versions without chains of retrievers have no such key, and the same hash.
+    if parts := kept.pop("retriever", None):
+        kept["retriever"] = [
+            {key: value for key, value in part.items() if key not in WITHOUT_EFFECT_IN_PARTS} for part in parts
+        ]
     models = kept.get("models")
     if isinstance(models, dict):
         kept["models"] = {

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from notewriter import jsonl
 from notewriter.artifacts.reading import check_present, check_schema, known_fields, pick
 from notewriter.errors import UserError
-from notewriter.records import Completion, Message, Sampling
+from notewriter.records import Completion, Message, Sampling, SearchPart
 
 TRACE_SCHEMA = "notewriter/trace/1"
 
@@ -37,6 +37,7 @@ class Retrieval:
         words: total length of the passages' texts.
         facts: indices of the question's supporting facts that occur in the passages; None in traces of versions that
             did not record them.
+        parts: what each part of a chain of retrievers did; None for a single index.
     """
 
     query: str
@@ -45,6 +46,7 @@ class Retrieval:
     seconds: float
     words: int = 0
     facts: list[int] | None = None
+    parts: list[SearchPart] | None = None
     kind: str = "retrieve"
 
 

@@ -20,6 +20,13 @@ class QuestionArguments:
     index: list[str] | None = field(
         default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
     )
+    retriever: list[dict[str, Any]] | None = field(
+        default=None,
+        metadata={
+            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
+            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
+        },
+    )
     ids: str | None = field(
         default=None, metadata={"help": "a file with the ids of the questions to use, one per line"}
     )

@@ -77,13 +77,13 @@ def stage_named(name: str) -> Stage:
     return STAGES[name]
 
 
-def check_index(method: Method, index: Sequence[str] | None) -> None:
-    """Check that a method that retrieves has an index.
+def check_index(method: Method, retriever: Sequence[object]) -> None:
+    """Check that a method that retrieves has something to search.
 
     Raises:
-        UserError: it has none.
+        UserError: it has nothing.
     """
-    if method.retrieves and not index:
+    if method.retrieves and not retriever:
         raise UserError(f"method {method.name} retrieves; add --index PATH (notewriter index builds one)")
 
 

@@ -100,7 +100,6 @@ def connect(address: str, timeout: float, key_variable: str = "") -> openai.Asyn
         UserError: the address or the key is not usable.
     """
     check_address(address)
-    local = urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
     return openai.AsyncOpenAI(
         base_url=address,
         # Local servers need no key, but the library insists on one.
@@ -108,8 +107,22 @@ def connect(address: str, timeout: float, key_variable: str = "") -> openai.Asyn
         max_retries=0,
         timeout=timeout,
         # A proxy in the environment, common on clusters, must not intercept requests to this machine.
-        http_client=_Client(trust_env=not local),
+        http_client=_Client(trust_env=not _is_local(address)),
     )
+
+
+def open_http(address: str, place: str, headers: dict[str, str] | None = None) -> httpx2.AsyncClient:
+    """A plain HTTP client for services other than models, with the same bounds on replies; see `_Client.send`.
+
+    Raises:
+        UserError: the address is not usable; begins with `place`.
+    """
+    check_address(address, place)
+    return _Client(trust_env=not _is_local(address), headers=headers)
+
+
+def _is_local(address: str) -> bool:
+    return urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
 
 
 class _Client(openai.DefaultAsyncHttpxClient):

@@ -4,6 +4,7 @@ An index is a folder whose `manifest.json` records its kind, number of passages 
 themselves, so that index and corpus cannot diverge.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -71,6 +72,19 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     if problem := misfit(manifest, dict[str, Any], str(file)):
         raise UserError(f"{problem}; remove the folder and build the index again")
     return manifest
+
+
+def corpus_fingerprint(dataset: str, path: str | Path) -> str:
+    """The format and SHA-256 of a corpus file, to identify what an index is built from.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return f"{dataset}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
 def checked(passages: Iterable[Passage]) -> Iterator[Passage]:

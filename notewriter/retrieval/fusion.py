@@ -12,47 +12,55 @@ RANK_CONSTANT = 60
 Item = TypeVar("Item")
 
 
-def reciprocal_rank_fusion(rankings: Sequence[Sequence[Item]], key: Callable[[Item], Hashable]) -> list[Item]:
-    """All items of the rankings, best first by the sum of 1 / (60 + rank) (Cormack, Clarke and Buettcher, SIGIR 2009).
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[Item]], key: Callable[[Item], Hashable], weights: Sequence[float] = ()
+) -> list[Item]:
+    """All items of the rankings, best first by the sum of weight / (60 + rank).
 
-    Items with the same key count as one, represented by the first. Ties are broken by the order of the rankings.
+    Cormack, Clarke and Buettcher (SIGIR 2009), whose weights are 1. Items with the same key count as one, represented
+    by the first. Ties are broken by the order of the rankings.
     """
     items: dict[Hashable, Item] = {}
     scores: dict[Hashable, float] = {}
-    for ranking in rankings:
+    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for item in ranking:
             items.setdefault(key(item), item)
         for rank, each in enumerate(dict.fromkeys(map(key, ranking)), start=1):
-            scores[each] = scores.get(each, 0.0) + 1 / (RANK_CONSTANT + rank)
+            scores[each] = scores.get(each, 0.0) + weight / (RANK_CONSTANT + rank)
     return [items[each] for each in sorted(scores, key=lambda each: -scores[each])]
 
 
-class Sources:
-    """Several indexes searched as one; implements `Retriever`.
+def fuse(
+    rankings: Sequence[Sequence[Passage]], corpora: Sequence[str] = (), weights: Sequence[float] = ()
+) -> list[Passage]:
+    """Merge rankings of several corpora by reciprocal rank, since scores of different corpora cannot be compared.
 
-    Reciprocal rank fusion merges the `top_k` passages of each index, since scores of different corpora cannot be
-    compared but ranks can. Passages with the same title and text are merged. Ids of the first index are unchanged, so
-    that a question's supporting passages still match; ids of the second get the prefix `2:`, and so on. Indexes of
-    the same corpus, such as a BM25 and a dense one, share their ids: `corpora` identifies the corpus of each index,
-    with an empty string if unknown.
+    Passages with the same title and text are merged. Ids of the first corpus are unchanged, so that a question's
+    supporting passages still match; ids of the second get the prefix `2:`, and so on. Rankings of the same corpus,
+    such as those of a BM25 and a dense index, share their ids: `corpora` identifies the corpus of each ranking, with
+    an empty string if unknown.
     """
+    corpora = [corpus or str(number) for number, corpus in enumerate(corpora or [""] * len(rankings))]
+    prefixes = tuple(f"{number}:" for number in range(1, len(rankings) + 1))
+
+    def unique(number: int, id: str) -> str:
+        # An id of the first corpus that looks prefixed gets its own prefix.
+        return id if number == 0 and not id.startswith(prefixes) else f"{prefixes[number]}{id}"
+
+    renamed = [
+        [Passage(unique(corpora.index(corpus), passage.id), passage.title, passage.text) for passage in ranking]
+        for corpus, ranking in zip(corpora, rankings, strict=True)
+    ]
+    return reciprocal_rank_fusion(renamed, lambda passage: (passage.title, passage.text), weights)
+
+
+class Sources:
+    """Several indexes searched as one; implements `Retriever`. See `fuse` for ids and `corpora`."""
 
     def __init__(self, retrievers: Sequence[Retriever], corpora: Sequence[str] = ()) -> None:
         self._retrievers = retrievers
-        self._prefixes = tuple(f"{number}:" for number in range(1, len(retrievers) + 1))
-        corpora = [corpus or str(number) for number, corpus in enumerate(corpora or [""] * len(retrievers))]
-        self._numbers = [corpora.index(corpus) for corpus in corpora]
+        self._corpora = corpora
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages of the fused ranking, best first."""
-        rankings = [
-            [Passage(self._unique(number, passage.id), passage.title, passage.text) for passage in found]
-            for number, found in zip(
-                self._numbers, (retriever.search(query, top_k) for retriever in self._retrievers), strict=True
-            )
-        ]
-        return reciprocal_rank_fusion(rankings, lambda passage: (passage.title, passage.text))[:top_k]
-
-    def _unique(self, number: int, id: str) -> str:
-        # An id of the first index that looks prefixed gets its own prefix.
-        return id if number == 0 and not id.startswith(self._prefixes) else f"{self._prefixes[number]}{id}"
+        """The `top_k` passages of the fused ranking of each index's `top_k`, best first."""
+        return fuse([retriever.search(query, top_k) for retriever in self._retrievers], self._corpora)[:top_k]

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -20,7 +20,7 @@ from notewriter.models import checkpoints
 from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.roles import ROLES, ModelArguments, sampling_by_stage
 from notewriter.records import Completion, Message, Question, Sampling
-from notewriter.retrieval import open_index
+from notewriter.retrieval.chain import Chain, Part
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.usage import Tokens, Totals, Usage
@@ -138,7 +138,7 @@ class Rehearsal(Resources):
 def estimate(
     dry: DryRunArguments,
     models: ModelArguments,
-    index: Sequence[str] | str | None,
+    retriever: Sequence[Part],
     questions: Sequence[Question],
     work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
     folder: Path,
@@ -163,7 +163,6 @@ def estimate(
     resources = Rehearsal(
         clients={},
         prompts=Prompts(models.prompts_dir),
-        retriever=open_index(index) if index else None,
         sampling=sampling,
         stage_sampling=stage_sampling,
         count=count,
@@ -171,8 +170,18 @@ def estimate(
         tokens_a_word=tokens_a_word,
     )
 
+    # A dry run calls no model.
+    parts = [part for part in retriever if "llm_rerank" not in part]
+
     async def run() -> list[dict[str, Any]]:
-        return [await work(question, resources) for question in sample]
+        chain = Chain(parts) if parts else None
+        try:
+            if chain:
+                await chain.check()
+            return [await work(question, replace(resources, retriever=chain)) for question in sample]
+        finally:
+            if chain:
+                await chain.close()
 
     usage = Usage()
     for record in asyncio.run(run()):

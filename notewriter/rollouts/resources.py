@@ -1,4 +1,4 @@
-"""The resources that rollouts share: models by role, prompts, an index."""
+"""The resources that rollouts share: models by role, prompts, a retriever."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,8 @@ from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.models.server import Server
 from notewriter.records import Completion, Message, Sampling
-from notewriter.retrieval import Retriever, open_index
+from notewriter.retrieval import Retriever
+from notewriter.retrieval.chain import Chain, Part
 from notewriter.rollouts.prompts import Prompts
 
 
@@ -26,7 +27,7 @@ class Resources:
 
     clients: Mapping[str, Client]
     prompts: Prompts
-    retriever: Retriever | None = None
+    retriever: Chain | Retriever | None = None
     sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
 
@@ -38,42 +39,56 @@ class Resources:
         return await client.complete(messages, sampling, sample=sample, affinity=affinity)
 
 
-def check_inputs(arguments: ModelArguments, index: Sequence[str] | None) -> None:
-    """Check endpoints, sampling, prompts and index before anything is written or started.
+def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) -> None:
+    """Check endpoints, sampling, prompts and retriever before anything is written or started.
 
     Raises:
-        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a folder is
-            not an index.
+        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a part of
+            the retriever cannot be used.
     """
+    _check_models(arguments)
+    if retriever:
+        asyncio.run(_check_retriever(retriever))
+
+
+@contextlib.asynccontextmanager
+async def open_resources(
+    arguments: ModelArguments, roles: Roles, retriever: Sequence[Part] | None
+) -> AsyncIterator[Resources]:
+    """Open the resources of a run and check every endpoint; connections and cache are closed at the end."""
+    _check_models(arguments)
+    sampling, stage_sampling = sampling_by_stage(arguments)
+    prompts = Prompts(arguments.prompts_dir)
+    cache = ResponseCache(arguments.cache)
+    chain = Chain(retriever, cache) if retriever else None
+    clients = {
+        role: Client(endpoint, cache, partial(_revive, servers) if servers else None)
+        for role, (endpoint, servers) in roles.items()
+    }
+    parts: list[Client | Chain] = [*clients.values(), *([chain] if chain else [])]
+    try:
+        await asyncio.gather(*(part.check() for part in parts))
+        yield Resources(clients, prompts, chain, sampling, stage_sampling)
+    finally:
+        await asyncio.gather(*(part.close() for part in parts))
+        cache.close()
+
+
+def _check_models(arguments: ModelArguments) -> None:
     check_endpoints(arguments)
     _, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
     for stage in stage_sampling:
         prompts.check(stage)
-    if index:
-        open_index(index)
 
 
-@contextlib.asynccontextmanager
-async def open_resources(
-    arguments: ModelArguments, roles: Roles, index: Sequence[str] | None
-) -> AsyncIterator[Resources]:
-    """Open the resources of a run and check every endpoint; connections and cache are closed at the end."""
-    check_inputs(arguments, index)
-    sampling, stage_sampling = sampling_by_stage(arguments)
-    prompts = Prompts(arguments.prompts_dir)
-    retriever = open_index(index) if index else None
-    cache = ResponseCache(arguments.cache)
-    clients = {
-        role: Client(endpoint, cache, partial(_revive, servers) if servers else None)
-        for role, (endpoint, servers) in roles.items()
-    }
+async def _check_retriever(parts: Sequence[Part]) -> None:
+    # Models that rerank are checked with all others when the run begins; a dry run does not call them.
+    chain = Chain([part for part in parts if "llm_rerank" not in part])
     try:
-        await asyncio.gather(*(client.check() for client in clients.values()))
-        yield Resources(clients, prompts, retriever, sampling, stage_sampling)
+        await chain.check()
     finally:
-        await asyncio.gather(*(client.close() for client in clients.values()))
-        cache.close()
+        await chain.close()
 
 
 def _revive(servers: list[Server]) -> None:

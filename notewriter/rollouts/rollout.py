@@ -1,6 +1,5 @@
 """Rollouts: a method can retrieve and generate, and everything it does is recorded in a trace."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from typing import Any
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
 from notewriter.method import Stage
 from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.retrieval.chain import find
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
 
@@ -40,12 +40,12 @@ class Rollout:
         if self.resources.retriever is None:
             raise ValueError(f"method {self.trace.method} retrieves, but no index was given")
         start = time.perf_counter()
-        passages = await asyncio.to_thread(self.resources.retriever.search, query, top_k)
+        passages, parts = await find(self.resources.retriever, query, top_k, self.question)
         found = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
         facts = _facts_in(passages, self.question.supporting_facts)
-        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, facts))
+        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, facts, parts or None))
         return passages
 
     async def generate(

@@ -14,6 +14,7 @@ from notewriter import jsonl
 from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.records import Question
+from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, open_resources
 
 Record = dict[str, Any]
@@ -113,7 +114,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]
 
 def run_questions(
     models: ModelArguments,
-    index: Sequence[str] | None,
+    retriever: Sequence[Part],
     questions: Sequence[Question],
     work: Callable[[Question, Resources], Awaitable[Record | None]],
     journal: Path,
@@ -127,7 +128,7 @@ def run_questions(
     """
 
     async def run(roles: Roles) -> None:
-        async with open_resources(models, roles, index) as resources:
+        async with open_resources(models, roles, retriever) as resources:
             await for_each_question(
                 questions,
                 lambda question: work(question, resources),

@@ -1,0 +1,77 @@
+"""`notewriter bulk-index`: index a corpus in Elasticsearch or OpenSearch."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Interval
+from tqdm import tqdm
+
+from notewriter import config
+from notewriter.benchmarks import BENCHMARKS, load_corpus
+from notewriter.errors import UserError
+from notewriter.models import checkpoints
+from notewriter.retrieval import corpus_fingerprint, search_engine
+from notewriter.retrieval.search_engine import Connection, Engine
+
+
+@dataclass(slots=True)
+class BulkIndexArguments:
+    """The corpus and the search engine."""
+
+    path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
+    name: str = field(metadata={"help": "the index's name on the server; run the same command again to resume"})
+    elasticsearch: str | None = field(default=None, metadata={"help": "the address of an Elasticsearch server"})
+    opensearch: str | None = field(default=None, metadata={"help": "the address of an OpenSearch server"})
+    dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
+    encoder: str | None = field(
+        default=None,
+        metadata={"help": "a sentence-transformers folder or hub id; adds embeddings for kNN search beside BM25"},
+    )
+    query_prompt: str | None = field(default=None, metadata={"help": "prefix of queries; default: the model's own"})
+    passage_prompt: str | None = field(default=None, metadata={"help": "prefix of passages; default: the model's own"})
+    device: str | None = field(default=None, metadata={"help": "where passages are embedded; default: a GPU if any"})
+    api_key_env: str | None = field(default=None, metadata={"help": "the environment variable of an API key"})
+    timeout: Annotated[float, Interval(gt=0)] = field(default=120.0, metadata={"help": "seconds per request"})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=8, metadata={"help": "tries per request"})
+
+
+def main(argv: list[str]) -> None:
+    """Index the corpus; running the command again resumes it.
+
+    Raises:
+        UserError: not exactly one server is given, the corpus cannot be read, the encoder cannot be loaded, or the
+            server does not answer or has another index under the name.
+    """
+    (arguments,) = config.parse(
+        BulkIndexArguments,
+        argv,
+        prog="notewriter bulk-index",
+        description="Index a corpus in Elasticsearch or OpenSearch: BM25 and, with --encoder, kNN.",
+    )
+    config.choose("dataset", arguments.dataset, BENCHMARKS)
+    engine: Engine = "elasticsearch" if arguments.elasticsearch else "opensearch"
+    address = arguments.elasticsearch or arguments.opensearch
+    if not address or (arguments.elasticsearch and arguments.opensearch):
+        raise UserError("give the address of one server, --elasticsearch or --opensearch")
+    connection = Connection(
+        engine, address, arguments.name, arguments.timeout, arguments.attempts, arguments.api_key_env or ""
+    )
+    encoder = None
+    if arguments.encoder:
+        encoder = search_engine.load_embedder(
+            arguments.encoder, arguments.query_prompt, arguments.passage_prompt, arguments.device
+        )
+    source = corpus_fingerprint(arguments.dataset, arguments.path)
+    meta = search_engine.Meta(
+        schema=search_engine.SCHEMA,
+        source=source,
+        encoder=arguments.encoder or "",
+        fingerprint=checkpoints.fingerprint(arguments.encoder) if arguments.encoder else "",
+        query_prompt=encoder.query_prompt if encoder else "",
+        passage_prompt=encoder.passage_prompt if encoder else "",
+    )
+    with tqdm(desc="index", unit=" passages", unit_scale=True) as bar:
+        passages = load_corpus(arguments.dataset, arguments.path)
+        count = search_engine.fill(connection, passages, encoder, meta, bar.update)
+    sys.stdout.write(f"{address}/{arguments.name}: indexed {count} passages\n")

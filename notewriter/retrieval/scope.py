@@ -1,0 +1,70 @@
+"""Restricting the searches of a question to its own documents: R(q, doc) of ReaRAG (Algorithms 1 and 2)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+from urllib.parse import unquote
+
+from notewriter import jsonl
+from notewriter.errors import UserError
+from notewriter.records import Question
+from notewriter.retrieval.source import Scope
+from notewriter.typecheck import misfit
+
+
+@dataclass(frozen=True, slots=True)
+class WithinPart:
+    """`within`: a key of the question's metadata that lists ids or titles, or a JSON Lines file of them."""
+
+    within: str
+
+
+class Scopes:
+    """The documents of each question, from its metadata or from a file.
+
+    Addresses of Wikipedia pages stand for their titles.
+    """
+
+    def __init__(self, part: WithinPart) -> None:
+        self._key = part.within
+        self._by_question = _read(Path(part.within)) if part.within.endswith(".jsonl") else None
+
+    def of(self, question: Question | None) -> Scope:
+        """The ids or titles of a question's documents.
+
+        Raises:
+            UserError: they are not known.
+        """
+        id = question.id if question else "ask"
+        if self._by_question is not None:
+            names: object = self._by_question.get(id)
+            missing = f"{self._key}: has no line for question {id!r}; add one"
+        else:
+            names = question.metadata.get(self._key) if question else None
+            missing = f"within: question {id!r} has no list of ids or titles under {self._key!r} in its metadata"
+        if not names or misfit(names, list[str]):
+            raise UserError(f"{missing}, or leave out `within`")
+        assert isinstance(names, list)
+        return frozenset(map(_title, names))
+
+
+def _title(name: str) -> str:
+    """The title in the address of a Wikipedia page; other names are unchanged."""
+    return unquote(name.rpartition("/wiki/")[2]).replace("_", " ") if "wikipedia.org/wiki/" in name else name
+
+
+class _Line(TypedDict):
+    question_id: str
+    passages: list[str]
+
+
+def _read(path: Path) -> dict[str, list[str]]:
+    """Question id -> its passages."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; within names a key of the questions' metadata or a file of passages")
+    scopes = {}
+    for number, record in jsonl.read(path):
+        if problem := misfit(record, _Line, f"{path}:{number}"):
+            raise UserError(f'{problem}; write {{"question_id": ..., "passages": [ids or titles]}} per line')
+        scopes[record["question_id"]] = record["passages"]
+    return scopes

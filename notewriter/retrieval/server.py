@@ -1,0 +1,278 @@
+"""`notewriter retriever-serve`: serve a retriever over HTTP.
+
+The contract is in `remote`: `POST /retrieve`, `GET /health`, and Prometheus metrics at `GET /metrics`.
+"""
+
+import asyncio
+import gc
+import json
+import logging
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from annotated_types import Interval, MinLen
+
+from notewriter.config import parse
+from notewriter.errors import UserError
+from notewriter.retrieval.chain import Chain, parts_of
+from notewriter.retrieval.remote import SCHEMA, reply_of
+from notewriter.typecheck import misfit
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 4 * 2**20
+"""The largest request accepted."""
+
+LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Upper bounds of the latency histogram's buckets, in seconds."""
+
+
+TICK = 0.01
+"""Seconds between measurements of the event loop's delay."""
+
+
+@dataclass
+class RetrieverServeArguments:
+    """What is served, where, and within which limits."""
+
+    index: list[str] | None = field(
+        default=None, metadata={"help": "the index to serve (notewriter index); several are searched as one"}
+    )
+    retriever: list[dict[str, Any]] | None = field(
+        default=None,
+        metadata={
+            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
+            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
+        },
+    )
+    host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "the address to listen on; 0.0.0.0 serves the whole network, without a password"},
+    )
+    port: Annotated[int, Interval(ge=0, le=65_535)] = field(default=8001, metadata={"help": "0 chooses a free port"})
+    top_k: Annotated[int, Interval(ge=1)] = field(
+        default=5, metadata={"help": "passages per query for requests that name no number"}
+    )
+    max_top_k: Annotated[int, Interval(ge=1)] = field(default=1000, metadata={"help": "most passages per query"})
+    max_queries: Annotated[int, Interval(ge=1)] = field(default=512, metadata={"help": "most queries in a request"})
+    concurrency: Annotated[int, Interval(ge=1)] = field(
+        default=64, metadata={"help": "searches that run at once; others wait their turn"}
+    )
+    max_waiting: Annotated[int, Interval(ge=1)] = field(
+        default=4096, metadata={"help": "searches that may run or wait; further requests are answered with 503"}
+    )
+
+
+class _Queries(TypedDict):
+    queries: Annotated[list[str], MinLen(1)]
+
+
+class RetrieveRequest(_Queries, total=False):
+    """The body of `POST /retrieve`; `topk` of 0 or None stands for the server's own number."""
+
+    topk: int | None
+    return_scores: bool
+    within: list[str] | None
+
+
+def main(argv: list[str]) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        UserError: the extra `serve` is not installed, the retriever cannot be opened, or the port is in use.
+    """
+    (arguments,) = parse(RetrieverServeArguments, argv, prog="notewriter retriever-serve", description=__doc__)
+    parts = parts_of(arguments.index, arguments.retriever)
+    if not parts:
+        raise UserError("there is nothing to serve; add --index PATH (notewriter index builds one) or --retriever")
+    if any("within" in part for part in parts):
+        raise UserError("within restricts the searches of a question, which a server does not know; set it where used")
+    try:
+        import uvicorn
+
+        chain = Chain(parts)
+        app = make_app(chain, arguments)
+    except ImportError as error:
+        raise UserError(f"serving needs {error.name}; install notewriter[serve]") from error
+    try:
+        listener = socket.create_server((arguments.host, arguments.port), backlog=2048)
+    except OSError as error:
+        place = f"{arguments.host}:{arguments.port}"
+        raise UserError(f"{place}: cannot listen there ({error.strerror}); choose another --host or --port") from error
+    config = uvicorn.Config(app, log_level="warning", access_log=False)
+
+    async def serve() -> None:
+        await chain.check()
+        # Searching threads give way to the event loop after this many seconds, instead of 5 ms for every socket.
+        sys.setswitchinterval(0.0005)
+        # What is loaded by now stays: collections need not look through it.
+        gc.freeze()
+        host, port = listener.getsockname()[:2]
+        sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health, GET /metrics)\n")
+        sys.stdout.flush()
+        await uvicorn.Server(config).serve([listener])
+
+    with listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(serve())
+
+
+class Limiter:
+    """Runs searches, at most `concurrency` at once; refuses more than `most` that run or wait."""
+
+    def __init__(self, concurrency: int, most: int) -> None:
+        self._slots = asyncio.Semaphore(concurrency)
+        self._most = most
+        self.waiting = 0
+
+    @asynccontextmanager
+    async def admit(self, searches: int) -> AsyncIterator[asyncio.Semaphore]:
+        """Admit a request of so many searches, each of which takes a slot of the semaphore.
+
+        Raises:
+            OverflowError: there are too many.
+        """
+        # A request that is larger than the limit is admitted alone.
+        if self.waiting and self.waiting + searches > self._most:
+            raise OverflowError
+        self.waiting += searches
+        try:
+            yield self._slots
+        finally:
+            self.waiting -= searches
+
+
+def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
+    """The ASGI application that serves a checked chain of retrievers, and closes it at the end.
+
+    Raises:
+        ImportError: the extra `serve` is not installed.
+    """
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    limiter = Limiter(arguments.concurrency, arguments.max_waiting)
+    registry = CollectorRegistry()
+    requests = Counter("retriever_requests", "Requests to /retrieve.", ["status"], registry=registry)
+    searches = Counter("retriever_queries", "Queries answered.", registry=registry)
+    seconds = Histogram(
+        "retriever_request_seconds", "Time of a request to /retrieve.", buckets=LATENCIES, registry=registry
+    )
+    waiting = Gauge("retriever_queries_waiting", "Queries that run or wait.", registry=registry)
+    waiting.set_function(lambda: limiter.waiting)
+    stall = Gauge(
+        "retriever_event_loop_stall_seconds", "Longest delay of the event loop since the last look.", registry=registry
+    )
+    longest = [0.0]
+
+    def answer(status: int, body: object, **headers: str) -> Response:
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        return Response(content, status, headers, "application/json")
+
+    async def retrieve(request: Request) -> Response:
+        start = time.perf_counter()
+        reply = await respond(request)
+        requests.labels(str(reply.status_code)).inc()
+        seconds.observe(time.perf_counter() - start)
+        return reply
+
+    async def respond(request: Request) -> Response:
+        try:
+            asked = _read(await _body(request), arguments)
+        except ValueError as error:
+            return answer(422, {"detail": str(error)})
+        queries, top_k = asked["queries"], asked.get("topk") or arguments.top_k
+        scope = asked.get("within")
+        documents = None if scope is None else frozenset(scope)
+        try:
+            async with limiter.admit(len(queries)) as slots:
+
+                async def find(query: str) -> Any:
+                    async with slots:
+                        return (await chain.search(query, top_k, documents)).passages
+
+                results = await asyncio.gather(*map(find, queries))
+        except OverflowError:
+            return answer(503, {"detail": "too many queries are waiting; send fewer at once"}, **{"Retry-After": "1"})
+        except UserError as error:
+            logger.error("%s", error)
+            return answer(502, {"detail": str(error)})
+        searches.inc(len(queries))
+        return answer(200, reply_of(results, scores=asked.get("return_scores", False)))
+
+    async def health(request: Request) -> Response:
+        about = {"schema": SCHEMA, "status": "ok", "corpus": chain.corpus, "fingerprint": chain.fingerprint}
+        return answer(200, about)
+
+    async def metrics(request: Request) -> Response:
+        stall.set(longest[0])
+        longest[0] = 0.0
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def watch() -> None:
+        """Measure how late the event loop wakes."""
+        while True:
+            due = time.perf_counter() + TICK
+            await asyncio.sleep(TICK)
+            longest[0] = max(longest[0], time.perf_counter() - due)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await chain.close()
+
+    routes = [
+        Route("/retrieve", retrieve, methods=["POST"]),
+        Route("/health", health),
+        Route("/metrics", metrics),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _body(request: Any) -> bytes:
+    """The body of a request.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    stream: Callable[[], AsyncIterator[bytes]] = request.stream
+    body = bytearray()
+    async for piece in stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise ValueError(f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB; send fewer queries")
+    return bytes(body)
+
+
+def _read(body: bytes, arguments: RetrieverServeArguments) -> RetrieveRequest:
+    """The request in a body.
+
+    Raises:
+        ValueError: it is not one, or exceeds a limit; says what to send.
+    """
+    try:
+        asked: RetrieveRequest = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the request is not JSON ({error})") from error
+    if problem := misfit(asked, RetrieveRequest, "request"):
+        raise ValueError(f'{problem}; send {{"queries": [...], "topk": 5, "return_scores": true}}')
+    if len(asked["queries"]) > arguments.max_queries:
+        raise ValueError(f"{len(asked['queries'])} queries; send at most {arguments.max_queries} in a request")
+    top_k = asked.get("topk")
+    if top_k is not None and not 0 <= top_k <= arguments.max_top_k:
+        raise ValueError(f"topk: {top_k} is not between 1 and {arguments.max_top_k}")
+    return asked

@@ -1,0 +1,188 @@
+"""`notewriter retriever-serve`: the contract, its limits, health and metrics, over a real connection."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from notewriter.errors import UserError
+from notewriter.records import Passage
+from notewriter.retrieval import bm25, server
+from notewriter.retrieval.chain import Chain, Found
+from notewriter.retrieval.remote import SCHEMA, health_of
+from notewriter.retrieval.server import RetrieverServeArguments, make_app
+
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+
+PASSAGES = [Passage(f"p{number}", f"Town {number}", f"The town {number} has a museum.") for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server") / "index"
+    bm25.build(PASSAGES, folder, "towns")
+    return str(folder)
+
+
+@contextlib.contextmanager
+def served(chain, **options):
+    """The address of a server in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = make_app(chain, RetrieverServeArguments(**options))
+    running = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    thread = threading.Thread(target=lambda: asyncio.run(running.serve([listener])))
+    thread.start()
+    try:
+        while not running.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        running.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def url(index):
+    with served(Chain([{"index": index}]), max_queries=5, max_top_k=10) as url:
+        yield url
+
+
+def ask(url, body, path="/retrieve"):
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url + path, data)) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_every_query_gets_the_passages_of_the_index(url, index):
+    queries = ["town 3", "museum 12", "..."]
+    status, reply = ask(url, {"queries": queries, "topk": 2, "return_scores": True})
+    assert status == 200
+    result = json.loads(reply)["result"]
+    retriever = bm25.BM25(index)
+    for query, found in zip(queries, result, strict=True):
+        assert [each["document"]["id"] for each in found] == [p.id for p in retriever.search(query, 2)]
+        assert [each["score"] for each in found] == [1.0, 0.5][: len(found)]
+
+
+def test_topk_and_scores_may_be_left_out(url):
+    status, reply = ask(url, {"queries": ["town"]})
+    assert status == 200
+    (found,) = json.loads(reply)["result"]
+    assert len(found) == 5
+    assert set(found[0]) == {"id", "title", "text", "contents"}
+    assert ask(url, {"queries": ["town"], "topk": None}) == (status, reply)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"{", "is not JSON"),
+        ({}, "request has no 'queries'"),
+        ({"queries": "town"}, "queries must be list"),
+        ({"queries": []}, "queries must have at least 1"),
+        ({"queries": ["q"] * 6}, "6 queries; send at most 5"),
+        ({"queries": ["q"], "topk": 11}, "topk: 11 is not between 1 and 10"),
+        ({"queries": ["q"], "topk": -1}, "topk: -1 is not between"),
+        ({"queries": ["q"], "topk": "3"}, "topk must be int"),
+        (b" " * (5 * 2**20), "larger than 4 MiB"),
+    ],
+)
+def test_a_request_that_is_wrong_is_answered_with_what_is_wrong(url, body, problem):
+    status, reply = ask(url, body)
+    assert status == 422
+    assert problem in json.loads(reply)["detail"]
+
+
+def test_any_text_can_be_searched_for(url):
+    for query in ("\ud800", "\0", "é" * 10_000, '"', ""):
+        assert ask(url, {"queries": [query]})[0] == 200
+
+
+def test_health_says_what_is_served_and_metrics_count_it(url, index):
+    health = health_of(url)
+    assert (health["schema"], health["status"], health["corpus"]) == (SCHEMA, "ok", "towns")
+    assert health["fingerprint"] == Chain([{"index": index}]).fingerprint
+    ask(url, {"queries": ["town", "museum"]})
+    _, text = ask(url, None, "/metrics")
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines['retriever_requests_total{status="200"}']) >= 1
+    assert float(lines["retriever_queries_total"]) >= 2
+    assert lines["retriever_queries_waiting"] == "0.0"
+
+
+async def test_a_chain_with_a_url_finds_what_the_index_finds(url, index):
+    remote, local = Chain([{"url": url}]), Chain([{"index": index}])
+    await remote.check()
+    assert remote.corpus == local.corpus == "towns"
+    for scope in (None, {"p3", "Town 5"}):
+        assert (await remote.search("museum", 4, scope)).passages == (await local.search("museum", 4, scope)).passages
+    await remote.close()
+    await local.close()
+
+
+class Slow:
+    """A chain that takes its time; `most` is how many of its searches ran at once."""
+
+    corpus = fingerprint = ""
+    at_once = most = 0
+
+    async def search(self, query, top_k, scope):
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0.05)
+        self.at_once -= 1
+        if query == "fails":
+            raise UserError("index: is damaged; build it again")
+        return Found([], [])
+
+    async def close(self):
+        pass
+
+
+def test_searches_beyond_the_limits_wait_or_are_refused():
+    chain = Slow()
+    with served(chain, concurrency=2, max_waiting=4) as url:
+        replies = []
+        threads = [threading.Thread(target=lambda: replies.append(ask(url, {"queries": ["q"]}))) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        statuses = sorted(status for status, _ in replies)
+        assert chain.most == 2
+        assert statuses[0] == 200 and statuses[-1] == 503 and set(statuses) == {200, 503}
+        # A request that is larger than the limit is answered when nothing else is waiting.
+        assert ask(url, {"queries": ["q"] * 6})[0] == 200
+        assert ask(url, {"queries": ["fails"]}) == (502, '{"detail":"index: is damaged; build it again"}')
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        ([], "there is nothing to serve; add --index"),
+        (["--index", "absent"], "absent: contains no index"),
+        (["--retriever", '{"index": "a"}', '{"within": "pages"}'], "within restricts the searches of a question"),
+        (["--retriever", "a"], "is not a JSON object"),
+    ],
+)
+def test_what_cannot_be_served_is_named(argv, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=problem):
+        server.main(argv)
+
+
+def test_a_port_in_use_is_named(index):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"127.0.0.1:{port}: cannot listen there .*in use"):
+            server.main(["--index", index, "--port", str(port)])
