@@ -1,7 +1,7 @@
-"""TRL's undocumented parts that training builds on, checked by signature before a run.
+"""TRL's and transformers' undocumented parts that training builds on, checked by signature before a run.
 
-TRL promises nothing about them and may change them in any release, so pyproject.toml admits the one release whose
-code was read and run.
+Neither promises anything about them, and either may change them in any release, so pyproject.toml admits the one
+release of each whose code was read and run.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, Trainer
 from trl import DPOTrainer
 from trl.trainer import utils
 
@@ -35,6 +35,11 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "DPOTrainer._precompute_ref_logps": (lambda: DPOTrainer._precompute_ref_logps, "self, dataset, name, batch_size"),
     "DPOTrainer.compute_ref_log_probs": (lambda: DPOTrainer.compute_ref_log_probs, "self, model, inputs"),
+    "Trainer._run_epoch": (
+        lambda: Trainer._run_epoch,
+        "self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, ignore_keys_for_eval, "
+        "start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch",
+    ),
     "the forward with a fused head": (
         _fused_forward,
         "args, fused_lm_head, labels, shift_labels, num_items_in_batch, kwargs",
@@ -44,7 +49,7 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
         "loss, log_probs, entropy, log_sum_sq_probs, mean_logits, is_top1, label_mask, aux_loss",
     ),
 }
-"""What `training.reference` overrides and `training.prefix_sharing` calls: how to find it, and its parameters."""
+"""What `training.reference` and `training.trainers` override and `training.prefix_sharing` calls: how to find it, and its parameters."""
 
 
 def check_trl() -> None:

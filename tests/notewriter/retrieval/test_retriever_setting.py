@@ -95,7 +95,7 @@ def test_what_was_finished_before_a_server_failed_is_kept_and_the_address_may_ch
 
 def test_a_run_with_another_chain_is_refused(run, world):
     run([{"index": world["index"]}])
-    with pytest.raises(UserError, match="holds a run with retriever"):
+    with pytest.raises(UserError, match="contains a run with retriever"):
         run([{"index": world["index"]}, {"distinct": "text"}])
 
 
