@@ -37,8 +37,8 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
     "DPOTrainer.compute_ref_log_probs": (lambda: DPOTrainer.compute_ref_log_probs, "self, model, inputs"),
     "Trainer._run_epoch": (
         lambda: Trainer._run_epoch,
-        "self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, ignore_keys_for_eval, "
-        "start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch",
+        "self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, "
+        "ignore_keys_for_eval, start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch",
     ),
     "the forward with a fused head": (
         _fused_forward,
@@ -49,7 +49,10 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
         "loss, log_probs, entropy, log_sum_sq_probs, mean_logits, is_top1, label_mask, aux_loss",
     ),
 }
-"""What `training.reference` and `training.trainers` override and `training.prefix_sharing` calls: how to find it, and its parameters."""
+"""What `training.reference` and `training.trainers` override and `training.prefix_sharing` calls.
+
+For each: how to find it, and its parameters.
+"""
 
 
 def check_trl() -> None:
