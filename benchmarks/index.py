@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="2wikimultihopqa", help="the questions' format")
     parser.add_argument("--path", required=True, help="the file of questions and paragraphs")
     parser.add_argument("--passages", type=int, default=1_000_000, help="how many to generate")
-    parser.add_argument("--questions", type=int, default=200, help="the first so many are the queries")
+    parser.add_argument("--questions", type=int, default=200, help="number of queries, from the start of the file")
     parser.add_argument("--folder", default="runs/benchmark-index", help="where corpus and index are written")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without_bm25s", action="store_true", help="leave the second implementation out")

@@ -207,7 +207,7 @@ def launch(accelerate: str, asked: list[Combination], steps: int, output: Path) 
 
 
 def finished(output: Path, steps: int) -> dict[Combination, dict[str, Any]]:
-    """The stored records of runs of so many steps, by loss and setting."""
+    """The stored records of runs of `steps` steps, by loss and setting."""
     file = output / "losses.jsonl"
     records = (record for _, record in jsonl.read(file)) if file.exists() else ()
     return {(record["loss"], record["setting"]): record for record in records if record["steps"] == steps}
