@@ -167,10 +167,12 @@ def _resume(folder: Path, identity: str) -> Progress:
     """The progress of an interrupted build with its output cut to what was synced; else a new one with no output."""
     path = folder / PROGRESS
     progress = Progress()
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state.pop("identity") == identity:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if state.pop("identity", None) == identity:
             progress = Progress(**state)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        logger.warning("%s: cannot be read (%s); the build starts again", path, error)
     for name, size in ((CORPUS, progress.corpus_bytes), (SKIPPED, progress.skipped_bytes)):
         file = folder / name
         if size > (file.stat().st_size if file.exists() else 0):

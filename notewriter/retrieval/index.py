@@ -1,6 +1,5 @@
 """`notewriter index`: build an index of a corpus, BM25 or dense; add passages to it and delete some."""
 
-import hashlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from notewriter import config
 from notewriter.benchmarks import BENCHMARKS, load_corpus
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import bm25, dense, encoders, read_manifest
+from notewriter.retrieval import bm25, corpus_fingerprint, dense, encoders, read_manifest
 
 
 @dataclass(slots=True)
@@ -76,9 +75,9 @@ def _run(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.E
     if arguments.delete is not None:
         # Read whole before anything changes.
         ids = list(_ids(arguments.delete))
-        left = bm25.delete(ids, index, f"without {fingerprint('ids', arguments.delete)}")
+        left = bm25.delete(ids, index, f"without {corpus_fingerprint('ids', arguments.delete)}")
         return f"deleted {len(ids)} passages, {left} are left"
-    source = fingerprint(arguments.dataset, str(arguments.path))
+    source = corpus_fingerprint(arguments.dataset, str(arguments.path))
     if arguments.add:
         if source in str((read_manifest(index) or {}).get("source", "")).split("+"):
             return "already contains this corpus"
@@ -120,16 +119,3 @@ def _ids(path: str) -> Iterator[str]:
     if not ids:
         raise UserError(f"{path}: contains no ids; write one a line")
     yield from ids
-
-
-def fingerprint(dataset: str, path: str | Path) -> str:
-    """The format and SHA-256 of a corpus file, to identify what an index is built from.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            return f"{dataset}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error

@@ -9,6 +9,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from notewriter import jsonl
+from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
@@ -17,8 +19,6 @@ from notewriter.pages.cards import render_card
 logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "not recorded"
-METRICS_SCHEMA = "notewriter/metrics/1"
-STATS_SCHEMA = "notewriter/pairs-stats/1"
 
 TRAINING_METRICS = ("train_loss", "eval_loss", "rewards/accuracies", "eval_rewards/accuracies", "eval_rewards/margins")
 """The last logged metrics that are of use to a reader of the card."""
@@ -62,7 +62,7 @@ def model_card(
         record = TrainingRecord()
     base = base_model(record, folder)
     own, baselines = ([read_metrics(path) for path in paths] for paths in (metrics, baseline_metrics))
-    stats = read_record(pairs_stats, STATS_SCHEMA) if pairs_stats else None
+    stats = read_record(pairs_stats, PAIRS_STATISTICS_SCHEMA) if pairs_stats else None
     name = repo_id.split("/")[1]
     adapter = is_adapter(folder)
     data = ModelCardData(
@@ -136,34 +136,19 @@ def read_record(path: Path, schema: str) -> dict[str, Any]:
     return record
 
 
-def read_metrics(path: Path) -> dict[str, Any]:
-    """A run's metrics.json; keys that an older one may lack are `NOT_RECORDED`.
-
-    Raises:
-        UserError: it is not a metrics.json, or a metric lacks mean, low or high.
-    """
-    record = read_record(path, METRICS_SCHEMA)
-    keys = ("name", "dataset", "method", "model", "family", "questions", "errors")
-    run = {key: record.get(key, NOT_RECORDED) for key in keys} | {"metrics": record.get("metrics", {})}
-    for metric, interval in run["metrics"].items():
-        if not all(isinstance(interval.get(key), int | float) for key in ("mean", "low", "high")):
-            raise UserError(f"{path}: metric {metric!r} needs the numbers mean, low and high; run the evaluation again")
-    return run
-
-
-def model_index(runs: Iterable[Mapping[str, Any]]) -> list[EvalResult]:
+def model_index(runs: Iterable[Metrics]) -> list[EvalResult]:
     """Every score of every run in the format of the hub's metadata, rounded to four digits."""
     return [
         EvalResult(
             task_type="question-answering",
-            dataset_type=run["dataset"],
-            dataset_name=run["dataset"],
+            dataset_type=run.dataset,
+            dataset_name=run.dataset,
             metric_type=metric,
-            metric_name=f"{metric} ({run['family']}), {run['method']}",
-            metric_value=round(interval["mean"], 4),
+            metric_name=f"{metric} ({run.family}), {run.method}",
+            metric_value=round(interval.mean, 4),
         )
         for run in runs
-        for metric, interval in run["metrics"].items()
+        for metric, interval in run.metrics.items()
     ]
 
 

@@ -134,3 +134,18 @@ def test_a_shortened_output_is_written_again(tmp_path, kill_at, monkeypatch):
     os.truncate(tmp_path / "out.partial" / "corpus.jsonl", 5)
     corpus.main(arguments)
     assert [passage["id"] for passage in read_corpus(tmp_path / "out")] == ["a.txt#1", "b.txt#1", "c.txt#1"]
+
+
+@pytest.mark.parametrize("damage", ["not json", "[]", "{}", '{"identity": "another"}'])
+def test_a_build_whose_progress_is_damaged_starts_again(tmp_path, kill_at, monkeypatch, damage):
+    (tmp_path / "docs").mkdir()
+    for name in "abcd":
+        (tmp_path / "docs" / f"{name}.md").write_text(f"# {name}\n\nText {name}.\n")
+    options = ["--source", "folder", "--path", str(tmp_path / "docs"), "--output_dir"]
+    corpus.main([*options, str(tmp_path / "whole")])
+    kill_at("c.md")
+    with pytest.raises(Killed):
+        corpus.main([*options, str(tmp_path / "killed")])
+    (tmp_path / "killed.partial" / "progress.json").write_text(damage)
+    corpus.main([*options, str(tmp_path / "killed")])
+    assert (tmp_path / "killed/corpus.jsonl").read_bytes() == (tmp_path / "whole/corpus.jsonl").read_bytes()

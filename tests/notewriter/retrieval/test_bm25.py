@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, bm25, open_index
+from notewriter.retrieval import MANIFEST, bm25, corpus_fingerprint, open_index
 from notewriter.retrieval.bm25 import BM25, Analysis, build
-from notewriter.retrieval.index import fingerprint, main
+from notewriter.retrieval.index import main
 
 WORLD = generate(3, {"test": 30})["test"]
 
@@ -192,9 +192,9 @@ def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, cap
 def test_the_fingerprint_tells_formats_and_files_apart(tmp_path):
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
-    made = {fingerprint(dataset, tmp_path / name) for dataset in ("jsonl", "musique") for name in "ab"}
+    made = {corpus_fingerprint(dataset, tmp_path / name) for dataset in ("jsonl", "musique") for name in "ab"}
     assert len(made) == 4
-    assert fingerprint("jsonl", tmp_path / "a") in made
+    assert corpus_fingerprint("jsonl", tmp_path / "a") in made
 
 
 def test_the_command_names_what_is_wrong(tmp_path):
