@@ -9,6 +9,7 @@ DeepNote's dense retriever for the multi-hop benchmarks is bge-base-en-v1.5 (sec
 """
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -36,6 +37,8 @@ from notewriter.retrieval.encoders import Encoder, EncoderModel
 from notewriter.retrieval.passages import REMEDY
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = "notewriter/dense/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""
@@ -477,7 +480,11 @@ def _same_size(first: Path, second: Path) -> bool:
 
 
 def _read_json(path: Path) -> Any:
+    """What an interrupted build left in a file; None if it is missing or damaged, and the build starts again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        logger.warning("%s: cannot be read (%s); what was built with it is built again", path, error)
         return None

@@ -444,3 +444,9 @@ def test_several_devices_have_a_process_each_and_embed_what_one_does(tmp_path, e
     assert (started, stopped, sizes[:2]) == ([["cpu", "cpu"]], [{"number": 1}], [32, 32])
     one, two = (np.fromfile(each / dense.EMBEDDINGS, np.float32) for each in (directory, tmp_path / "i"))
     assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_a_damaged_file_of_an_interrupted_build_is_reported(tmp_path, caplog):
+    (tmp_path / "settings.json").write_text('{"half')
+    assert dense._read_json(tmp_path / "settings.json") is None
+    assert f"{tmp_path / 'settings.json'}: cannot be read" in caplog.text
