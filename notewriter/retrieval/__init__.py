@@ -6,9 +6,9 @@ themselves, so that index and corpus cannot diverge.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from notewriter import jsonl
 from notewriter.config import choose
@@ -22,35 +22,48 @@ from notewriter.typecheck import misfit
 MANIFEST = "manifest.json"
 
 
+Scope = Collection[str]
+"""The ids or titles of the passages that a search is restricted to."""
+
+
 class Retriever(Protocol):
-    """The interface of every index."""
+    """What finds passages."""
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages, best first. `query` may be any text. Thread-safe."""
         ...
 
 
-def open_index(path: str | Path | Sequence[str | Path]) -> Retriever:
-    """Open an index of any kind, or several to be searched as one (`fusion.Sources`).
+class Index(Protocol):
+    """The interface of every index."""
+
+    def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
+        """At most `top_k` passages of the scope, best first. `query` may be any text. Thread-safe."""
+        ...
+
+
+@runtime_checkable
+class BatchIndex(Index, Protocol):
+    """An index that searches for several queries at once faster than one by one."""
+
+    def search_all(self, queries: list[str], top_k: int, scope: Scope | None = None) -> list[list[Passage]]:
+        """What `search` returns for each query."""
+        ...
+
+
+def open_index(path: str | Path) -> Index:
+    """Open an index of any kind.
 
     Raises:
-        UserError: a folder contains no index or one that this version cannot read, or is listed twice.
+        UserError: the folder contains no index or one that this version cannot read.
     """
     # Imported here: each kind of index has its own libraries, and builds on this module.
-    from notewriter.retrieval import bm25, dense, fusion
-
-    if not isinstance(path, str | Path):
-        folders = [Path(each).resolve() for each in path]
-        if twice := next((each for each in path if folders.count(Path(each).resolve()) > 1), None):
-            raise UserError(f"{twice}: this index is listed twice; list each one once")
-        retrievers = [open_index(each) for each in path]
-        corpora = [str((read_manifest(each) or {}).get("source", "")) for each in path]
-        return retrievers[0] if len(retrievers) == 1 else fusion.Sources(retrievers, corpora)
+    from notewriter.retrieval import bm25, dense
 
     manifest = read_manifest(path)
     if manifest is None:
         raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
-    kinds: dict[str, Callable[[str | Path], Retriever]] = {"bm25": bm25.BM25, "dense": dense.Dense}
+    kinds: dict[str, Callable[[str | Path], Index]] = {"bm25": bm25.BM25, "dense": dense.Dense}
     kind = choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)
     checksums.verify(Path(path))
     return kind(path)

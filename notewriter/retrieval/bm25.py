@@ -36,7 +36,7 @@ from notewriter import jsonl
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, check_top_k, checksums, passages, read_manifest, write_index
+from notewriter.retrieval import MANIFEST, Scope, check_top_k, checksums, passages, read_manifest, write_index
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
@@ -249,8 +249,8 @@ class BM25:
     def __len__(self) -> int:
         return self._searcher.num_docs
 
-    def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` best passages, or fewer if fewer share a word with the query.
+    def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
+        """The `top_k` best passages of the scope, or fewer if fewer share a word with the query.
 
         The query is plain text: each distinct word counts once, everything else is ignored. Ties are broken by
         corpus order, so that results are the same across runs and builds. Other threads run meanwhile.
@@ -266,7 +266,10 @@ class BM25:
             return []
         with _named(self._directory):
             clauses = [(tantivy.Occur.Should, self._clause(name, word)) for word in words for name in self._boosts]
-            hits = self._best(tantivy.Query.boolean_query(clauses), top_k)
+            wanted = tantivy.Query.boolean_query(clauses)
+            if scope is not None:
+                wanted = self._within(wanted, scope)
+            hits = self._best(wanted, top_k)
             if self._passages is not None:
                 return [self._passages[position] for position, _ in hits]
             stored = (self._searcher.doc(address).get_first("passage") for _, address in hits)
@@ -276,6 +279,19 @@ class BM25:
         query = tantivy.Query.term_query(self._schema, name, word, index_option="freq")
         boost = self._boosts[name]
         return query if boost == 1 else tantivy.Query.boost_query(query, boost)
+
+    def _within(self, query: tantivy.Query, scope: Scope) -> tantivy.Query:
+        """The query restricted to a scope, with the same scores."""
+        if self._passages is None:
+            raise UserError(
+                f"{self._directory}: was built by an earlier version and cannot restrict a search; "
+                "build it again with `notewriter index`"
+            )
+        positions = [int(position) for position in self._passages.within(scope)]
+        inside = tantivy.Query.term_set_query(self._schema, "position", positions)
+        return tantivy.Query.boolean_query(
+            [(tantivy.Occur.Must, query), (tantivy.Occur.Must, tantivy.Query.const_score_query(inside, 0.0))]
+        )
 
     def _best(self, query: tantivy.Query, top_k: int) -> list[tuple[int, tantivy.DocAddress]]:
         """Positions and addresses of the best passages."""

@@ -29,12 +29,12 @@ from notewriter.config import check
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
-from notewriter.retrieval import Retriever, check_top_k, fusion, open_index, read_manifest
+from notewriter.retrieval import Retriever, Scope, check_top_k, fusion, open_index, read_manifest
 from notewriter.retrieval.remote import Remote, ServerPart
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
 from notewriter.retrieval.scope import Scopes, WithinPart
 from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine
-from notewriter.retrieval.source import Local, Scope, Source, Step
+from notewriter.retrieval.source import Local, Source, Step
 from notewriter.retrieval.web import Web, WebPart
 from notewriter.typecheck import misfit, shown
 

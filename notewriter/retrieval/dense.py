@@ -32,7 +32,7 @@ from notewriter.errors import UserError, writing
 from notewriter.locks import locked
 from notewriter.models import checkpoints
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, check_top_k, encoders, passages, read_manifest, vectors, write_index
+from notewriter.retrieval import MANIFEST, Scope, check_top_k, encoders, passages, read_manifest, vectors, write_index
 from notewriter.retrieval.encoders import Encoder, EncoderModel
 from notewriter.retrieval.passages import REMEDY
 from notewriter.text import without_surrogates
@@ -239,17 +239,23 @@ class Dense:
     def __len__(self) -> int:
         return len(self._passages)
 
-    def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages whose embeddings are closest to the query's, or all if there are fewer.
+    def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
+        """The `top_k` passages of the scope whose embeddings are closest to the query's, or all if there are fewer.
 
         Raises:
             UserError: `top_k` is below 1.
         """
+        return self.search_all([query], top_k, scope)[0]
+
+    def search_all(self, queries: list[str], top_k: int, scope: Scope | None = None) -> list[list[Passage]]:
+        """What `search` returns for each query; the encoder and exact search take them as one batch."""
         check_top_k(top_k)
+        within = None if scope is None else self._passages.within(scope)
         with self._lock:
-            texts = [without_surrogates(query)]
-            embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt")
-        return [self._passages[int(row)] for row in self._vectors.search(embedded, top_k)[0] if row >= 0]
+            texts = list(map(without_surrogates, queries))
+            embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt", len(texts))
+        found = self._vectors.search(embedded, top_k, within)
+        return [[self._passages[int(row)] for row in rows if row >= 0] for rows in found]
 
 
 def _embed(

@@ -1,10 +1,9 @@
-"""Merging rankings, and searching several indexes as one."""
+"""Merging rankings."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from notewriter.records import Passage
-from notewriter.retrieval import Retriever
 
 RANK_CONSTANT = 60
 """Added to every rank, so that the top of one ranking does not outweigh the rest (Cormack et al. 2009: 60)."""
@@ -52,15 +51,3 @@ def fuse(
         for corpus, ranking in zip(corpora, rankings, strict=True)
     ]
     return reciprocal_rank_fusion(renamed, lambda passage: (passage.title, passage.text), weights)
-
-
-class Sources:
-    """Several indexes searched as one; implements `Retriever`. See `fuse` for ids and `corpora`."""
-
-    def __init__(self, retrievers: Sequence[Retriever], corpora: Sequence[str] = ()) -> None:
-        self._retrievers = retrievers
-        self._corpora = corpora
-
-    def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` passages of the fused ranking of each index's `top_k`, best first."""
-        return fuse([retriever.search(query, top_k) for retriever in self._retrievers], self._corpora)[:top_k]

@@ -1,9 +1,9 @@
 """The passages of an index by position: JSON Lines on disk, memory-mapped by searches.
 
 Every kind of index has its passages here. Line `n` of `passages.jsonl` is passage `n`; `lines.npy` has the offset of
-every line, `ids.npy` finds a passage by its id. Passages added later are in `passages-2.jsonl` and so on. A file never
-changes once it is written, so indexes of one corpus can share them by hard links. Building takes 16 bytes of memory a
-passage, for its line and the hash of its id.
+every line, `ids.npy` and `titles.npy` find passages by id and by title. Passages added later are in `passages-2.jsonl`
+and so on. A file never changes once it is written, so indexes of one corpus can share them by hard links. Building
+takes 24 bytes of memory a passage, for its line and the hashes of its id and title.
 """
 
 import json
@@ -24,7 +24,7 @@ from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.text import without_surrogates
 
-PASSAGES, LINES, IDS, DELETED = "passages.jsonl", "lines.npy", "ids.npy", "deleted.npy"
+PASSAGES, LINES, IDS, TITLES, DELETED = "passages.jsonl", "lines.npy", "ids.npy", "titles.npy", "deleted.npy"
 
 REMEDY = "remove it and build it again"
 
@@ -42,7 +42,7 @@ class Writer(AbstractContextManager["Writer"]):
         self._folder, self._done = folder, done
         self._earlier = Passages(folder)
         self._part = self._earlier.parts + 1
-        self._starts, self._hashes = array("q", [0]), array("Q")
+        self._starts, self._hashes, self._titles = array("q", [0]), array("Q"), array("Q")
         # Stays open while passages are appended.
         self._file = open(_path(folder, PASSAGES, self._part), "r+b" if done else "wb")  # noqa: SIM115
 
@@ -65,6 +65,7 @@ class Writer(AbstractContextManager["Writer"]):
             self._file.write(line)
         self._starts.append(self._starts[-1] + len(line))
         self._hashes.append(_hash(passage.id))
+        self._titles.append(_hash(passage.title))
         return passage
 
     def sync(self) -> None:
@@ -82,9 +83,10 @@ class Writer(AbstractContextManager["Writer"]):
             raise UserError("there are no passages to index; check the corpus")
         self.sync()
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")
-        self._check_ids(hashes, order)
-        _save(_path(self._folder, IDS, self._part), np.stack([hashes[order], order.astype(np.uint64)]))
+        ids = _table(hashes)
+        self._check_ids(hashes, ids[1].astype(np.int64))
+        _save(_path(self._folder, IDS, self._part), ids)
+        _save(_path(self._folder, TITLES, self._part), _table(np.frombuffer(self._titles, np.uint64)))
         # Written last: it makes the part complete.
         _save(_path(self._folder, LINES, self._part), np.frombuffer(self._starts, np.int64))
         return len(self)
@@ -130,7 +132,7 @@ class Passages:
                 raise UserError(f"{folder}: is damaged (its passages are not those of {LINES}); {REMEDY}")
         self._firsts = np.cumsum([0, *(len(lines) - 1 for lines in self._lines)])
         self._lock = threading.Lock()
-        self._ids: list[NDArray[np.uint64]] | None = None
+        self._tables: dict[str, list[NDArray[np.uint64]]] = {}
         self._deleted: set[int] = set()
 
     def __len__(self) -> int:
@@ -154,31 +156,49 @@ class Passages:
 
     def find(self, id: str) -> int | None:
         """The position of the passage with an id, or None if there is none or it is deleted."""
-        wanted = np.uint64(_hash(without_surrogates(id)))
-        for part, (hashes, positions) in enumerate(self._id_tables()):
-            row = int(np.searchsorted(hashes, wanted))
-            while row < len(hashes) and hashes[row] == wanted:
-                position = int(self._firsts[part]) + int(positions[row])
-                if self[position].id == id and position not in self._deleted:
-                    return position
-                row += 1
-        return None
+        id = without_surrogates(id)
+        return next((position for position in self._with_hash(IDS, id) if self[position].id == id), None)
+
+    def within(self, scope: Iterable[str]) -> NDArray[np.int64]:
+        """The positions of the passages whose id or title is in the scope, in order; deleted ones are left out."""
+        positions = set[int]()
+        for name in map(without_surrogates, scope):
+            candidates = {*self._with_hash(IDS, name), *self._with_hash(TITLES, name)} - positions
+            positions.update(each for each in candidates if name in (self[each].id, self[each].title))
+        return np.array(sorted(positions), np.int64)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> list[int]:
         """Which of some hashes are those of ids in this folder, as indices into `hashes`."""
-        found = [np.flatnonzero(np.isin(hashes, table[0])) for table in self._id_tables()]
+        found = [np.flatnonzero(np.isin(hashes, table[0])) for table in self._open(IDS)]
         return sorted(map(int, np.concatenate(found))) if found else []
 
-    def _id_tables(self) -> list[NDArray[np.uint64]]:
+    def _with_hash(self, name: str, text: str) -> Iterator[int]:
+        """The positions that a table has for a text, and perhaps for another of the same hash."""
+        wanted = np.uint64(_hash(text))
+        for first, (hashes, positions) in zip(self._firsts, self._open(name), strict=False):
+            start, end = np.searchsorted(hashes, [wanted, wanted + np.uint64(1)])
+            for position in positions[start:end]:
+                if (found := int(first) + int(position)) not in self._deleted:
+                    yield found
+
+    def _open(self, name: str) -> list[NDArray[np.uint64]]:
         with self._lock:
-            if self._ids is None:
+            if name not in self._tables:
                 self._deleted = _deleted(self._folder)
                 try:
-                    names = (_path(self._folder, IDS, part) for part in range(1, self.parts + 1))
-                    self._ids = [np.load(name, mmap_mode="r") for name in names]
+                    self._tables[name] = [self._table(name, part) for part in range(1, self.parts + 1)]
                 except (OSError, ValueError) as error:
                     raise UserError(f"{self._folder}: cannot be opened ({error}); {REMEDY}") from error
-            return self._ids
+            return self._tables[name]
+
+    def _table(self, name: str, part: int) -> NDArray[np.uint64]:
+        path = _path(self._folder, name, part)
+        if name == TITLES and not path.exists():
+            # Earlier versions wrote none.
+            positions = range(int(self._firsts[part - 1]), int(self._firsts[part]))
+            return _table(np.array([_hash(self[position].title) for position in positions], np.uint64))
+        table: NDArray[np.uint64] = np.load(path, mmap_mode="r")
+        return table
 
 
 def delete(folder: Path, positions: Iterable[int]) -> None:
@@ -198,8 +218,9 @@ def link(source: Path, folder: Path) -> None:
     if _deleted(source):
         raise UserError(f"{source}: some of its passages are deleted; build the index without --share")
     for part in range(1, passages.parts + 1):
-        for name in (PASSAGES, IDS, LINES):
-            link_file(_path(source, name, part), _path(folder, name, part))
+        for name in (PASSAGES, IDS, TITLES, LINES):
+            if (file := _path(source, name, part)).exists():
+                link_file(file, _path(folder, name, part))
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -234,8 +255,15 @@ def _save(path: Path, values: NDArray[np.int64] | NDArray[np.uint64]) -> None:
     os.replace(partial, path)
 
 
-def _hash(id: str) -> int:
-    return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "little")
+def _hash(text: str) -> int:
+    # The largest hash is left free: searches look for the next larger one.
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % (2**64 - 1)
+
+
+def _table(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sorted hashes above their positions."""
+    order = np.argsort(hashes, kind="stable")
+    return np.stack([hashes[order], order.astype(np.uint64)])
 
 
 def _parse(line: NDArray[np.uint8]) -> Passage:

@@ -9,18 +9,18 @@ titles that the search is restricted to. Scores are always requested: Search-R1'
 import asyncio
 import functools
 import hashlib
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from annotated_types import Interval
 
 from notewriter.errors import UserError
 from notewriter.models.connection import read_key
 from notewriter.records import Passage
+from notewriter.retrieval import Scope
 from notewriter.retrieval.service import Service
-from notewriter.retrieval.source import Scope, within
+from notewriter.retrieval.source import Batches, within
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 
@@ -61,13 +61,6 @@ class Health(TypedDict, total=False):
     fingerprint: str
 
 
-class _Query(NamedTuple):
-    query: str
-    top_k: int
-    scope: Scope | None
-    found: asyncio.Future[list[Passage]]
-
-
 class Remote:
     """A retrieval server, as a source of a chain.
 
@@ -84,8 +77,7 @@ class Remote:
             f"{base}/retrieve", "retriever: url", part.timeout, part.attempts, headers, part.api_key_env or ""
         )
         self._ours = False
-        self._waiting: deque[_Query] = deque()
-        self._senders: set[asyncio.Task[None]] = set()
+        self._batches = Batches(self._send, MOST_QUERIES, IN_FLIGHT)
 
     async def check(self) -> None:
         """Ask what the server is; one of another kind is asked for a passage.
@@ -106,46 +98,19 @@ class Remote:
         Raises:
             UserError: no usable reply.
         """
+        query = without_surrogates(query)
         if scope is not None and not self._ours:
-            return await within(scope, lambda count: self._queue(query, count, None), top_k, MOST_RESTRICTED)
-        return await self._queue(query, top_k, scope)
+            return await within(scope, lambda count: self._batches.search(query, count, None), top_k, MOST_RESTRICTED)
+        return await self._batches.search(query, top_k, scope)
 
     async def close(self) -> None:
         """Close the connections."""
-        for sender in self._senders:
-            sender.cancel()
+        self._batches.close()
         await self._service.close()
 
-    async def _queue(self, query: str, top_k: int, scope: Scope | None) -> list[Passage]:
-        found: asyncio.Future[list[Passage]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Query(without_surrogates(query), top_k, scope, found))
-        if len(self._senders) < IN_FLIGHT:
-            sender = asyncio.create_task(self._send())
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
-        return await found
-
-    async def _send(self) -> None:
-        """Send what is waiting until nothing is."""
-        while self._waiting:
-            first = self._waiting.popleft()
-            batch = [first]
-            while self._waiting and len(batch) < MOST_QUERIES and self._waiting[0][1:3] == (first.top_k, first.scope):
-                batch.append(self._waiting.popleft())
-            batch = [each for each in batch if not each.found.done()]
-            if not batch:
-                continue
-            body = _request([each.query for each in batch], first.top_k, first.scope)
-            try:
-                results = await self._service.post(body, functools.partial(read_reply, queries=len(batch)))
-            except Exception as error:
-                for each in batch:
-                    if not each.found.done():
-                        each.found.set_exception(error)
-            else:
-                for each, passages in zip(batch, results, strict=True):
-                    if not each.found.done():
-                        each.found.set_result(passages[: each.top_k])
+    async def _send(self, queries: list[str], top_k: int, scope: Scope | None) -> list[list[Passage]]:
+        read = functools.partial(read_reply, queries=len(queries))
+        return await self._service.post(_request(queries, top_k, scope), read)
 
 
 def health_of(url: str) -> Health | None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.retrieval.source import Scope
+from notewriter.retrieval import Scope
 from notewriter.typecheck import misfit
 
 

@@ -22,8 +22,7 @@ from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.models.connection import check_address, read_key
 from notewriter.records import Passage
-from notewriter.retrieval import checked
-from notewriter.retrieval.source import Scope
+from notewriter.retrieval import Scope, checked
 from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit

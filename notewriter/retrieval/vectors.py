@@ -186,6 +186,8 @@ class Vectors:
         self._faiss = _faiss()
         # None where the embeddings themselves are searched.
         self._index: Any = None if structure.name == "flat" and embeddings is not None else _read(file)
+        # What a restricted search compares; inverted lists built elsewhere have no vectors by row.
+        self._rows = embeddings if embeddings is not None else stored_vectors(file)
 
     def __len__(self) -> int:
         return len(self._embeddings) if self._embeddings is not None else int(self._index.ntotal)
@@ -204,9 +206,16 @@ class Vectors:
         lists = int(self._index.nlist)
         return [*(2**power for power in range(lists.bit_length()) if 2**power < lists), lists]
 
-    def search(self, queries: Array, top_k: int) -> NDArray[np.int64]:
-        """Rows of the closest vectors, best first, (queries, at most top_k); -1 for what was not found."""
-        top_k = min(top_k, len(self))
+    def search(self, queries: Array, top_k: int, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Rows of the closest vectors, best first, (queries, at most top_k); -1 for what was not found.
+
+        A search within some rows, sorted, compares all of them.
+        """
+        top_k = min(top_k, len(self) if within is None else len(within))
+        if top_k == 0:
+            return np.empty((len(queries), 0), np.int64)
+        if within is not None and self._rows is not None:
+            return within[exact(np.ascontiguousarray(self._rows[within]), queries, top_k)]
         if self._index is None:
             assert self._embeddings is not None
             return exact(self._embeddings, queries, top_k)
@@ -216,6 +225,10 @@ class Vectors:
         how = None
         if name == "hnsw":
             how = self._faiss.SearchParametersHNSW(efSearch=max(effort, wanted))
+        elif within is not None:
+            # Those rows may be in any list.
+            only = self._faiss.IDSelectorBatch(within)
+            how = self._faiss.SearchParametersIVF(nprobe=int(self._index.nlist), sel=only)
         elif name != "flat":
             how = self._faiss.SearchParametersIVF(nprobe=effort)
         rows: NDArray[np.int64] = self._index.search(queries, wanted, params=how)[1]

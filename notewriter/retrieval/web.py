@@ -12,8 +12,9 @@ from annotated_types import Interval, MinLen
 from notewriter.errors import UserError
 from notewriter.models.connection import read_key
 from notewriter.records import Passage
+from notewriter.retrieval import Scope
 from notewriter.retrieval.service import Service
-from notewriter.retrieval.source import Scope, within
+from notewriter.retrieval.source import within
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
 

@@ -58,6 +58,15 @@ def test_no_more_than_top_k_come_and_fewer_come_first_in_the_same_order(retrieve
         retriever.search("Who?", 0)
 
 
+def test_a_search_within_a_scope_ranks_its_passages_as_the_whole_index_does(retriever):
+    scope = {WORLD.passages[3].id, *(passage.title for passage in WORLD.passages[10:30])}
+    for question in WORLD.questions:
+        everything = retriever.search(question.question, len(retriever))
+        inside = [passage for passage in everything if passage.id in scope or passage.title in scope]
+        assert retriever.search(question.question, 5, scope) == inside[:5]
+    assert retriever.search(WORLD.questions[0].question, 5, {"nothing"}) == []
+
+
 def test_rare_words_count_more_and_long_passages_less(tmp_path):
     search = index_of(tmp_path / "i", "river mill", "river tower", "river mill " + "stone " * 50, "river").search
     assert ids(search("river mill", 9))[:2] == ["p0", "p2"]

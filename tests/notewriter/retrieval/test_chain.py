@@ -162,7 +162,7 @@ async def test_searches_run_beside_the_event_loop():
     import time
 
     class Slow:
-        def search(self, query, top_k):
+        def search(self, query, top_k, scope=None):
             time.sleep(0.01)
             return []
 
@@ -178,6 +178,33 @@ async def test_searches_run_beside_the_event_loop():
     await asyncio.gather(*(local.search("q", 1) for _ in range(64)))
     turning.cancel()
     assert turns > 64
+    await local.close()
+
+
+async def test_queries_that_arrive_during_a_search_are_searched_together():
+    calls = []
+
+    class Batching:
+        def search(self, query, top_k, scope=None):
+            raise AssertionError("one by one")
+
+        def search_all(self, queries, top_k, scope=None):
+            calls.append((len(queries), top_k, scope))
+            if "bad" in queries:
+                raise UserError("the encoder failed")
+            return [[Passage(query, "", "")] for query in queries]
+
+    local = Local(Batching(), "batching", "")
+    found = await asyncio.gather(
+        *(local.search(str(number), 1) for number in range(100)),
+        *(local.search("inside", 1, frozenset({"a"})) for _ in range(2)),
+        local.search("deeper", 2),
+    )
+    assert [passages[0].id for passages in found] == [*map(str, range(100)), "inside", "inside", "deeper"]
+    assert calls == [(64, 1, None), (36, 1, None), (2, 1, frozenset({"a"})), (1, 2, None)]
+    with pytest.raises(UserError, match="the encoder failed"):
+        await local.search("bad", 1)
+    assert await local.search("good", 1) == [Passage("good", "", "")]
     await local.close()
 
 

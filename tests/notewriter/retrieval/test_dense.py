@@ -17,6 +17,7 @@ from data_construction.world.generation import generate
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, bm25, dense, encoders, open_index, passages, vectors
+from notewriter.retrieval.chain import Chain
 from notewriter.retrieval.dense import Dense, Encoder, build
 from notewriter.retrieval.index import main
 
@@ -92,6 +93,21 @@ def test_the_nearest_are_those_that_a_comparison_with_every_passage_finds(tmp_pa
         found = retriever.search(question, 7)
         positions = [WORLD.passages.index(passage) for passage in found]
         assert row[positions] == pytest.approx(np.sort(row)[::-1][:7], abs=1e-5)
+
+
+def test_a_search_within_a_scope_compares_all_of_its_passages_and_no_others(directory):
+    retriever = Dense(directory)
+    scope = {WORLD.passages[3].id, *(passage.title for passage in WORLD.passages[10:30])}
+    for question in QUESTIONS:
+        everything = retriever.search(question, len(retriever))
+        inside = [passage for passage in everything if passage.id in scope or passage.title in scope]
+        assert retriever.search(question, 5, scope) == inside[:5]
+    assert retriever.search(QUESTIONS[0], 5, {"nothing"}) == []
+
+
+def test_queries_that_are_searched_together_find_what_each_finds_alone(directory):
+    retriever = Dense(directory)
+    assert retriever.search_all(QUESTIONS, 5) == [retriever.search(question, 5) for question in QUESTIONS]
 
 
 def test_all_passages_come_where_fewer_are_there_and_none_is_refused(directory):
@@ -256,15 +272,17 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(directory, mon
         open_index(directory)
 
 
-def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_ids(tmp_path, directory):
+async def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_ids(tmp_path, directory):
     bm25.build(WORLD.passages, tmp_path / "bm25", "world")
-    words, vectors, both = (open_index(each) for each in (tmp_path / "bm25", directory, [tmp_path / "bm25", directory]))
+    both = Chain([{"index": str(tmp_path / "bm25")}, {"index": str(directory)}])
+    words, vectors = open_index(tmp_path / "bm25"), open_index(directory)
     for question in QUESTIONS:
         known = {*ids(words.search(question, 5)), *ids(vectors.search(question, 5))}
-        found = ids(both.search(question, 10_000))
+        found = ids((await both.search(question, 10_000)).passages)
         assert known <= set(found) <= set(ids(WORLD.passages))
         assert len(found) == len(set(found))
         assert found[0] in known
+    await both.close()
 
 
 @pytest.mark.parametrize(
@@ -391,6 +409,21 @@ def test_a_faiss_index_built_elsewhere_serves_with_its_corpus(tmp_path, director
     # Another structure afterwards does not write over the file of others.
     main([*corpus, "--index", str(tmp_path / "i"), *options[:2], "--structure", "hnsw"])
     assert (elsewhere / f"{name}.index").read_bytes() == before
+
+
+@pytest.mark.parametrize("structure", ["hnsw", "ivf_flat", "ivf_pq"])
+def test_a_scope_is_searched_whatever_the_structure(tmp_path, structure):
+    rng = np.random.default_rng(0)
+    embeddings = rng.standard_normal((12_000, 16), dtype=np.float32)
+    file, rows = tmp_path / "v.faiss", np.arange(7, 12_000, 1000)
+    made = vectors.build(structure, embeddings, file, embeddings[:20], 0.5)
+    # With the embeddings, and where only the file of the structure is there.
+    for kept in (embeddings, None):
+        found = vectors.Vectors(made, kept, file).search(embeddings[:5], 20, rows)
+        assert all(set(row) == set(rows) for row in found)
+        if kept is not None or structure == "hnsw":
+            scores = embeddings[:5] @ embeddings[rows].T
+            assert (found == rows[np.argsort(-scores)]).all()
 
 
 def test_a_faiss_index_of_something_else_is_refused(tmp_path, encoder, elsewhere):

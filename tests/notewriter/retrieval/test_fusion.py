@@ -2,28 +2,16 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import bm25, open_index
-from notewriter.retrieval.fusion import Sources, reciprocal_rank_fusion
+from notewriter.retrieval import fusion
+from notewriter.retrieval.fusion import reciprocal_rank_fusion
 
 
-class Index:
-    """Finds the same passages for every query."""
-
-    def __init__(self, *passages: Passage) -> None:
-        self.passages = list(passages)
-
-    def search(self, query: str, top_k: int) -> list[Passage]:
-        return self.passages[:top_k]
-
-
-def named(*names: str) -> Index:
-    return Index(*(Passage(name, name, f"about {name}") for name in names))
+def named(*names: str) -> list[Passage]:
+    return [Passage(name, name, f"about {name}") for name in names]
 
 
 def ids(passages):
@@ -62,17 +50,14 @@ def test_nothing_is_lost_or_made_up_and_one_ranking_stays_as_it_is(rankings):
         assert reciprocal_rank_fusion([ranking], key=str) == list(dict.fromkeys(ranking))
 
 
-def test_sources_take_turns_and_give_as_many_as_one_index_would():
-    sources = Sources([named("a", "b", "c"), named("x", "y")])
-    assert ids(sources.search("Who?", 4)) == ["a", "2:x", "b", "2:y"]
-    assert ids(sources.search("Who?", 1)) == ["a"]
+def test_sources_take_turns():
+    assert ids(fusion.fuse([named("a", "b", "c"), named("x", "y")])) == ["a", "2:x", "b", "2:y", "c"]
 
 
 def test_a_passage_that_two_sources_hold_is_one_passage_with_the_first_ones_id():
-    one = Index(Passage("1", "River", "It flows."), Passage("2", "Bridge", "Mira built it."))
-    other = Index(Passage("17", "Bridge", "Mira built it."), Passage("1", "River", "Another one."))
-    found = Sources([one, other]).search("Who?", 5)
-    assert found == [
+    one = [Passage("1", "River", "It flows."), Passage("2", "Bridge", "Mira built it.")]
+    other = [Passage("17", "Bridge", "Mira built it."), Passage("1", "River", "Another one.")]
+    assert fusion.fuse([one, other]) == [
         Passage("2", "Bridge", "Mira built it."),
         Passage("1", "River", "It flows."),
         Passage("2:1", "River", "Another one."),
@@ -87,28 +72,8 @@ def test_ids_are_unique_whatever_they_are_in_the_sources(sources):
     passages = [
         [Passage(id, f"{number} {id}", "text") for id in source] for number, source in enumerate(sources, start=1)
     ]
-    found = Sources([Index(*each) for each in passages]).search("Who?", 50)
+    found = fusion.fuse(passages)
     assert len(set(ids(found))) == len(found) == sum(map(len, sources))
     assert [passage.id for passage in found if passage.title.startswith("1 ") and ":" not in passage.id] == [
         id for id in sources[0] if ":" not in id
     ]
-
-
-@pytest.fixture
-def folders(tmp_path):
-    for name, text in (("wiki", "the river crosses a town"), ("news", "the town opened a museum")):
-        bm25.build([Passage("p", name, text)], tmp_path / name)
-    return [str(tmp_path / "wiki"), str(tmp_path / "news")]
-
-
-def test_indexes_are_opened_by_naming_them(folders):
-    assert ids(open_index(folders).search("town", 5)) == ["p", "2:p"]
-    assert ids(open_index(folders[::-1]).search("river", 5)) == ["2:p"]
-    assert ids(open_index(folders[:1]).search("town", 5)) == ids(open_index(folders[0]).search("town", 5)) == ["p"]
-
-
-def test_an_index_that_is_named_twice_or_is_none_is_refused(folders, tmp_path):
-    with pytest.raises(UserError, match=r"wiki: this index is listed twice"):
-        open_index([*folders, f"{folders[0]}/../wiki"])
-    with pytest.raises(UserError, match=r"absent: contains no index"):
-        open_index([folders[0], tmp_path / "absent"])

@@ -30,6 +30,19 @@ def test_passages_come_back_by_position_and_by_id_whichever_writer_wrote_them(tm
     assert [store.find(id) for id in ("p3", "p1", "p2", "p9", "p7", "p8", "\ud800")] == [0, 1, 2, 3, 4, None, None]
 
 
+def test_a_scope_names_passages_by_id_or_title_also_in_folders_of_earlier_versions(tmp_path):
+    write(tmp_path, [*numbered(3, 1), Passage("again", "T3", "another part of T3")])
+    write(tmp_path, [Passage("T1", "Added", "its id is the title of another")])
+    for _ in range(2):
+        assert Passages(tmp_path).within({"T3", "p1", "nothing"}).tolist() == [0, 1, 2]
+        assert Passages(tmp_path).within({"T1"}).tolist() == [1, 3]
+        # The hashes of titles are computed where there is no file of them.
+        for file in tmp_path.glob("titles*.npy"):
+            file.unlink()
+    delete(tmp_path, [0])
+    assert Passages(tmp_path).within({"T3"}).tolist() == [2]
+
+
 def test_what_an_interrupted_writer_has_synced_is_kept_and_the_rest_written_anew(tmp_path):
     with Writer(tmp_path / ".") as store:
         for passage in numbered(*range(5)):
