@@ -37,6 +37,10 @@ COMMANDS = {
     "corpus": ["corpus", "--source", "folder", "--path", "documents", "--output_dir", "corpus"],
     "index": ["index", "--path", "corpus.jsonl", "--index", "index"],
     "evaluate": ["evaluate", "--config", "evaluate.yaml"],
+    "retrieval-eval": [
+        *("retrieval-eval", "--dataset", "jsonl", "--path", "questions.jsonl", "--output_dir", "retrieval"),
+        *("--chains", '{"bm25": [{"index": "index"}]}'),
+    ],
     "judge": ["judge", "--config", "judge.yaml"],
     "pairs": ["pairs", "--config", "pairs.yaml"],
     "chains": ["chains", "--config", "chains.yaml"],

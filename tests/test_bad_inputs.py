@@ -318,6 +318,37 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("index", ["--index", ".."], ["..: is the current folder or a parent of it"]),
     ("index", ["--index", "/"], ["/: is the current folder or a parent of it"]),
     ("index", ["--index", ""], ["index is empty"]),
+    ("index", ["--analyzer", "klingon"], ["unknown analyzer 'klingon'; choose one of: "]),
+    ("index", ["--title_boost", "-1"], ["title_boost: -1.0 is too small"]),
+    ("index", ["--index", "new", "--encoder", "absent"], ["encoder: absent is neither a model folder nor a hub id"]),
+    ("corpus", ["--source", "clouds"], ["unknown source 'clouds'; "]),
+    ("corpus", ["--path", "absent"], ["absent: is no file or folder"]),
+    ("corpus", ["--split", "verses"], ["split"]),
+    ("corpus", ["--size", "0"], ["size: 0 is too small"]),
+    ("corpus", ["--overlap", NUMBER], ["overlap"]),
+    ("retrieval-eval", ["--top_k", "0"], ["top_k[0]: 0 is too small"]),
+    ("retrieval-eval", ["--chains", '{"a": 3}'], ["chains"]),
+    ("retrieval-eval", ["--chains", '{"a": [{"index": "absent"}]}'], ["chains"]),
+    ("evaluate", ["--retriever", '{"index": "index"}'], ["index and retriever are both given"]),
+    *(
+        (
+            "retrieval-eval",
+            ["--output_dir", f"new {next(iter(part))}", "--chains", json.dumps({"chain": [{"index": "index"}, part]})],
+            [problem],
+        )
+        for part, problem in [
+            ({"rerank": "absent"}, "rerank: absent is neither a model folder nor a hub id"),
+            ({"rerank": "absent", "candidates": 0}, "candidates: 0 is too small"),
+            ({"llm_rerank": "m"}, "has no 'base_url'"),
+            ({"llm_rerank": "m", "base_url": "ftp://x"}, "ftp://x"),
+            ({"url": "nowhere"}, "nowhere"),
+            ({"web": ""}, "web"),
+            ({"elasticsearch": "http://a:9200", "name": ""}, "name"),
+            ({"within": "absent.jsonl"}, "absent.jsonl: no such file"),
+            ({"distinct": None}, "distinct"),
+            ({"indx": "index"}, "must have exactly one of the keys"),
+        ]
+    ),
     ("evaluate", ["--index", "."], [".: contains no index"]),
     ("evaluate", ["--index", ""], ["index is empty"]),
     ("evaluate", ["--index", "prompts"], ["prompts: contains no index; build one"]),
@@ -412,6 +443,9 @@ READ_BY = {
     "index/manifest.json": ["ask"],
     "questions.jsonl": ["evaluate"],
     "corpus.jsonl": ["index"],
+    "corpus/manifest.json": ["corpus"],
+    "retrieval/searches.jsonl": ["retrieval-eval"],
+    "retrieval/loads.jsonl": ["retrieval-eval"],
     "world/world.json": ["world"],
 }
 

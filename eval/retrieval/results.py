@@ -8,13 +8,10 @@ from typing import Any, TypedDict
 import numpy as np
 
 from eval.retrieval.measures import measures
-from eval.retrieval.searching import Load, Searched
+from eval.retrieval.searching import Load, Searched, read_loads, read_searches
 from eval.statistics import bootstrap_interval, holm, mcnemar, paired_interval, permutation_test
-from notewriter import jsonl
 from notewriter.artifacts.metrics import Interval
-from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/retrieval-eval/1"
 
@@ -63,8 +60,8 @@ def results_of(
     Raises:
         UserError: a journal is damaged.
     """
-    searches = _searches(folder / "searches.jsonl")
-    loads = {load["chain"]: load for load in _loads(folder / "loads.jsonl")}
+    searches = read_searches(folder / "searches.jsonl")
+    loads = {load["chain"]: load for load in read_loads(folder / "loads.jsonl")}
     scores: dict[str, dict[str, list[float]]] = {}
     results: dict[str, ChainResult] = {}
     for name in chains:
@@ -134,21 +131,3 @@ def _parts(searches: Sequence[Searched]) -> list[PartSeconds]:
         )
         for place, name in enumerate(names)
     ]
-
-
-def _searches(path: Path) -> dict[tuple[str, str], Searched]:
-    searches: dict[tuple[str, str], Searched] = {}
-    for number, record in jsonl.read(path):
-        if problem := misfit(record, Searched, f"{path}:{number}"):
-            raise UserError(f"{problem}; remove the line and run the same command again")
-        searches[record["chain"], record["question_id"]] = Searched(**record)  # type: ignore[typeddict-item]
-    return searches
-
-
-def _loads(path: Path) -> list[Load]:
-    loads = []
-    for number, record in jsonl.read(path):
-        if problem := misfit(record, Load, f"{path}:{number}"):
-            raise UserError(f"{problem}; remove the line and run the same command again")
-        loads.append(Load(**record))  # type: ignore[typeddict-item]
-    return loads

@@ -10,9 +10,11 @@ from typing import TypedDict
 from tqdm import tqdm
 
 from notewriter import jsonl
+from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Question, SearchPart
 from notewriter.retrieval.chain import Chain, Part
+from notewriter.typecheck import misfit
 
 
 class Searched(TypedDict):
@@ -54,16 +56,40 @@ def search_all(
     Raises:
         UserError: the chain cannot be opened, or a search fails.
     """
-    done = {
-        record["question_id"]
-        for _, record in jsonl.read(folder / "searches.jsonl", journal=True)
-        if record["chain"] == name
-    }
-    loaded = any(record["chain"] == name for _, record in jsonl.read(folder / "loads.jsonl", journal=True))
+    done = {question_id for chain, question_id in read_searches(folder / "searches.jsonl") if chain == name}
+    loaded = any(load["chain"] == name for load in read_loads(folder / "loads.jsonl"))
     waiting = [question for question in questions if question.id not in done]
     if not waiting and loaded:
         return
     asyncio.run(_search(name, parts, questions, waiting, folder, top_k, concurrency, cache))
+
+
+def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
+    """Chain and question id -> the search.
+
+    Raises:
+        UserError: a line is not a search.
+    """
+    searches: dict[tuple[str, str], Searched] = {}
+    for number, record in jsonl.read(path, journal=True):
+        if problem := misfit(record, Searched, f"{path}:{number}"):
+            raise UserError(f"{problem}; remove the line and run the same command again")
+        searches[record["chain"], record["question_id"]] = Searched(**record)  # type: ignore[typeddict-item]
+    return searches
+
+
+def read_loads(path: Path) -> list[Load]:
+    """The loads.
+
+    Raises:
+        UserError: a line is not a load.
+    """
+    loads = []
+    for number, record in jsonl.read(path, journal=True):
+        if problem := misfit(record, Load, f"{path}:{number}"):
+            raise UserError(f"{problem}; remove the line and run the same command again")
+        loads.append(Load(**record))  # type: ignore[typeddict-item]
+    return loads
 
 
 async def _search(

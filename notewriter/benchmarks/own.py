@@ -1,15 +1,20 @@
 """Our own JSON Lines: `questions.jsonl` and `corpus.jsonl`."""
 
+from array import array
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from notewriter import jsonl
 from notewriter.benchmarks import reading
 from notewriter.benchmarks.benchmark import Benchmark
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
+from notewriter.text import hash64
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -27,18 +32,30 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """Passages with a unique `id`, `title` and `text`."""
-    seen = dict[str, int]()
+    """Passages with a unique `id`, `title` and `text`; takes 16 bytes of memory for each.
+
+    Raises:
+        UserError: a line is not a passage, there is none, or, at the end, an id occurs twice.
+    """
+    lines, hashes = array("Q"), array("Q")
     for line, record in jsonl.read(path):
-        place = f"{path}:{line}"
-        passage = Passage(*(reading.get(record, key, str, place) for key in ("id", "title", "text")))
-        if passage.id in seen:
-            first = f"{path}:{seen[passage.id]}"
-            raise UserError(f"{place}: has the same id {passage.id!r} as {first}; make ids unique")
-        seen[passage.id] = line
+        passage = Passage(*(reading.get(record, key, str, f"{path}:{line}") for key in ("id", "title", "text")))
+        lines.append(line)
+        hashes.append(hash64(passage.id))
         yield passage
-    if not seen:
+    if not lines:
         raise UserError(f"{path}: contains no passages; check that it is the right file")
+    _check_ids(path, np.frombuffer(lines, np.uint64), np.frombuffer(hashes, np.uint64))
+
+
+def _check_ids(path: Path, lines: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> None:
+    order = np.argsort(hashes, kind="stable")
+    equal = hashes[order][1:] == hashes[order][:-1]
+    suspects = set(lines[np.union1d(order[1:][equal], order[:-1][equal])].tolist())
+    firsts = dict[str, int]()
+    for line, record in jsonl.read(path) if suspects else ():
+        if line in suspects and (first := firsts.setdefault(record["id"], line)) != line:
+            raise UserError(f"{path}:{line}: has the same id {record['id']!r} as {path}:{first}; make ids unique")
 
 
 load_questions = partial(reading.questions, reading.lines, _question)

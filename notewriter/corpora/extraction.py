@@ -2,7 +2,10 @@
 
 import itertools
 import logging
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -17,6 +20,9 @@ MAX_BYTES = 50_000_000
 MAX_HTML_BYTES = 20_000_000
 """The same of HTML, whose tree takes about fifty times its size."""
 
+MAX_SECONDS = 300.0
+"""Time for a file; some damaged PDF files keep the parser busy for hours."""
+
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -24,12 +30,15 @@ def extract(name: str, path: Path) -> Document:
     """The document in a file.
 
     Raises:
-        UserError: it is empty, too large, damaged, encrypted, not UTF-8, or contains no text.
+        UserError: it is empty, too large, damaged, encrypted, not UTF-8, contains no text, or takes too long.
     """
     try:
         if not path.stat().st_size:
             raise UserError(f"{name}: is empty")
-        document = EXTRACTORS[path.suffix.lower()](name, path)
+        with _at_most(MAX_SECONDS):
+            document = EXTRACTORS[path.suffix.lower()](name, path)
+    except _TooSlow as error:
+        raise UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text") from error
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (RecursionError, MemoryError) as error:
@@ -37,6 +46,29 @@ def extract(name: str, path: Path) -> Document:
     if not document.text.strip():
         raise UserError(f"{name}: contains no text")
     return document
+
+
+class _TooSlow(BaseException):
+    """Not an `Exception`, which parsers catch and go on."""
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """End the block after some seconds with `_TooSlow`; outside the main thread, where signals cannot, never."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _text(name: str, path: Path) -> Document:

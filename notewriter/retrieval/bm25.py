@@ -106,7 +106,7 @@ def build(
 ) -> int:
     """Index a stream of passages; returns their number.
 
-    Memory is bounded but for 16 bytes a passage. The folder appears under its name only when complete. An interrupted
+    Memory is bounded but for 24 bytes a passage. The folder appears under its name only when complete. An interrupted
     build of the same source with the same settings is resumed.
 
     Args:

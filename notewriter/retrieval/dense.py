@@ -82,7 +82,7 @@ def build(
 ) -> int:
     """Embed passages and index them; returns their number.
 
-    Memory is bounded but for 16 bytes a passage, and for hnsw all vectors. The folder appears under its name only when
+    Memory is bounded but for 24 bytes a passage, and for hnsw all vectors. The folder appears under its name only when
     complete. An interrupted build of the same source with the same settings is resumed. Embeddings are taken from the
     index in the folder if only its structure changes, and from shards if there are any (`embed_shard`).
 

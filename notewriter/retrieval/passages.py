@@ -13,7 +13,6 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.text import without_surrogates
+from notewriter.text import hash64, without_surrogates
 
 PASSAGES, LINES, IDS, TITLES, DELETED = "passages.jsonl", "lines.npy", "ids.npy", "titles.npy", "deleted.npy"
 
@@ -64,8 +63,8 @@ class Writer(AbstractContextManager["Writer"]):
         if len(self._hashes) >= self._done:
             self._file.write(line)
         self._starts.append(self._starts[-1] + len(line))
-        self._hashes.append(_hash(passage.id))
-        self._titles.append(_hash(passage.title))
+        self._hashes.append(hash64(passage.id))
+        self._titles.append(hash64(passage.title))
         return passage
 
     def sync(self) -> None:
@@ -157,13 +156,13 @@ class Passages:
     def find(self, id: str) -> int | None:
         """The position of the passage with an id, or None if there is none or it is deleted."""
         id = without_surrogates(id)
-        return next((position for position in self._with_hash(IDS, id) if self[position].id == id), None)
+        return next((position for position in self._withhash64(IDS, id) if self[position].id == id), None)
 
     def within(self, scope: Iterable[str]) -> NDArray[np.int64]:
         """The positions of the passages whose id or title is in the scope, in order; deleted ones are left out."""
         positions = set[int]()
         for name in map(without_surrogates, scope):
-            candidates = {*self._with_hash(IDS, name), *self._with_hash(TITLES, name)} - positions
+            candidates = {*self._withhash64(IDS, name), *self._withhash64(TITLES, name)} - positions
             positions.update(each for each in candidates if name in (self[each].id, self[each].title))
         return np.array(sorted(positions), np.int64)
 
@@ -172,9 +171,9 @@ class Passages:
         found = [np.flatnonzero(np.isin(hashes, table[0])) for table in self._open(IDS)]
         return sorted(map(int, np.concatenate(found))) if found else []
 
-    def _with_hash(self, name: str, text: str) -> Iterator[int]:
+    def _withhash64(self, name: str, text: str) -> Iterator[int]:
         """The positions that a table has for a text, and perhaps for another of the same hash."""
-        wanted = np.uint64(_hash(text))
+        wanted = np.uint64(hash64(text))
         for first, (hashes, positions) in zip(self._firsts, self._open(name), strict=False):
             start, end = np.searchsorted(hashes, [wanted, wanted + np.uint64(1)])
             for position in positions[start:end]:
@@ -196,7 +195,7 @@ class Passages:
         if name == TITLES and not path.exists():
             # Earlier versions wrote none.
             positions = range(int(self._firsts[part - 1]), int(self._firsts[part]))
-            return _table(np.array([_hash(self[position].title) for position in positions], np.uint64))
+            return _table(np.array([hash64(self[position].title) for position in positions], np.uint64))
         table: NDArray[np.uint64] = np.load(path, mmap_mode="r")
         return table
 
@@ -253,11 +252,6 @@ def _save(path: Path, values: NDArray[np.int64] | NDArray[np.uint64]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-
-
-def _hash(text: str) -> int:
-    # The largest hash is left free: searches look for the next larger one.
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % (2**64 - 1)
 
 
 def _table(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,7 +1,9 @@
 """A folder of documents, and the bad input in it."""
 
+import contextlib
 import json
 import os
+import time
 
 import pytest
 from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
@@ -173,6 +175,20 @@ def test_a_folder_that_is_no_corpus_is_not_replaced(folder, tmp_path):
     (tmp_path / "mine" / "thesis.tex").touch()
     with pytest.raises(UserError, match="is not a corpus"):
         build(folder, tmp_path / "mine")
+
+
+def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def forever(name, path):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    (folder / "a.pdf").write_bytes(b"%PDF")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
+    monkeypatch.setattr(extraction, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
 
 
 def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):

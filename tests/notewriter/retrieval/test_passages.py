@@ -56,7 +56,7 @@ def test_what_an_interrupted_writer_has_synced_is_kept_and_the_rest_written_anew
 
 
 def test_ids_are_unique_among_all_writers_also_where_their_hashes_are_equal(tmp_path, monkeypatch):
-    monkeypatch.setattr(passages, "_hash", lambda id: len(id))
+    monkeypatch.setattr(passages, "hash64", lambda id: len(id))
     write(tmp_path, numbered(1, 2, 3))
     store = Passages(tmp_path)
     assert [store.find(id) for id in ("p1", "p3", "p4")] == [0, 2, None]
