@@ -62,7 +62,7 @@ class ScriptedRollout(Rollout):
         text = self._reply(name, variables)
         for mark in stop:
             text = text.partition(mark)[0]
-        return text.strip()
+        return text if stage.continues else text.strip()
 
     async def generate_tokens(self, stage, *, max_tokens, **variables: Any) -> list[tuple[str, float]]:
         """A reply's words as tokens; the probability of each is 1, or what stands behind a tilde: `Osk~0.3`."""

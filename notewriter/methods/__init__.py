@@ -22,6 +22,7 @@ from notewriter.methods import (
     renact,
     resp,
     search_o1,
+    search_r1,
     sure,
     vanilla,
 )
@@ -41,6 +42,7 @@ METHODS: dict[str, Method] = {
         rat,
         react,
         search_o1,
+        search_r1,
         rearag,
         renact,
         resp,

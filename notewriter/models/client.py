@@ -269,7 +269,7 @@ class Client:
                 stop=list(sampling.stop) or openai.omit,
                 logprobs=sampling.logprobs or openai.omit,
                 response_format=_response_format(sampling.json_schema),
-                extra_body=self.endpoint.extra_body or None,
+                extra_body={**_continuing(messages), **self.endpoint.extra_body} or None,
             )
             completion = _read(reply, sampling, time.perf_counter() - start)
         except _UNREADABLE as error:
@@ -304,6 +304,13 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
         if scored is not None
         else None,
     )
+
+
+def _continuing(messages: list[Message]) -> dict[str, bool]:
+    """What makes vLLM and SGLang continue the assistant's message if it is the last, instead of opening another."""
+    if messages[-1]["role"] != "assistant":
+        return {}
+    return {"add_generation_prompt": False, "continue_final_message": True}
 
 
 def _response_format(schema: dict[str, Any] | None) -> Any:

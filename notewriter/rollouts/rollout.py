@@ -60,11 +60,17 @@ class Rollout:
         """One completion of a stage's prompt, without surrounding white space and thinking.
 
         `stop` and `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` are
-        passed to the prompt. Among them, `turns` are the messages that follow the prompt in a chat to be continued.
+        passed to the prompt. Among them, `turns` are the messages that follow the prompt in a chat to be continued; if
+        the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return without_thinking((await self.complete(stage, messages, sampling, sample)).text).strip()
+        text = (await self.complete(stage, messages, sampling, sample)).text
+        return text if stage.continues else without_thinking(text).strip()
+
+    def text(self, name: str, **variables: Any) -> str:
+        """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""
+        return self.resources.prompts.render(name, **variables)[0]["content"]
 
     async def generate_tokens(self, stage: Stage, *, max_tokens: int, **variables: Any) -> list[tuple[str, float]]:
         """The tokens of one completion of a stage's prompt, each with its natural log-probability.
@@ -83,8 +89,15 @@ class Rollout:
         return tokens
 
     def sampling(self, stage: Stage) -> Sampling:
-        """The sampling parameters of a stage."""
-        return self.resources.stage_sampling.get(stage.name, self.resources.sampling)
+        """The sampling parameters of a stage: the run's own for it, or else the run's with what the stage declares."""
+        general = self.resources.sampling
+        if stage.name in self.resources.stage_sampling:
+            return self.resources.stage_sampling[stage.name]
+        return replace(
+            general,
+            temperature=general.temperature if stage.temperature is None else stage.temperature,
+            max_tokens=min(general.max_tokens, stage.max_tokens or general.max_tokens),
+        )
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion of a chat, recorded."""

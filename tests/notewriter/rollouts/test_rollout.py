@@ -75,6 +75,25 @@ async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
     ]
 
 
+async def test_a_stage_declares_its_sampling_where_the_run_gives_it_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert rollout.sampling(Stage("other", temperature=0.0, max_tokens=64)) == Sampling(0.0, 0.9, 64)
+    # The run may allow fewer tokens, and what it gives to the stage itself comes first.
+    assert rollout.sampling(Stage("other", max_tokens=500)) == Sampling(0.1, 0.9, 100)
+    assert rollout.sampling(Stage("stage", temperature=0.0, max_tokens=64)) == Sampling(0.7, 0.8, 9)
+
+
+async def test_a_stage_that_continues_a_text_keeps_its_thinking_and_white_space(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think> Mira"
+    rollout = Rollout(QUESTION, "m", resources)
+    continued = await rollout.generate(Stage("other", continues=True), word="yes")
+    assert continued == "\n <think>\nLet me see.\n</think> Mira \n"
+
+
+async def test_a_method_has_texts_of_its_own(resources):
+    assert Rollout(QUESTION, "m", resources).text("other", word="no") == "Say no"
+
+
 async def test_a_chat_goes_on_with_the_turns_so_far(resources):
     rollout = Rollout(QUESTION, "m", resources)
     turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
