@@ -16,6 +16,7 @@ from notewriter.methods import (
     in_context,
     ircot,
     iter_retgen,
+    mem_agent,
     rat,
     react,
     rearag,
@@ -33,6 +34,7 @@ METHODS: dict[str, Method] = {
     for each in (
         direct,
         in_context,
+        mem_agent,
         vanilla,
         chain_of_note,
         sure,
@@ -61,7 +63,7 @@ MAX_STEPS = 10_000
 """Largest number of steps, rounds or candidates in a rollout; catches typing errors that would run for days."""
 
 BOUNDS = dict.fromkeys(("top_k", "max_passages", "page_size"), MAX_PASSAGES) | dict.fromkeys(
-    ("max_words", "look_ahead"), MAX_TOKENS
+    ("max_words", "look_ahead", "chunk_tokens"), MAX_TOKENS
 )
 """Upper bounds of methods' integer options by name; all others count steps, at most `MAX_STEPS`."""
 
