@@ -49,8 +49,7 @@ async def search_r1(
             the authors' evaluation.
         answer_style: `short`, `list`, `long` or `yes_no`.
     """
-    question = question.strip()
-    question += "" if question.endswith("?") else "?"
+    question = as_question(question)
     text = ""
     for turn in range(max_turn + 1):
         reply = await rollout.generate(
@@ -77,6 +76,11 @@ async def search_r1(
     if not answer_unfinished:
         return ""
     return await rollout.generate(ANSWER, question=question, reasoning=text, answer_style=answer_style)
+
+
+def as_question(text: str) -> str:
+    """The question with its question mark."""
+    return f"{text.strip().removesuffix('?')}?"
 
 
 def continued(text: str) -> list[Message]:

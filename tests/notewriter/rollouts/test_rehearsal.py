@@ -112,6 +112,7 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("search_o1", {"top_k": 2, "max_search": 2, "max_turn": 3}, {"reason": 3, "reason_in_documents": 2}),
         # Every passage of the index that shares a word with the question fits in one chunk.
         ("mem_agent", {}, {"update_memory": 1, "answer": 1}),
+        ("s3", {"top_k": 2, "max_turn": 2}, {"search": 3, "answer": 1}),
         ("search_r1", {"top_k": 2, "max_turn": 2}, {"reason": 3, "answer": 1}),
         ("sure", {"top_k": 2}, {"candidates": 1, "summarize": 2, "validate": 2, "rank": 2}),
     ],
