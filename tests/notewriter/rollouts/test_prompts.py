@@ -76,6 +76,8 @@ STAGES = {
         "query": "{first}?",
         "passages": PASSAGES,
     },
+    "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
