@@ -78,6 +78,8 @@ STAGES = {
     },
     "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
     "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "recomp/compress": {"question": "Who?", "passages": PASSAGES},
+    "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
