@@ -34,6 +34,7 @@ class Stage:
             default).
         calls: the maximum number of calls per question, or the name of the option that sets it; None if unknown.
         stops_thinking: its stop strings also end a reasoning model's thinking, since that is where it acts.
+        raw: its prompt and turns are one text in a checkpoint's own format, sent without a chat template.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Stage:
     rehearsal: str = ""
     calls: int | str | None = None
     stops_thinking: bool = False
+    raw: bool = False
 
 
 @dataclass(frozen=True)

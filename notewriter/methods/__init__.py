@@ -24,6 +24,7 @@ from notewriter.methods import (
     renact,
     resp,
     search_o1,
+    self_rag,
     sure,
     vanilla,
 )
@@ -41,6 +42,7 @@ METHODS: dict[str, Method] = {
         iter_retgen,
         ircot,
         flare,
+        self_rag,
         rat,
         react,
         langchain_react,

@@ -7,10 +7,11 @@ from typing import Any
 
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
 from notewriter.method import Stage
-from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
+from notewriter.text import without_surrogates
 
 
 class Rollout:
@@ -71,10 +72,7 @@ class Rollout:
 
         At most `max_tokens`, or the stage's own limit if that is lower. `variables` are as for `generate`.
         """
-        messages = self.resources.prompts.render(stage.name, **variables)
-        sampling = self.sampling(stage)
-        sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
-        completion = await self.complete(stage, messages, sampling)
+        completion = await self.generate_scored(stage, max_tokens=max_tokens, **variables)
         tokens = list(completion.tokens or [])
         # Servers may also return the end-of-turn token (vLLM does), which is not part of the text. The space is for
         # tokenizers whose first token starts with one that the text lacks.
@@ -82,9 +80,37 @@ class Rollout:
             tokens.pop()
         return tokens
 
+    async def generate_scored(
+        self, stage: Stage, *, max_tokens: int = MAX_TOKENS, alternatives: tuple[str, ...] = (), **variables: Any
+    ) -> Completion:
+        """One completion of a stage's prompt as the server sent it, with the log-probabilities of its tokens.
+
+        At most `max_tokens`, or the stage's own limit if that is lower. `alternatives` are those of `Sampling`;
+        `variables` are as for `generate`.
+        """
+        messages = self.resources.prompts.render(stage.name, **variables)
+        sampling = self.sampling(stage)
+        sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
+        return await self.complete(stage, messages, replace(sampling, alternatives=alternatives))
+
+    async def score(
+        self, stage: Stage, reply: str, *, prompt_tokens: int, alternatives: tuple[str, ...] = (), **variables: Any
+    ) -> Completion:
+        """The log-probabilities of a reply to a stage's prompt: `tokens` are the reply's, not those of a completion.
+
+        `prompt_tokens` is the length of the prompt, as a completion of it reported; `alternatives` are looked up at the
+        position after the reply. `variables` are as for `generate`. Needs vLLM, which scores prompts.
+        """
+        messages = self.resources.prompts.render(stage.name, **variables)
+        messages.append({"role": "assistant", "content": without_surrogates(reply)})
+        sampling = replace(self.sampling(stage), max_tokens=1, logprobs=True)
+        sampling = replace(sampling, alternatives=alternatives, score_from=prompt_tokens)
+        return await self.complete(stage, messages, sampling)
+
     def sampling(self, stage: Stage) -> Sampling:
         """The sampling parameters of a stage."""
-        return self.resources.stage_sampling.get(stage.name, self.resources.sampling)
+        sampling = self.resources.stage_sampling.get(stage.name, self.resources.sampling)
+        return replace(sampling, raw=True) if stage.raw else sampling
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion of a chat, recorded."""

@@ -80,6 +80,8 @@ STAGES = {
     "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
     "recomp/compress": {"question": "Who?", "passages": PASSAGES},
     "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
+    "self_rag/decide": {"question": "Who?", "answer_style": "long"},
+    "self_rag/segment": {"question": "Who?", "answer_style": "long"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
