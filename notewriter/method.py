@@ -38,6 +38,7 @@ class Stage:
             space.
         temperature: its own temperature, unless the run gives the stage its own sampling.
         max_tokens: the most tokens of its completions, likewise.
+        raw: its prompt and turns are one text in a checkpoint's own format, sent without a chat template.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stage:
     continues: bool = False
     temperature: float | None = None
     max_tokens: int | None = None
+    raw: bool = False
 
 
 @dataclass(frozen=True)

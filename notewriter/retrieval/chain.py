@@ -31,6 +31,7 @@ from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
 from notewriter.retrieval import Retriever, check_top_k, fusion, open_index, read_manifest
 from notewriter.retrieval.documents import Documents, DocumentsPart
+from notewriter.retrieval.extract import Extract, ExtractPart
 from notewriter.retrieval.remote import Remote, ServerPart
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
 from notewriter.retrieval.scope import Scopes, WithinPart
@@ -109,6 +110,7 @@ STEPS: dict[str, tuple[Any, Callable[[Any, ResponseCache | None], Step]]] = {
     "distinct": (DistinctPart, lambda part, cache: Distinct(part)),
     "rerank": (RerankPart, lambda part, cache: CrossEncoderRerank(part)),
     "llm_rerank": (LlmRerankPart, LlmRerank),
+    "extract": (ExtractPart, lambda part, cache: Extract(part)),
 }
 """The key that names a step -> its options, and what opens it."""
 
