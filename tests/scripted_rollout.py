@@ -16,7 +16,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from notewriter.records import Passage, Question
+from notewriter.records import Completion, Passage, Question
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -69,6 +69,10 @@ class ScriptedRollout(Rollout):
         text = await self.generate(stage, **variables)
         split = [word.partition("~") for word in re.findall(r"\s*\S+", text)]
         return [(word, math.log(float(probability or 1))) for word, _, probability in split]
+
+    async def score(self, stage, reply, **variables: Any) -> Completion:
+        """A completion whose only token is the reply, with the log-probability that the script replies."""
+        return Completion("", "length", 0, 0, 0, 0.0, [(reply, float(await self.generate(stage, **variables)))])
 
     @property
     def stages(self) -> list[str]:

@@ -10,6 +10,7 @@ from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods import (
     chain_of_note,
+    corag,
     deepnote,
     direct,
     flare,
@@ -53,6 +54,7 @@ METHODS: dict[str, Method] = {
         search_o1,
         search_r1,
         s3,
+        corag,
         rearag,
         renact,
         resp,
