@@ -155,6 +155,8 @@ def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
     if not isinstance(names, list) or not names or misfit(names, list[str]):
         raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
     kind = stage_named(stage).kind
+    if stage_named(stage).continues:
+        raise UserError(f"stages: {stage}: continues a text and has no reply of its own to pair; choose another stage")
     for name in names:
         choose(f"judge for {stage}", name, JUDGES)
         kinds = JUDGES[name].kinds

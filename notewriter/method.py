@@ -34,6 +34,11 @@ class Stage:
             default).
         calls: the maximum number of calls per question, or the name of the option that sets it; None if unknown.
         stops_thinking: its stop strings also end a reasoning model's thinking, since that is where it acts.
+        continues: its completions continue a text that the method goes on writing, and keep their thinking and white
+            space.
+        temperature: its own temperature, unless the run gives the stage its own sampling.
+        max_tokens: the most tokens of its completions, likewise.
+        raw: its prompt and turns are one text in a checkpoint's own format, sent without a chat template.
     """
 
     name: str
@@ -42,6 +47,10 @@ class Stage:
     rehearsal: str = ""
     calls: int | str | None = None
     stops_thinking: bool = False
+    continues: bool = False
+    temperature: float | None = None
+    max_tokens: int | None = None
+    raw: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,12 @@ class Sampling:
 
     `max_tokens` bounds its length in tokens; it ends before any of the strings in `stop`. `json_schema` constrains
     it to JSON of that schema if the server supports that; replies are parsed leniently either way. `logprobs`
-    requests the log-probability of each token.
+    requests the log-probability of each token, `alternatives` also those of these tokens at each position where they
+    are among the 20 most likely.
+
+    `raw` sends the messages' texts, joined, as one text without the model's chat template, and keeps special tokens in
+    the reply. `score_from` scores instead of asking: the last message, of the assistant, is a reply that is continued,
+    and the log-probabilities are those of the prompt's tokens from that index on; a negative one counts from its end.
     """
 
     temperature: Annotated[float, Interval(ge=0)] = 0.1
@@ -66,6 +71,9 @@ class Sampling:
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     logprobs: bool = False
+    alternatives: tuple[str, ...] = ()
+    raw: bool = False
+    score_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ class Completion:
     """A model's reply and its cost: prompt and completion tokens, prompt tokens cached by the server, seconds.
 
     `finish_reason` comes from the server: `"length"` means that the reply was cut at `max_tokens`. `tokens` are
-    the reply's tokens with their natural log-probabilities if the sampling requested them.
+    the reply's tokens with their natural log-probabilities if the sampling requested them, `alternatives` the natural
+    log-probabilities of the sampling's alternatives at each position.
     """
 
     text: str
@@ -83,3 +92,4 @@ class Completion:
     cached_tokens: int
     seconds: float
     tokens: list[tuple[str, float]] | None = None
+    alternatives: list[dict[str, float]] | None = None

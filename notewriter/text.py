@@ -1,6 +1,13 @@
-"""Text that UTF-8 can encode, and its hash."""
+"""Text that UTF-8 can encode, its hash and its sentences."""
 
+import re
 from hashlib import blake2b
+
+_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
+_ABBREVIATION = re.compile(
+    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
+    r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
+)
 
 
 def without_surrogates(text: str) -> str:
@@ -10,6 +17,26 @@ def without_surrogates(text: str) -> str:
 
 def hash64(text: str) -> int:
     """A hash of 64 bits, the same in every process; the largest value is never returned."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") % (
-        2**64 - 1
-    )
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % (2**64 - 1)
+
+
+def sentences_in(text: str) -> list[str]:
+    """The sentences of a text; a line break ends one, the full stop of an initial or abbreviation does not."""
+    text = text.strip()
+    sentences, start = [], 0
+    for match in _SENTENCE_END.finditer(text):
+        if not _ABBREVIATION.search(text, max(start, match.start() - 8), match.start() + 1):
+            sentences.append(text[start : match.end()].strip())
+            start = match.end()
+    return [sentence for sentence in [*sentences, text[start:].strip()] if sentence]
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text (`sentences_in`), or an empty string."""
+    return next(iter(sentences_in(text)), "")
+
+
+def ends_with_abbreviation(text: str) -> bool:
+    """Whether a text ends with an initial or abbreviation and its full stop."""
+    return bool(_ABBREVIATION.search(text))

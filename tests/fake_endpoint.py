@@ -77,7 +77,7 @@ def default_reply(request: dict[str, Any]) -> str:
 
 @dataclass
 class FakeEndpoint:
-    """What a running endpoint knows; `requests` are the bodies of all chat requests, in order of arrival."""
+    """What a running endpoint knows; `requests` are the bodies of all requests for a reply, in order of arrival."""
 
     base_url: str = ""
     model: str = "fake"
@@ -87,10 +87,23 @@ class FakeEndpoint:
 
 
 def scored(text: str) -> list[dict[str, Any]]:
-    """A word is a token; the longer it is, the less likely."""
-    return [
-        {"token": f" {word}", "logprob": -0.1 * len(word), "bytes": None, "top_logprobs": []} for word in text.split()
-    ]
+    """A word is a token; the longer it is, the less likely. The only likely token is the word itself."""
+    tokens = [{"token": f" {word}", "logprob": -0.1 * len(word), "bytes": None} for word in text.split()]
+    return [{**token, "top_logprobs": [token]} for token in tokens]
+
+
+def text_completion(request: dict[str, Any], text: str, model: str) -> bytes:
+    """A completion of a text without chat template, as `completion` is one of a chat."""
+    reply = json.loads(completion(request, text, model))
+    (choice,) = reply["choices"]
+    logprobs = {
+        "tokens": [each["token"] for each in scored(text)],
+        "token_logprobs": [each["logprob"] for each in scored(text)],
+        "top_logprobs": [{each["token"]: each["logprob"]} for each in scored(text)],
+        "text_offset": [],
+    }
+    choice |= {"text": choice.pop("message")["content"], "logprobs": logprobs if request.get("logprobs") else None}
+    return json.dumps(reply | {"object": "text_completion"}).encode()
 
 
 def completion(request: dict[str, Any], text: str, model: str) -> bytes:
@@ -117,6 +130,12 @@ def completion(request: dict[str, Any], text: str, model: str) -> bytes:
             "total_tokens": prompt_tokens + min(len(words), limit),
         },
     }
+    if "prompt_logprobs" in request:
+        said = scored(" ".join(message["content"] for message in request["messages"]))
+        reply["prompt_logprobs"] = [
+            None,
+            *({str(7): {"logprob": each["logprob"], "rank": 1, "decoded_token": each["token"]}} for each in said[1:]),
+        ]
     return json.dumps(reply).encode()
 
 
@@ -155,7 +174,8 @@ def make_server(
         def do_POST(self) -> None:
             nonlocal at_once
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.path != "/v1/chat/completions":
+            write = {"/v1/chat/completions": completion, "/v1/completions": text_completion}.get(self.path)
+            if write is None:
                 self.send(FAULTS["404"])
                 return
             with lock:
@@ -169,8 +189,9 @@ def make_server(
                 if fault is not None:
                     self.send(fault)
                 elif not self.caller_is_gone():
+                    asked = {"messages": [{"role": "user", "content": request.get("prompt")}], **request}
                     try:
-                        text = (reply or default_reply)(request)
+                        text = (reply or default_reply)(asked)
                     except Exception as problem:
                         # A mistake in the test's own `reply` must not look like a fault.
                         self.send(error(422, f"reply(request) raised {problem!r}"))
@@ -178,7 +199,7 @@ def make_server(
                     if log is not None:
                         with lock, open(log, "a", encoding="utf-8") as file:
                             file.write(json.dumps(request, sort_keys=True) + "\n")
-                    self.send(Fault(body=completion(request, text, known.model)))
+                    self.send(Fault(body=write(asked, text, known.model)))
             finally:
                 with lock:
                     at_once -= 1

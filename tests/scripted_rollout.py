@@ -16,7 +16,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from notewriter.records import Passage, Question
+from notewriter.records import Completion, Passage, Question
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -62,13 +62,17 @@ class ScriptedRollout(Rollout):
         text = self._reply(name, variables)
         for mark in stop:
             text = text.partition(mark)[0]
-        return text.strip()
+        return text if stage.continues else text.strip()
 
     async def generate_tokens(self, stage, *, max_tokens, **variables: Any) -> list[tuple[str, float]]:
         """A reply's words as tokens; the probability of each is 1, or what stands behind a tilde: `Osk~0.3`."""
         text = await self.generate(stage, **variables)
         split = [word.partition("~") for word in re.findall(r"\s*\S+", text)]
         return [(word, math.log(float(probability or 1))) for word, _, probability in split]
+
+    async def score(self, stage, reply, **variables: Any) -> Completion:
+        """A completion whose only token is the reply, with the log-probability that the script replies."""
+        return Completion("", "length", 0, 0, 0, 0.0, [(reply, float(await self.generate(stage, **variables)))])
 
     @property
     def stages(self) -> list[str]:

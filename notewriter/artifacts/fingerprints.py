@@ -42,7 +42,7 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         found[f"index: {path}"] = _of_index(path)
     chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
     for number, part in enumerate(itertools.chain(*chains)):
-        if path := part.get("index"):
+        if path := part.get("index") or part.get("documents"):
             found[f"index: {path}"] = _of_index(path)
         if path := part.get("rerank"):
             found[f"rerank: {path}"] = _of_model(path)

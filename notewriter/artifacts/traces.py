@@ -178,8 +178,7 @@ def _step(record: dict[str, Any]) -> Step:
     if record["kind"] == "gold":
         return Gold(**pick(record, Gold))
     sampling, completion = pick(record["sampling"], Sampling), pick(record["completion"], Completion)
-    if "stop" in sampling:
-        sampling["stop"] = tuple(sampling["stop"])
+    sampling |= {key: tuple(sampling[key]) for key in ("stop", "alternatives") if key in sampling}
     if completion.get("tokens") is not None:
         completion["tokens"] = [(token, logprob) for token, logprob in completion["tokens"]]
     parts = {"sampling": Sampling(**sampling), "completion": Completion(**completion)}

@@ -10,18 +10,25 @@ from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods import (
     chain_of_note,
+    corag,
     deepnote,
     direct,
     flare,
     in_context,
     ircot,
     iter_retgen,
+    langchain_react,
+    mem_agent,
     rat,
     react,
     rearag,
+    recomp,
     renact,
     resp,
+    s3,
     search_o1,
+    search_r1,
+    self_rag,
     sure,
     vanilla,
 )
@@ -32,15 +39,22 @@ METHODS: dict[str, Method] = {
     for each in (
         direct,
         in_context,
+        mem_agent,
         vanilla,
         chain_of_note,
+        recomp,
         sure,
         iter_retgen,
         ircot,
         flare,
+        self_rag,
         rat,
         react,
+        langchain_react,
         search_o1,
+        search_r1,
+        s3,
+        corag,
         rearag,
         renact,
         resp,
@@ -59,7 +73,7 @@ MAX_STEPS = 10_000
 """Largest number of steps, rounds or candidates in a rollout; catches typing errors that would run for days."""
 
 BOUNDS = dict.fromkeys(("top_k", "max_passages", "page_size"), MAX_PASSAGES) | dict.fromkeys(
-    ("max_words", "look_ahead"), MAX_TOKENS
+    ("max_words", "look_ahead", "chunk_tokens"), MAX_TOKENS
 )
 """Upper bounds of methods' integer options by name; all others count steps, at most `MAX_STEPS`."""
 

@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 import openai
 import tenacity
 from annotated_types import Interval, MinLen
+from openai.types import Completion as TextCompletion
+from openai.types.chat import ChatCompletion
 
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
@@ -24,8 +26,14 @@ from notewriter.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 
+_LATER = {"alternatives", "raw", "score_from"}
+"""Sampling parameters that earlier versions did not have."""
+
 COOLDOWN = 10.0
 """Seconds for which a failed replica is avoided while another one is up."""
+
+ALTERNATIVES = 20
+"""Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
 
 _UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
 """What the library raises for truncated, empty or malformed replies."""
@@ -65,13 +73,15 @@ class Endpoint:
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
     """A hash of everything that can change the reply, including the sample's index.
 
-    Concurrency, timeouts, retries and further replicas are left out, so that tuning them keeps the cache valid.
+    Concurrency, timeouts, retries and further replicas are left out, so that tuning them keeps the cache valid; so are
+    unset parameters that earlier versions did not have.
     """
+    sampled = {key: value for key, value in asdict(sampling).items() if value or key not in _LATER}
     parts = [
         endpoint.identity or endpoint.addresses[0],
         endpoint.model,
         messages,
-        asdict(sampling),
+        sampled,
         endpoint.extra_body,
         sample,
     ]
@@ -260,17 +270,7 @@ class Client:
     async def _ask_once(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
         start = time.perf_counter()
         try:
-            reply = await api.chat.completions.create(
-                model=self.endpoint.model,
-                messages=messages,  # type: ignore[arg-type]
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                max_tokens=sampling.max_tokens,
-                stop=list(sampling.stop) or openai.omit,
-                logprobs=sampling.logprobs or openai.omit,
-                response_format=_response_format(sampling.json_schema),
-                extra_body=self.endpoint.extra_body or None,
-            )
+            reply = await (self._continue_text if sampling.raw else self._chat)(api, messages, sampling)
             completion = _read(reply, sampling, time.perf_counter() - start)
         except _UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
@@ -281,6 +281,36 @@ class Client:
             raise RequestRefused(f"{self.endpoint.base_url}: echoes the key in its reply; use another endpoint")
         return completion
 
+    async def _chat(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> ChatCompletion:
+        scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
+        return await api.chat.completions.create(
+            model=self.endpoint.model,
+            messages=messages,  # type: ignore[arg-type]
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            stop=list(sampling.stop) or openai.omit,
+            logprobs=sampling.logprobs or openai.omit,
+            top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
+            response_format=_response_format(sampling.json_schema),
+            extra_body=_continuing(messages) | scoring | self.endpoint.extra_body or None,
+        )
+
+    async def _continue_text(
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling
+    ) -> TextCompletion:
+        likely = ALTERNATIVES if sampling.alternatives else 1
+        return await api.completions.create(
+            model=self.endpoint.model,
+            prompt="".join(message["content"] for message in messages),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            stop=list(sampling.stop) or openai.omit,
+            logprobs=likely if sampling.logprobs else openai.omit,
+            extra_body={"skip_special_tokens": False} | self.endpoint.extra_body,
+        )
+
 
 def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     """Extract the completion from a reply of any shape.
@@ -289,21 +319,55 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
         Any of `_UNREADABLE`: it is not a completion.
     """
     choice, usage = reply.choices[0], reply.usage
-    scored = choice.logprobs.content if sampling.logprobs and choice.logprobs else None
+    tokens, likely = _scored(reply, sampling) if sampling.logprobs and choice.logprobs else (None, None)
     if usage is None or choice.finish_reason is None:
         raise ValueError("no finish reason or no usage")
     details = usage.prompt_tokens_details
     return Completion(
-        text=without_surrogates(choice.message.content or ""),
+        text=without_surrogates((choice.text if sampling.raw else choice.message.content) or ""),
         finish_reason=without_surrogates(choice.finish_reason),
         prompt_tokens=operator.index(usage.prompt_tokens),
         completion_tokens=operator.index(usage.completion_tokens),
         cached_tokens=operator.index(details.cached_tokens or 0) if details else 0,
         seconds=round(seconds, 3),
-        tokens=[(without_surrogates(each.token), float(each.logprob)) for each in scored]
-        if scored is not None
-        else None,
+        tokens=tokens,
+        alternatives=likely,
     )
+
+
+def _continuing(messages: list[Message]) -> dict[str, Any]:
+    """What makes vLLM and SGLang continue the assistant's message if it is the last, instead of opening another."""
+    if messages[-1]["role"] != "assistant":
+        return {}
+    return {"add_generation_prompt": False, "continue_final_message": True}
+
+
+_Scored = tuple[list[tuple[str, float]] | None, list[dict[str, float]] | None]
+
+
+def _scored(reply: Any, sampling: Sampling) -> _Scored:
+    """Tokens with their log-probabilities, and the alternatives at each position; None for what the server lacks."""
+    logprobs = reply.choices[0].logprobs
+    if sampling.raw:
+        pairs = list(zip(logprobs.tokens, logprobs.token_logprobs, strict=True))
+        likely = [list(each.items()) for each in logprobs.top_logprobs or ()]
+    elif logprobs.content is None:
+        return None, None
+    else:
+        pairs = [(each.token, each.logprob) for each in logprobs.content]
+        likely = [[(top.token, top.logprob) for top in each.top_logprobs] for each in logprobs.content]
+    if sampling.score_from is not None:
+        # vLLM's extension of the reply: for each token of the prompt a mapping of its id.
+        prompt = getattr(reply, "prompt_logprobs", None)
+        if prompt is None:
+            return None, None
+        scored = [next(iter(each.values())) for each in prompt[sampling.score_from :]]
+        pairs = [(each["decoded_token"], each["logprob"]) for each in scored]
+    tokens = [(without_surrogates(token), float(logprob)) for token, logprob in pairs]
+    if not sampling.alternatives:
+        return tokens, None
+    wanted = set(sampling.alternatives)
+    return tokens, [{token: float(logprob) for token, logprob in each if token in wanted} for each in likely]
 
 
 def _response_format(schema: dict[str, Any] | None) -> Any:

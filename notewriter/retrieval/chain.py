@@ -30,6 +30,8 @@ from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
 from notewriter.retrieval import Retriever, Scope, check_top_k, fusion, open_index, read_manifest
+from notewriter.retrieval.documents import Documents, DocumentsPart
+from notewriter.retrieval.extract import Extract, ExtractPart
 from notewriter.retrieval.remote import Remote, ServerPart
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
 from notewriter.retrieval.scope import Scopes, WithinPart
@@ -96,6 +98,7 @@ def _local(part: IndexPart) -> Local:
 
 SOURCES: dict[str, tuple[Any, Callable[[Any], Source]]] = {
     "index": (IndexPart, _local),
+    "documents": (DocumentsPart, Documents),
     "url": (ServerPart, Remote),
     "elasticsearch": (ElasticsearchPart, SearchEngine),
     "opensearch": (OpensearchPart, SearchEngine),
@@ -107,6 +110,7 @@ STEPS: dict[str, tuple[Any, Callable[[Any, ResponseCache | None], Step]]] = {
     "distinct": (DistinctPart, lambda part, cache: Distinct(part)),
     "rerank": (RerankPart, lambda part, cache: CrossEncoderRerank(part)),
     "llm_rerank": (LlmRerankPart, LlmRerank),
+    "extract": (ExtractPart, lambda part, cache: Extract(part)),
 }
 """The key that names a step -> its options, and what opens it."""
 
@@ -209,7 +213,11 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
 def fingerprint(parts: Sequence[Part]) -> str:
     """A hash of a chain's parts and of the indexes among them; it does not depend on addresses."""
     known = [
-        {key: value for key, value in part.items() if key not in ("index", "url")}
+        {
+            key: read_manifest(value) if key == "documents" else value
+            for key, value in part.items()
+            if key not in ("index", "url")
+        }
         | {"manifest": read_manifest(part["index"]) if isinstance(part.get("index"), str) else None}
         for part in parts
     ]
@@ -250,7 +258,7 @@ def _place(kind: str, part: Any) -> tuple[str, ...]:
     where = getattr(part, kind)
     return (
         kind,
-        str(Path(where).resolve()) if kind == "index" else where,
+        str(Path(where).resolve()) if kind in ("index", "documents") else where,
         *(getattr(part, name, "") for name in ("name", "search")),
     )
 

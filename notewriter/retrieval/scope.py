@@ -14,7 +14,10 @@ from notewriter.typecheck import misfit
 
 @dataclass(frozen=True, slots=True)
 class WithinPart:
-    """`within`: a key of the question's metadata that lists ids or titles, or a JSON Lines file of them."""
+    """`within`: a key of the question's metadata that lists ids or titles, or a JSON Lines file of them.
+
+    `per_question.jsonl` of `notewriter corpus` is such a file.
+    """
 
     within: str
 
@@ -30,7 +33,7 @@ class Scopes:
         self._by_question = _read(Path(part.within)) if part.within.endswith(".jsonl") else None
 
     def of(self, question: Question | None) -> Scope:
-        """The ids or titles of a question's documents.
+        """The ids or titles of a question's documents, in their order.
 
         Raises:
             UserError: they are not known.
@@ -45,7 +48,7 @@ class Scopes:
         if not names or misfit(names, list[str]):
             raise UserError(f"{missing}, or leave out `within`")
         assert isinstance(names, list)
-        return frozenset(map(_title, names))
+        return dict.fromkeys(map(_title, names))
 
 
 def _title(name: str) -> str:
@@ -64,6 +67,8 @@ def _read(path: Path) -> dict[str, list[str]]:
         raise UserError(f"{path}: no such file; within names a key of the questions' metadata or a file of passages")
     scopes = {}
     for number, record in jsonl.read(path):
+        if "passage_ids" in record:
+            record["passages"] = record["passage_ids"]
         if problem := misfit(record, _Line, f"{path}:{number}"):
             raise UserError(f'{problem}; write {{"question_id": ..., "passages": [ids or titles]}} per line')
         scopes[record["question_id"]] = record["passages"]

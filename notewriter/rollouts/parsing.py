@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from notewriter.text import ends_with_abbreviation, first_sentence
+
 _THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.MULTILINE)
 
 
@@ -148,22 +150,6 @@ def parse_note(text: str) -> str | None:
     return text[match.end() :].strip() if match[1].upper() == "YES" else ""
 
 
-_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
-_ABBREVIATION = re.compile(
-    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
-    r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
-)
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence of a text; a line break ends it, the full stop of an initial or abbreviation does not."""
-    text = text.strip()
-    for match in _SENTENCE_END.finditer(text):
-        if not _ABBREVIATION.search(text, max(0, match.start() - 8), match.start() + 1):
-            return text[: match.end()].strip()
-    return text
-
-
 _DECISION = re.compile(
     r"\bdecision[\s\"'*_(]*[:=][\s\"'*_(]*(true|false)(?=[\"'*_)]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
 )
@@ -189,6 +175,6 @@ def parse_answer(text: str) -> str:
     text = without_thinking(text)
     matches = list(_ANSWER.finditer(text))
     answer = text[matches[-1].end() :].strip().rstrip("*_") if matches else ""
-    if first_sentence(answer) != answer or _ABBREVIATION.search(answer):
+    if first_sentence(answer) != answer or ends_with_abbreviation(answer):
         return answer
     return answer.removesuffix(".").rstrip("*_")

@@ -132,7 +132,8 @@ class Rehearsal(Resources):
             form += "{filling}"
         text = form.replace("{query}", query).replace("{filling}", filling)
         logprobs = [(text, -1.0)] if sampling.logprobs else None
-        return Completion(text, "stop", self.count(messages), tokens, 0, 0.0, logprobs)
+        alternatives: list[dict[str, float]] | None = [{}] if sampling.alternatives else None
+        return Completion(text, "stop", self.count(messages), tokens, 0, 0.0, logprobs, alternatives)
 
 
 def estimate(

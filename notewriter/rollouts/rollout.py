@@ -3,14 +3,16 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
 from notewriter.method import Stage
-from notewriter.records import Completion, Message, Passage, Question, Sampling
+from notewriter.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
+from notewriter.text import without_surrogates
 
 
 class Rollout:
@@ -60,21 +62,24 @@ class Rollout:
         """One completion of a stage's prompt, without surrounding white space and thinking.
 
         `stop` and `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` are
-        passed to the prompt. Among them, `turns` are the messages that follow the prompt in a chat to be continued.
+        passed to the prompt. Among them, `turns` are the messages that follow the prompt in a chat to be continued; if
+        the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return without_thinking((await self.complete(stage, messages, sampling, sample)).text).strip()
+        text = (await self.complete(stage, messages, sampling, sample)).text
+        return text if stage.continues else without_thinking(text).strip()
+
+    def text(self, name: str, **variables: Any) -> str:
+        """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""
+        return self.resources.prompts.render(name, **variables)[0]["content"]
 
     async def generate_tokens(self, stage: Stage, *, max_tokens: int, **variables: Any) -> list[tuple[str, float]]:
         """The tokens of one completion of a stage's prompt, each with its natural log-probability.
 
         At most `max_tokens`, or the stage's own limit if that is lower. `variables` are as for `generate`.
         """
-        messages = self.resources.prompts.render(stage.name, **variables)
-        sampling = self.sampling(stage)
-        sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
-        completion = await self.complete(stage, messages, sampling)
+        completion = await self.generate_scored(stage, max_tokens=max_tokens, **variables)
         tokens = list(completion.tokens or [])
         # Servers may also return the end-of-turn token (vLLM does), which is not part of the text. The space is for
         # tokenizers whose first token starts with one that the text lacks.
@@ -82,9 +87,53 @@ class Rollout:
             tokens.pop()
         return tokens
 
+    async def generate_scored(
+        self, stage: Stage, *, max_tokens: int = MAX_TOKENS, alternatives: tuple[str, ...] = (), **variables: Any
+    ) -> Completion:
+        """One completion of a stage's prompt as the server sent it, with the log-probabilities of its tokens.
+
+        At most `max_tokens`, or the stage's own limit if that is lower. `alternatives` are those of `Sampling`;
+        `variables` are as for `generate`.
+        """
+        messages = self.resources.prompts.render(stage.name, **variables)
+        sampling = self.sampling(stage)
+        sampling = replace(sampling, max_tokens=min(max_tokens, sampling.max_tokens), logprobs=True)
+        return await self.complete(stage, messages, replace(sampling, alternatives=alternatives))
+
+    async def score(
+        self,
+        stage: Stage,
+        reply: str,
+        *,
+        prompt_tokens: int | None = None,
+        alternatives: tuple[str, ...] = (),
+        **variables: Any,
+    ) -> Completion:
+        """The log-probabilities of a reply to a stage's prompt: `tokens` are the reply's, not those of a completion.
+
+        `prompt_tokens` is the length of the prompt, as a completion of it reported; without it, the reply's tokens are
+        the last ones that spell it. `alternatives` are looked up at the position after the reply. `variables` are as
+        for `generate`. Needs vLLM, which scores prompts.
+        """
+        messages = self.resources.prompts.render(stage.name, **variables)
+        messages.append({"role": "assistant", "content": without_surrogates(reply)})
+        sampling = replace(self.sampling(stage), max_tokens=1, logprobs=True)
+        # No token is shorter than a byte.
+        start = -len(reply.encode(errors="replace")) if prompt_tokens is None else prompt_tokens
+        sampling = replace(sampling, alternatives=alternatives, score_from=start)
+        completion = await self.complete(stage, messages, sampling)
+        return replace(completion, tokens=_spelling(reply, completion.tokens or [])) if start < 0 else completion
+
     def sampling(self, stage: Stage) -> Sampling:
-        """The sampling parameters of a stage."""
-        return self.resources.stage_sampling.get(stage.name, self.resources.sampling)
+        """The sampling parameters of a stage: the run's own for it, or else the run's with what the stage declares."""
+        sampling = self.resources.stage_sampling.get(stage.name)
+        if sampling is None:
+            sampling = self.resources.sampling
+            if stage.temperature is not None:
+                sampling = replace(sampling, temperature=stage.temperature)
+            if stage.max_tokens is not None:
+                sampling = replace(sampling, max_tokens=min(stage.max_tokens, sampling.max_tokens))
+        return replace(sampling, raw=True) if stage.raw else sampling
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion of a chat, recorded."""
@@ -120,6 +169,13 @@ def _stopped_in_thinking(completion: Completion) -> bool:
     """
     thought = bool(completion.text.strip()) or completion.completion_tokens > 1
     return completion.finish_reason == "stop" and thought and not after_thinking(completion.text).strip()
+
+
+def _spelling(text: str, tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The last tokens that together spell a text."""
+    lengths = accumulate(len(token) for token, _ in reversed(tokens))
+    count = next((number for number, length in enumerate(lengths, start=1) if length >= len(text.strip())), len(tokens))
+    return tokens[len(tokens) - count :]
 
 
 def _cut(text: str, stop: tuple[str, ...]) -> str:

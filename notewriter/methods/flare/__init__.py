@@ -8,8 +8,9 @@ from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
 from notewriter.records import Passage
-from notewriter.rollouts.parsing import first_sentence, parse_answer
+from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
+from notewriter.text import first_sentence
 
 STEP = Stage("flare/step")
 NOTE = Stage("flare/note", "notes", "document note")

@@ -3,8 +3,9 @@
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
 from notewriter.records import Passage
-from notewriter.rollouts.parsing import first_sentence, parse_answer
+from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
+from notewriter.text import first_sentence
 
 STEP = Stage("ircot/step")
 NOTE = Stage("ircot/note", "notes", "document note")

@@ -28,7 +28,8 @@ class World:
         for mark in sampling.stop:
             text = text.partition(mark)[0]
         tokens = [(each, -1.0) for each in text] if sampling.logprobs else None
-        return Completion(text, "stop", 1, 1, 0, 0.0, tokens)
+        alternatives = [{name: -1.0 for name in sampling.alternatives if name[0] == each} for each in text]
+        return Completion(text, "stop", 1, 1, 0, 0.0, tokens, alternatives if sampling.alternatives else None)
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]

@@ -1,10 +1,12 @@
 """The client: caching, retries, replicas, and the errors it gives up with."""
 
 import asyncio
+import hashlib
 import itertools
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import anyio
 import pytest
@@ -450,6 +452,67 @@ async def test_an_endpoint_without_log_probabilities_is_told_of(connect):
         pytest.raises(RequestRefused, match="returns no log-probabilities"),
     ):
         await connect(endpoint.base_url).complete(chat("Where"), replace(SAMPLING, logprobs=True))
+
+
+async def test_alternatives_are_looked_up_among_the_likely_tokens_of_each_position(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    sampling = replace(SAMPLING, logprobs=True, alternatives=(" Paris", " Osk"))
+    for raw in (False, True):
+        with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+            for _ in range(2):
+                client = connect(endpoint.base_url, cache)
+                completion = await client.complete(chat("Where"), replace(sampling, raw=raw))
+                assert completion.alternatives == [{}, {" Paris": -0.5}]
+        (request,) = endpoint.requests
+        assert (request["logprobs"], request.get("top_logprobs")) == ((20, None) if raw else (True, 20))
+
+
+async def test_a_raw_prompt_is_the_texts_of_the_messages_and_special_tokens_stay(connect):
+    with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+        client = connect(endpoint.base_url)
+        messages = [*chat("### Question:"), {"role": "assistant", "content": "\nWhere"}]
+        sampling = replace(SAMPLING, raw=True, stop=("###",))
+        completion = await client.complete(messages, sampling)
+        scored = await client.complete(messages, replace(sampling, logprobs=True))
+    assert (completion.text, completion.prompt_tokens, completion.tokens) == ("in Paris", 3, None)
+    assert scored.tokens == [(" in", -0.2), (" Paris", -0.5)] and scored.alternatives is None
+    request = endpoint.requests[0]
+    assert request["prompt"] == "### Question:\nWhere" and "messages" not in request
+    assert request["skip_special_tokens"] is False and request["stop"] == ["###"]
+
+
+async def test_a_reply_is_scored_by_the_log_probabilities_of_the_prompt(connect):
+    with fake_endpoint(reply=lambda request: "<end>") as endpoint:
+        client = connect(endpoint.base_url)
+        messages = [*chat("Where is it?"), {"role": "assistant", "content": "in Paris"}]
+        sampling = replace(SAMPLING, max_tokens=1, logprobs=True, alternatives=(" <end>",), score_from=3)
+        completion = await client.complete(messages, sampling)
+    assert completion.tokens == [(" in", -0.2), (" Paris", -0.5)]
+    assert completion.alternatives == [{" <end>": -0.5}]
+    (request,) = endpoint.requests
+    assert request["prompt_logprobs"] == 0 and request["continue_final_message"]
+    assert request["add_generation_prompt"] is False
+
+
+async def test_an_endpoint_that_does_not_score_prompts_is_told_of(connect):
+    plain = Fault(body=completion({"messages": chat("Where"), "logprobs": True}, "in", "fake"))
+    with (
+        fake_endpoint(faults=[plain]) as endpoint,
+        pytest.raises(RequestRefused, match="returns no log-probabilities"),
+    ):
+        sampling = replace(SAMPLING, logprobs=True, score_from=1)
+        await connect(endpoint.base_url).complete(chat("Where"), sampling)
+
+
+def test_parameters_that_are_not_used_leave_the_key_of_the_cache_as_it_was():
+    """Caches of earlier versions stay valid."""
+    old = ["http://a/v1", "m", chat("Where"), asdict(SAMPLING), {}, 0]
+    for name in ("alternatives", "raw", "score_from"):
+        del old[3][name]
+    expected = hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()
+    endpoint = Endpoint("http://a/v1", "m")
+    assert cache_key(endpoint, chat("Where"), SAMPLING, 0) == expected
+    assert cache_key(endpoint, chat("Where"), replace(SAMPLING, raw=True), 0) != expected
 
 
 @pytest.mark.parametrize("status", [400, 422])

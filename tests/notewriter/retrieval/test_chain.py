@@ -116,6 +116,27 @@ def test_a_question_is_restricted_to_the_passages_that_a_file_lists(indexes, tmp
         search(parts)
 
 
+def test_documents_are_read_in_the_order_of_their_file_whatever_the_query(indexes, tmp_path):
+    file = tmp_path / "per_question.jsonl"
+    file.write_text('{"question_id": "q", "passage_ids": ["w4", "w1", "w3"], "own": 2, "tokens": 30}\n')
+    wiki = {"documents": str(indexes / "wiki")}
+    question = Question("q", "Who?", ())
+    assert ids(search([wiki, {"within": str(file)}], "zebra", 5, question)) == ["w4", "w1", "w3"]
+    assert ids(search([wiki, {"within": str(file)}], "zebra", 2, question)) == ["w4", "w1"]
+    assert ids(search([wiki], "zebra", 3)) == ["w1", "w2", "w3"]
+    assert fingerprint([wiki]) == fingerprint([{"documents": str(indexes / "same")}])
+    assert fingerprint([wiki]) not in (fingerprint([{"index": str(indexes / "wiki")}]), fingerprint([{"within": "x"}]))
+
+
+def test_documents_that_are_not_in_the_index_are_an_error(indexes, tmp_path):
+    file = tmp_path / "other.jsonl"
+    file.write_text('{"question_id": "q", "passages": ["n1"]}\n')
+    with pytest.raises(UserError, match="has none of the question's documents"):
+        search([{"documents": str(indexes / "wiki")}, {"within": str(file)}], question=Question("q", "Who?", ()))
+    with pytest.raises(UserError, match="contains no index"):
+        search([{"documents": str(tmp_path)}])
+
+
 async def test_a_scope_is_found_however_deep_it_lies():
     ranking = [Passage(str(number), "", "") for number in range(5000)]
     asked = []

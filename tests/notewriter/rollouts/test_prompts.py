@@ -76,6 +76,12 @@ STAGES = {
         "query": "{first}?",
         "passages": PASSAGES,
     },
+    "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "recomp/compress": {"question": "Who?", "passages": PASSAGES},
+    "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
+    "self_rag/decide": {"question": "Who?", "answer_style": "long"},
+    "self_rag/segment": {"question": "Who?", "answer_style": "long"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",

@@ -104,12 +104,35 @@ LIMITED = {"top_k": 2, "max_step": 2}
     [
         ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
         ("react", LIMITED, {"step": 2, "answer": 1}),
+        ("langchain_react", LIMITED | {"early_stopping": "generate"}, {"step": 2, "answer": 1}),
+        ("recomp", {"top_k": 2}, {"compress": 1, "answer": 1}),
+        # Two beams read both passages in the second step.
+        ("self_rag", LIMITED, {"decide": 1, "segment": 6}),
         ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
         # The second sentence is written twice: an unconfident draft, then the sentence.
         ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
         ("rearag", LIMITED, {"step": 2, "observe": 2, "conclude": 1}),
         ("resp", LIMITED, {"global_evidence": 2, "local_pathway": 1, "judge": 2, "plan": 1, "answer": 1}),
         ("search_o1", {"top_k": 2, "max_search": 2, "max_turn": 3}, {"reason": 3, "reason_in_documents": 2}),
+        # Every passage of the index that shares a word with the question fits in one chunk.
+        ("mem_agent", {}, {"update_memory": 1, "answer": 1}),
+        ("corag", {"top_k": 2, "max_path_length": 2}, {"sub_query": 2, "sub_answer": 2, "answer": 1}),
+        (
+            "corag",
+            {"top_k": 2, "max_path_length": 2, "decode_strategy": "best_of_n"},
+            {"sub_query": 2, "sampled_sub_query": 6, "sub_answer": 8, "penalty": 4, "answer": 1},
+        ),
+        # Three queries of each of two states in a row, two of them taken; a state that is not whole is rolled out once.
+        (
+            "corag",
+            {
+                **{"top_k": 2, "max_path_length": 2, "decode_strategy": "tree_search"},
+                **{"expand_size": 2, "rollouts": 1},
+            },
+            {"sampled_sub_query": 3 + 2 + 3, "sub_answer": 2 + 2 + 2, "penalty": 2 + 2, "answer": 1},
+        ),
+        ("s3", {"top_k": 2, "max_turn": 2}, {"search": 3, "answer": 1}),
+        ("search_r1", {"top_k": 2, "max_turn": 2}, {"reason": 3, "answer": 1}),
         ("sure", {"top_k": 2}, {"candidates": 1, "summarize": 2, "validate": 2, "rank": 2}),
     ],
 )

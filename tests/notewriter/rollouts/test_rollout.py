@@ -1,12 +1,12 @@
 """Rollouts: which model is called, with which sampling, and what the trace records."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from notewriter.artifacts.traces import Generation, Retrieval
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.method import Stage
 from notewriter.records import Completion, Passage, Question, Sampling
 from notewriter.rollouts.prompts import Prompts
@@ -75,6 +75,25 @@ async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
     ]
 
 
+async def test_a_stage_declares_its_sampling_where_the_run_gives_it_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert rollout.sampling(Stage("other", temperature=0.0, max_tokens=64)) == Sampling(0.0, 0.9, 64)
+    # The run may allow fewer tokens, and what it gives to the stage itself comes first.
+    assert rollout.sampling(Stage("other", max_tokens=500)) == Sampling(0.1, 0.9, 100)
+    assert rollout.sampling(Stage("stage", temperature=0.0, max_tokens=64)) == Sampling(0.7, 0.8, 9)
+
+
+async def test_a_stage_that_continues_a_text_keeps_its_thinking_and_white_space(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think> Mira"
+    rollout = Rollout(QUESTION, "m", resources)
+    continued = await rollout.generate(Stage("other", continues=True), word="yes")
+    assert continued == "\n <think>\nLet me see.\n</think> Mira \n"
+
+
+async def test_a_method_has_texts_of_its_own(resources):
+    assert Rollout(QUESTION, "m", resources).text("other", word="no") == "Say no"
+
+
 async def test_a_chat_goes_on_with_the_turns_so_far(resources):
     rollout = Rollout(QUESTION, "m", resources)
     turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
@@ -133,6 +152,7 @@ async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources)
         "cached_tokens": 3,
         "seconds": 0.25,
         "tokens": None,
+        "alternatives": None,
     }
 
 
@@ -219,3 +239,37 @@ async def test_a_stage_that_acts_while_it_thinks_is_stopped_there(resources):
     rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
     reply = await rollout.generate(Stage("stage", stops_thinking=True), stop=("<|end|>",), word="yes")
     assert reply == "<think>I wonder. <|search|>Osk"
+
+
+async def test_a_raw_stage_is_sent_as_text_and_a_score_continues_the_prompt(resources, monkeypatch):
+    sent = []
+
+    async def complete(messages, sampling, **_):
+        sent.append(([message["content"] for message in messages], sampling))
+        return Completion("Mira", "stop", 7, 1, 0, 0.0, [("Mira", -0.5)], [{"Mira": -0.5}])
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    raw = replace(STAGE, raw=True)
+    draft = await rollout.generate_scored(raw, max_tokens=3, alternatives=("Mira",), word="yes")
+    assert draft.alternatives == [{"Mira": -0.5}]
+    await rollout.score(STAGE, draft.text, prompt_tokens=draft.prompt_tokens, word="yes")
+    assert sent == [
+        (["Say yes"], Sampling(0.7, 0.8, 3, logprobs=True, alternatives=("Mira",), raw=True)),
+        (["Say yes", "Mira"], Sampling(0.7, 0.8, 1, logprobs=True, score_from=7)),
+    ]
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    assert Trace.from_dict(trace) == rollout.trace
+
+
+async def test_a_reply_is_scored_without_knowing_the_length_of_its_prompt(resources, monkeypatch):
+    prompt = [("Say", -3.0), (" yes", -2.0), ("Nothing", -0.5), (" was", -0.25), (" found", -0.125)]
+
+    async def complete(messages, sampling, *, sample=0, affinity=""):
+        assert messages[-1] == {"role": "assistant", "content": "Nothing was found"}
+        assert (sampling.max_tokens, sampling.score_from) == (1, -17)
+        return Completion(".", "length", 5, 1, 0, 0.0, prompt)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    completion = await Rollout(QUESTION, "m", resources).score(STAGE, "Nothing was found", word="yes")
+    assert completion.tokens == prompt[2:]
