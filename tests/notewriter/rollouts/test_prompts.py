@@ -82,6 +82,7 @@ STAGES = {
     "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
     "self_rag/decide": {"question": "Who?", "answer_style": "long"},
     "self_rag/segment": {"question": "Who?", "answer_style": "long"},
+    "replug/answer": {"question": "Who?", "passages": PASSAGES[:1], "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
