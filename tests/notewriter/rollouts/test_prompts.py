@@ -83,6 +83,9 @@ STAGES = {
     "self_rag/decide": {"question": "Who?", "answer_style": "long"},
     "self_rag/segment": {"question": "Who?", "answer_style": "long"},
     "replug/answer": {"question": "Who?", "passages": PASSAGES[:1], "answer_style": "short"},
+    "searchain/plan": {"question": "Who?", "answer_style": "short"},
+    "searchain/read": {"query": "Who {built} it?", "passages": PASSAGES},
+    "searchain/answer": {"question": "Who?", "chain": ["[Query 1]: {x}", "{y}"], "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
