@@ -86,6 +86,18 @@ STAGES = {
     "searchain/plan": {"question": "Who?", "answer_style": "short"},
     "searchain/read": {"query": "Who {built} it?", "passages": PASSAGES},
     "searchain/answer": {"question": "Who?", "chain": ["[Query 1]: {x}", "{y}"], "answer_style": "short"},
+    "infogent/navigate": {"question": "Who?"},
+    "infogent/select": {"question": "Who?"},
+    "infogent/extract": {"question": "Who?", "passages": PASSAGES, "thought": "The {builder}."},
+    "infogent/aggregate": {
+        "question": "Who?",
+        "kept": ["Osk {built} it."],
+        "paragraphs": ["Mira {did}.", "In 1871."],
+        "thought": "The {builder}.",
+        "feedback": ["Find {Mira}."],
+        "max_step": 10,
+    },
+    "infogent/answer": {"question": "Who?", "kept": ["Osk {built} it."], "answer_style": "short"},
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
