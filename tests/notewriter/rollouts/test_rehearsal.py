@@ -108,6 +108,11 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("recomp", {"top_k": 2}, {"compress": 1, "answer": 1}),
         # Two beams read both passages in the second step.
         ("self_rag", LIMITED, {"decide": 1, "segment": 6}),
+        # A draft per passage, and every draft scored under every passage.
+        ("replug", {"top_k": 2}, {"answer": 6}),
+        # A node to verify and one to complete in every chain.
+        ("searchain", LIMITED, {"plan": 2, "read": 4, "answer": 1}),
+        ("infogent", LIMITED, {"navigate": 2, "select": 2, "extract": 2, "aggregate": 2, "answer": 1}),
         ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
         # The second sentence is written twice: an unconfident draft, then the sentence.
         ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
