@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
 def _commands(pipeline: Pipeline) -> str:
     """The command of every shard of every stage, under its title."""
     return "".join(
-        f"# {stage.title}{'' if stage.missing() else ' (finished)'}\n"
+        f"# {stage.title}{'' if stage.missing() else ' (skipped)' if stage.skipped() else ' (finished)'}\n"
         + "".join(f"{shlex.join(command_line(stage, shard))}\n" for shard in range(1, stage.shards + 1))
         for stage in pipeline.stages
     )
