@@ -26,9 +26,9 @@ PLACES = {"encoder", "query_device"}
 def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
-    These are the weights of each model that is served here or known behind `base_url`, those that training starts from, the manifest of each index, each
-    reranker, what a retrieval server reports about itself, and the prompts in `prompts_dir`. A missing path, or a hub
-    id that this machine has not downloaded yet, has none.
+    These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
+    the manifest of each index, each reranker, what a retrieval server reports about itself, and the prompts in
+    `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]

@@ -191,7 +191,8 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
             raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
         specifications["policy"] = {"base_url": arguments.base_url, "model": arguments.model}
         if arguments.served:
-            specifications["policy"]["identity"] = _identity(arguments.served, with_number_format(arguments.serve_options))
+            options = with_number_format(arguments.serve_options)
+            specifications["policy"]["identity"] = _identity(arguments.served, options)
     if "policy" not in specifications:
         raise UserError("no model; give --serve PATH, or --base_url URL --model NAME")
     if arguments.chat_template_kwargs:
