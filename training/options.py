@@ -67,6 +67,21 @@ class DPOArguments(SharedArguments):
             "start from the same weights, whatever their other options."
         },
     )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
+            '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+        },
+    )
+    from_adapter: str | None = field(
+        default=None,
+        metadata={
+            "help": "Where model_name_or_path is a LoRA adapter: `continue` trains it further, `stack` merges it into "
+            "its base (kept in output_dir/base) and trains a new one. Either way the reference is the model with the "
+            "adapter."
+        },
+    )
 
 
 @dataclass(kw_only=True)

@@ -24,18 +24,27 @@ def load(
     stops: frozenset[int],
     training: DPOConfig,
     drop_long: bool,
+    mix: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The tokenised and checked pairs of each split, and how many were dropped as too long.
+
+    `mix` are other pairs for the training split, path -> pairs of it per pair of that split (`rows.mix`).
 
     Raises:
         UserError: a row is not a pair, is too long, or would be trained wrongly.
     """
+
+    def tokens(file: Path) -> tuple[Dataset, int]:
+        tokenized = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
+        return rows.within_length(tokenized, training.max_length, file, drop_long)
+
     datasets: dict[str, Dataset] = {}
     dropped: dict[str, int] = {}
     for split, file in files.items():
-        tokenized = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
-        datasets[split], dropped[split] = rows.within_length(tokenized, training.max_length, file, drop_long)
-    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()}, tokenizer, stops)
+        datasets[split], dropped[split] = tokens(file)
+    others = {path: tokens(file)[0] for path, file in rows.mixed_files(mix or {}).items()}
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
+    datasets["train"] = rows.mix(datasets["train"], others, mix or {}, training.seed)
     return datasets, dropped
 
 
