@@ -30,6 +30,7 @@ COMMANDS = {
     "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),
     "report": ("eval.report.command", "write an HTML report on one or more runs"),
+    "results": ("eval.results.command", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }

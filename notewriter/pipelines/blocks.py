@@ -89,7 +89,7 @@ def expand(content: dict[str, Any], path: Path, place: str = "") -> dict[str, An
             stages += inner["stages"]
             continue
         for values, added in _each(entry) if kind is Each else _rounds(entry):
-            repeated = expand({"stages": [_filled(stage, values) for stage in entry["stages"]]}, path, here)
+            repeated = expand({"stages": [filled(stage, values) for stage in entry["stages"]]}, path, here)
             stages += [stage | added if isinstance(stage, dict) else stage for stage in repeated["stages"]]
     return content | {"stages": stages} | ({"variables": variables} if variables else {})
 
@@ -112,8 +112,7 @@ def _each(block: Mapping[str, Any]) -> Iterator[Repetition]:
 
 def _rounds(block: Mapping[str, Any]) -> Iterator[Repetition]:
     def of(text: str, number: int) -> str:
-        filled: str = _filled(text, {"round": str(number)})
-        return filled
+        return str(filled(text, {"round": str(number)}))
 
     score = block.get("while_rising")
     for number in range(1, block["rounds"] + 1):
@@ -127,16 +126,16 @@ def _rounds(block: Mapping[str, Any]) -> Iterator[Repetition]:
         yield {"round": str(number), "previous": previous}, added
 
 
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
+def filled(value: Any, values: Mapping[str, str]) -> Any:
     """A value of a file with these variables replaced in all its texts; other variables are left."""
     if isinstance(value, str):
         return re.sub(
             r"\$\$|\$(?:(\w+)|\{(\w+)\})", lambda found: values.get(found[1] or found[2] or "", found[0]), value
         )
     if isinstance(value, list):
-        return [_filled(each, values) for each in value]
+        return [filled(each, values) for each in value]
     if isinstance(value, dict):
-        return {_filled(key, values): _filled(each, values) for key, each in value.items()}
+        return {filled(key, values): filled(each, values) for key, each in value.items()}
     return value
 
 

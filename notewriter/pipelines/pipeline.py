@@ -15,7 +15,7 @@ from annotated_types import Interval
 
 from notewriter.config import given, read_mapping
 from notewriter.errors import UserError
-from notewriter.pipelines.blocks import Text, check_mapping, expand
+from notewriter.pipelines.blocks import Text, check_mapping, expand, filled
 from notewriter.pipelines.rising import Rising
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -107,13 +107,15 @@ class Stage:
 class Pipeline:
     """The stages in order, with their variables substituted.
 
-    `output_dir` is the folder of the run, whose name is the run's; `report` is a file to name at the end.
+    `output_dir` is the folder of the run, whose name is the run's; `report` is a file to name at the end; `results` is
+    what `notewriter results` makes a page of (`eval.results.experiment`).
     """
 
     output_dir: Text
     stages: list[Stage]
     variables: dict[str, str | int | float] = field(default_factory=dict)
     report: Text | None = None
+    results: dict[str, Any] | None = None
 
     @property
     def logs(self) -> Path:
@@ -185,7 +187,20 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     if not stages:
         raise UserError(f"{path}: stages is empty; list at least one")
     report = _replaced(content.get("report", ""), values, f"{path}: report") or None
-    return Pipeline(content["output_dir"], stages, report=report)
+    # `$set` and `$seed` are left for each run.
+    results = filled(content["results"], values) if content.get("results") else None
+    return Pipeline(content["output_dir"], stages, report=report, results=results)
+
+
+def variables_given(changes: Sequence[str]) -> dict[str, str]:
+    """The variables in the values of `--set`.
+
+    Raises:
+        UserError: one is not NAME=VALUE.
+    """
+    if malformed := [change for change in changes if "=" not in change]:
+        raise UserError(f"--set {malformed[0]}: is not NAME=VALUE; write --set model_dir=models/x")
+    return dict(change.split("=", 1) for change in changes)
 
 
 def _check_stage(stages: Sequence[Stage], place: str) -> None:
