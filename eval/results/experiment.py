@@ -28,6 +28,7 @@ class Experiment:
         compare: pairs of cells; differences are the second minus the first.
         metrics: the scores that are shown and compared.
         seeds: the values of `$seed`.
+        pairs: what tables call a set of pairs -> its folder, for yields and agreement of judges.
     """
 
     title: Text
@@ -37,6 +38,7 @@ class Experiment:
     compare: list[tuple[str, str]]
     metrics: Annotated[list[str], MinLen(1)]
     seeds: list[int] = field(default_factory=list)
+    pairs: dict[str, str] = field(default_factory=dict)
 
     def planned(self, cell: str, of: str) -> dict[int | None, Path]:
         """Seed -> the run of a cell on a set, whether it exists or not; the seed is None for a cell without seeds."""

@@ -12,6 +12,7 @@ from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_
 from eval.report.markup import Table, markdown
 from eval.report.runs import COLOURS
 from eval.results.experiment import Experiment
+from eval.results.judges import judge_tables
 from eval.results.origins import Origins, origins_of, statistics_of, training_cost
 from eval.statistics import bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
@@ -55,6 +56,7 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str]) 
         markdown(_difference_tables(experiment)),
         "## Seeds",
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *(["## Judges", markdown(judge_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
         "Training and rollouts are sums over everything that led to a model, a mean over seeds; seconds of training "
         "are those since its last start. Evaluation is per question, over all sets; its seconds are those of waiting "
