@@ -70,6 +70,19 @@ class PairsArguments(SelectionArguments):
         metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
+    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
+        default=1,
+        metadata={
+            "help": "how often outcome rolls a candidate forward; its score is the mean of the answers' scores, and "
+            "the standard error is known. One lucky answer then makes no pair"
+        },
+    )
+    noise_margin: Annotated[float, Interval(ge=0)] = field(
+        default=2.0,
+        metadata={
+            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
+        },
+    )
     family: str | None = field(
         default=None,
         metadata={"help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}"},

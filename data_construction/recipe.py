@@ -15,7 +15,7 @@ from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method
 from notewriter.methods import STAGES, check_index, prepare, stage_named
-from notewriter.models.roles import check_sampling
+from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.records import Sampling
 from notewriter.retrieval.chain import parts_of
 from notewriter.typecheck import misfit
@@ -40,6 +40,8 @@ class Recipe:
         gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
         orders: in how many orders a judge's model sees the candidates, 1 or 2.
         min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
         family: the metric family that scores answers.
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
@@ -52,6 +54,8 @@ class Recipe:
     gold_stages: frozenset[str] = frozenset()
     orders: int = 2
     min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
     family: str = "hotpotqa"
     seed: int | None = 0
     methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
@@ -120,12 +124,28 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         gold_stages=frozenset(arguments.gold_stages),
         orders=arguments.judge_orders,
         min_gap=arguments.min_gap,
+        continuations=arguments.continuations,
+        noise_margin=arguments.noise_margin,
         family=arguments.family,
         seed=arguments.seed,
         methods=methods,
         top_k_range=(least, most),
         sample_full_stages=arguments.sample_full_stages,
     )
+
+
+def check_models(arguments: PairsArguments, models: ModelArguments) -> None:
+    """Check that the models can play what the judges ask of them.
+
+    Raises:
+        UserError: several continuations would all be the same.
+    """
+    general, by_stage = sampling_by_stage(models)
+    if arguments.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
+        raise UserError(
+            f"continuations: {arguments.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
+            "continuation"
+        )
 
 
 def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:

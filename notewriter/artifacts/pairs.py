@@ -44,8 +44,9 @@ class Pair(_Pair, total=False):
     """A row: a prompt with a better and a worse completion, each one assistant message, and their provenance.
 
     `judge_orders` are, for each of the `judge_replies`, the candidates in the order in which the judge saw them,
-    counted from 0 in the order in which they were drawn. Tokens are as counted by the teacher's server, and None for
-    what the gold evidence wrote. In the journal a row has no `dataset` yet.
+    counted from 0 in the order in which they were drawn. Noise is the standard error of a score that is a mean, in its
+    unit; None for a score that was taken once. Tokens are as counted by the teacher's server, and None for what the
+    gold evidence wrote. In the journal a row has no `dataset` yet.
     """
 
     schema: str
@@ -56,6 +57,8 @@ class Pair(_Pair, total=False):
     rejected_source: Source
     chosen_score: float | None
     rejected_score: float | None
+    chosen_noise: float | None
+    rejected_noise: float | None
     judge: str
     judge_replies: list[str]
     judge_orders: list[list[int]]
@@ -83,6 +86,8 @@ COLUMNS = pa.schema(
         ("rejected_source", _SOURCE),
         ("chosen_score", pa.float64()),
         ("rejected_score", pa.float64()),
+        ("chosen_noise", pa.float64()),
+        ("rejected_noise", pa.float64()),
         ("judge", pa.string()),
         ("judge_replies", pa.list_(pa.string())),
         ("judge_orders", pa.list_(pa.list_(pa.int64()))),

@@ -81,6 +81,11 @@ def test_a_pair_is_two_different_replies_to_one_prompt(build):
         assert row["dataset"] == "jsonl"
 
 
+def test_several_continuations_need_a_temperature(build):
+    with pytest.raises(UserError, match="continuations: 4 are all the same at temperature 0; give --temperature"):
+        build(stages={"deepnote/init_note": "outcome"}, gold_stages=[], continuations=4, temperature=0.0)
+
+
 def test_no_question_is_on_both_sides_of_the_split(build, world):
     folder = build()
     train, dev = ({row["question_id"] for row in rows(folder, split)} for split in ("train", "dev"))

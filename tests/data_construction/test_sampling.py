@@ -272,7 +272,7 @@ async def test_a_row_states_its_provenance_and_fits_the_columns(roll_out):
     notes = by_sampler(MOTHER, otherwise=f"{MOTHER} {BIRTH}")
     _, harvest, _, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, **FIRST_NOTE)
     (row,) = harvest.rows
-    assert row.keys() | {"dataset"} == set(COLUMNS.names)
+    assert row.keys() | {"dataset", "chosen_noise", "rejected_noise"} == set(COLUMNS.names)
     told = {key: row[key] for key in ("stage", "method", "question_id", "top_k")}
     assert told == {"stage": "deepnote/init_note", "method": "deepnote", "question_id": "q1", "top_k": 3}
     assert (row["judge"], row["judge_replies"], row["judge_orders"]) == ("reference", [], [])
@@ -399,6 +399,32 @@ async def test_outcome_works_at_every_generated_stage_of_a_method(roll_out):
     assert rows["deepnote/init_note"]["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
     assert rows["deepnote/answer"]["chosen"][0]["content"] == trace.answer == "Tolen"
     assert rows["deepnote/answer"]["rejected"][0]["content"] == "Tolen it is"
+
+
+async def test_several_continuations_draw_several_answers_and_the_first_is_that_of_a_single_one(roll_out):
+    def lucky(prompt, sampling, sample):
+        return "Tolen" if BIRTH in prompt or sample == 0 else "Fulda"
+
+    judges = {"deepnote/init_note": outcome}
+    tried = TRIED | {"answer": lucky}
+    _, single, _, alone = await roll_out(judges, **tried, **FIRST_NOTE)
+    assert single.drops[0]["reason"] == "candidates too much alike"
+    _, harvest, _, models = await roll_out(judges, recipe={"continuations": 4}, **tried, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert row["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
+    assert (row["chosen_score"], row["chosen_noise"]) == (1, 0)
+    assert (row["rejected_score"], row["rejected_noise"]) == (0.25, 0.25)
+    assert row["judge_replies"] == ["Tolen", "Fulda", "Fulda", "Fulda"] + ["Tolen"] * 4 + ["Tolen"] + ["Fulda"] * 3
+    first = {str(call) for call in models["answer"].calls if call[2] == 0}
+    assert first == {str(call) for call in alone["answer"].calls}
+    # The method's own answer is the first continuation of its note.
+    calls = {each["stage"]: each["tokens"]["calls"] for each in harvest.record("q1", [])["usage"]}
+    assert calls["deepnote/answer"] == 12
+
+
+async def test_a_single_continuation_knows_no_noise(roll_out):
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": outcome}, **TRIED, **FIRST_NOTE)
+    assert not {"chosen_noise", "rejected_noise"} & harvest.rows[0].keys()
 
 
 async def test_a_candidate_whose_continuation_the_endpoint_refuses_has_no_score_and_is_neither_side(roll_out):
