@@ -73,8 +73,8 @@ class PairsArguments(SelectionArguments):
     continuations: Annotated[int, Interval(ge=1, le=64)] = field(
         default=1,
         metadata={
-            "help": "how often outcome rolls a candidate forward; its score is the mean of the answers' scores, and "
-            "the standard error is known. One lucky answer then makes no pair"
+            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
+            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
         },
     )
     noise_margin: Annotated[float, Interval(ge=0)] = field(

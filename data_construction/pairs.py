@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
     recipe = read_recipe(arguments)
-    check_models(arguments, models)
+    check_models(recipe, models)
     parts = parts_of(arguments.index, arguments.retriever)
     check_inputs(models, parts)
     selection = clean_selection(arguments)

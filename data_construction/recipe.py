@@ -134,16 +134,24 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
     )
 
 
-def check_models(arguments: PairsArguments, models: ModelArguments) -> None:
+def check_models(recipe: Recipe, models: ModelArguments) -> None:
     """Check that the models can play what the judges ask of them.
 
     Raises:
-        UserError: several continuations would all be the same.
+        UserError: a judge needs a model of its own, or several continuations would all be the same.
     """
+    for stage, judges in recipe.judges.items():
+        for name, _ in judges:
+            for role in JUDGES[name].roles:
+                if role not in models.models:
+                    raise UserError(
+                        f"stages: {stage}: {name} needs a model for the role {role} that stays the same whatever is "
+                        f'trained; give --models \'{{"{role}": {{"serve": "MODEL"}}}}\', or a base_url and a model'
+                    )
     general, by_stage = sampling_by_stage(models)
-    if arguments.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
+    if recipe.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
         raise UserError(
-            f"continuations: {arguments.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
+            f"continuations: {recipe.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
             "continuation"
         )
 

@@ -321,6 +321,7 @@ class SamplingRollout(Rollout):
             kind=stage.kind,
             request="\n\n".join(message["content"] for message in messages),
             variables=variables,
+            options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
             choosable=[not candidate.cut for candidate in candidates],
             ask=self._ask_judge,

@@ -36,6 +36,7 @@ class Case:
         kind: what the candidates are (`notewriter.method.Kind`).
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.
+        options: the method's options with their values.
         candidates: distinct, non-empty texts.
         choosable: for each candidate, whether it may be chosen; a completion that was cut at its token limit may only
             be rejected.
@@ -55,6 +56,7 @@ class Case:
     kind: Kind
     request: str
     variables: Mapping[str, Any]
+    options: Mapping[str, Any]
     candidates: Sequence[str]
     choosable: Sequence[bool]
     ask: AskModel

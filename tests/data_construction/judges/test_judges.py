@@ -7,6 +7,7 @@ import pytest
 from data_construction.judges import (
     JUDGES,
     decision,
+    gain,
     llm,
     metric,
     outcome,
@@ -42,7 +43,7 @@ def make_case():
 
         async def ask(prompt, json_schema=None, sample=0, **variables):
             asked.append((prompt, variables))
-            return reply(variables)
+            return reply(variables | {"sample": sample} if sample else variables)
 
         async def search(query, top_k):
             return [Passage(id, id, id) for id in dict(found).get(query, ())][:top_k]
@@ -59,6 +60,7 @@ def make_case():
             kind=kind,
             request="Write a note.",
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
+            options={"top_k": 2},
             candidates=candidates,
             choosable=[candidate not in cut for candidate in candidates],
             ask=ask,
@@ -326,6 +328,47 @@ async def test_a_candidate_of_which_a_continuation_is_refused_has_no_score(make_
     case, _ = make_case(list("abc"), answers=answers, continuations=2)
     verdict = await outcome(case)
     assert (verdict.scores, verdict.noise, verdict.chosen, verdict.rejected) == ([None, 1, 0], [None, 0, 0], 1, 2)
+
+
+# gain: what a frozen answerer makes of a note beyond plain passages
+
+
+def answering(texts, *, plain=WRONG):
+    """An answerer: from a note, what `texts` says of it, for each sample in turn; from passages, `plain`."""
+
+    def reply(variables):
+        (first, *_) = variables["passages"]
+        answers = texts.get(first.text, plain)
+        return answers[variables.get("sample", 0)] if isinstance(answers, list) else answers
+
+    return reply
+
+
+async def test_gain_is_the_answerers_score_with_the_note_less_its_score_with_plain_passages(make_case):
+    # "in Tolen, too" has an F1 of 1/2.
+    reply = answering({"a": RIGHT, "b": WRONG, "c": "in Tolen, too"}, plain="in Tolen, too")
+    case, asked = make_case(list("abc"), reply=reply, found={QUESTION.question: ["p1", "p2", "p3"]})
+    verdict = await gain(case)
+    assert (verdict.chosen, verdict.rejected, verdict.scores) == (0, 1, [0.5, -0.5, 0])
+    assert verdict.replies == ["in Tolen, too", RIGHT, WRONG, "in Tolen, too"]
+    assert {(stage.name, stage.role) for stage, _ in asked} == {("vanilla/answer", "answer")}
+    assert [[passage.text for passage in variables["passages"]] for _, variables in asked] == [
+        ["p1", "p2"],
+        *(["a"], ["b"], ["c"]),
+    ]
+
+
+async def test_a_note_that_does_not_beat_the_passages_is_not_chosen(make_case):
+    reply = answering({"a": RIGHT, "b": WRONG}, plain=RIGHT)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
+    assert (await gain(case)).rejected is None
+
+
+async def test_gain_of_several_answers_is_their_mean_and_its_noise_that_of_the_notes_answers(make_case):
+    reply = answering({"a": [RIGHT, RIGHT, RIGHT, WRONG], "b": WRONG}, plain=[RIGHT, WRONG, WRONG, WRONG])
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=4)
+    verdict = await gain(case)
+    assert (verdict.scores, verdict.noise, verdict.rejected) == ([0.5, -0.25], [0.25, 0], 1)
 
 
 # decide: judges in order
