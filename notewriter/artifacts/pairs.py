@@ -1,8 +1,8 @@
 """Pairs on disk: train.parquet and dev.parquet in TRL's conversational preference format."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 
@@ -21,7 +21,10 @@ class _Source(TypedDict):
 
 
 class Source(_Source, total=False):
-    """Where a side of a pair comes from: `kind` is `model`, with the sampling that drew it, or `gold`."""
+    """Where a side of a pair comes from.
+
+    `kind` is `model`, with the sampling that drew it, `gold`, or `gold without the answer` (only of rejected sides).
+    """
 
     temperature: float
     top_p: float
@@ -65,6 +68,15 @@ class Pair(_Pair, total=False):
     prompt_tokens: int | None
     chosen_tokens: int | None
     rejected_tokens: int | None
+
+
+SCORES = tuple(f"{side}_score" for side in SIDES)
+
+
+def margin(pair: Mapping[str, Any]) -> float | None:
+    """The score of the chosen side less that of the rejected one, in the judge's unit; None if the judge gave none."""
+    chosen, rejected = (pair.get(score) for score in SCORES)
+    return None if chosen is None or rejected is None else chosen - rejected
 
 
 MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
