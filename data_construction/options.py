@@ -8,6 +8,7 @@ from annotated_types import Interval
 from data_construction.dataset.selection import SelectionArguments
 from data_construction.gold import GOLD
 from data_construction.judges import JUDGES
+from data_construction.judges.case import Rejected
 from eval.metrics import FAMILIES
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
 from notewriter.methods.rearag import RETRIES
@@ -40,6 +41,21 @@ class PairsArguments(SelectionArguments):
         metadata={
             "help": "stages where a text written from the gold evidence joins the candidates, marked in the pair; for "
             f"weak teachers. Possible at: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
+        },
+    )
+    rejected: Rejected = field(
+        default="worst",
+        metadata={
+            "help": "which of the worse candidates is rejected, by judges that score: worst (the lowest score), or "
+            "hardest (the lowest score of those neither cut nor empty and similar in length to the chosen one; others "
+            "only if there is none)"
+        },
+    )
+    gold_negatives: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages of notes where the gold note without the sentences that contain the answer is rejected if "
+            "no whole completion is worse than the chosen one; with rejected: hardest; marked in the pair"
         },
     )
     quotas: dict[str, Any] = field(

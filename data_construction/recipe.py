@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from data_construction.gold import GOLD
+from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges import JUDGES
-from data_construction.judges.case import Judge
+from data_construction.judges.case import Judge, Rejected
 from data_construction.options import PairsArguments
 from eval.metrics import check_family
 from notewriter.benchmarks import BENCHMARKS
@@ -42,6 +42,8 @@ class Recipe:
         min_gap: the smallest difference of two scores that makes a pair.
         continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
         noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected.
+        gold_negatives: stages where the gold note without the answer may be rejected.
         family: the metric family that scores answers.
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
@@ -56,6 +58,8 @@ class Recipe:
     min_gap: float = 0.0
     continuations: int = 1
     noise_margin: float = 2.0
+    rejected: Rejected = "worst"
+    gold_negatives: frozenset[str] = frozenset()
     family: str = "hotpotqa"
     seed: int | None = 0
     methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
@@ -101,14 +105,18 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
     if unused := set(arguments.method_options) - set(methods):
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
-    for option, stages in (("gold_stages", set(arguments.gold_stages)), ("quotas", set(arguments.quotas))):
-        if unknown := stages - set(arguments.stages):
+    for option in ("gold_stages", "gold_negatives", "quotas"):
+        if unknown := set(getattr(arguments, option)) - set(arguments.stages):
             raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+    for stage in arguments.gold_negatives:
+        choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
+    if arguments.gold_negatives and arguments.rejected != "hardest":
+        raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     for temperature, top_p in samplers:
         check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
@@ -126,6 +134,8 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         min_gap=arguments.min_gap,
         continuations=arguments.continuations,
         noise_margin=arguments.noise_margin,
+        rejected=arguments.rejected,
+        gold_negatives=frozenset(arguments.gold_negatives),
         family=arguments.family,
         seed=arguments.seed,
         methods=methods,

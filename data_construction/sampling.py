@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from data_construction.dataset.hygiene import pair_fault
 from data_construction.dataset.quotas import Quotas
-from data_construction.gold import GOLD
+from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges.case import Case, Verdict
 from data_construction.judges.tie_breaking import decide
 from data_construction.recipe import Recipe, calls_of, methods_of
@@ -29,11 +29,15 @@ from notewriter.rollouts.rollout import Rollout
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence."""
+    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence.
+
+    A `negative` is written to be rejected: the gold note without the answer.
+    """
 
     text: str
     sampling: Sampling | None = None
     completion: Completion | None = None
+    negative: bool = False
 
     @property
     def cut(self) -> bool:
@@ -41,10 +45,15 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
+    def last_resort(self) -> int:
+        """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
+        return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
+
+    @property
     def source(self) -> Source:
         """Where the text comes from, as recorded in a pair."""
         if self.sampling is None:
-            return {"kind": "gold"}
+            return {"kind": "gold without the answer" if self.negative else "gold"}
         return {
             "kind": "model",
             "temperature": self.sampling.temperature,
@@ -287,7 +296,7 @@ class SamplingRollout(Rollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order, followed by the gold evidence's text."""
+        """The distinct, non-empty completions in the samplers' order, the gold evidence's text, and its negative."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
@@ -308,6 +317,10 @@ class SamplingRollout(Rollout):
             gold = await GOLD[stage.kind](self.question, variables, self._search)
             if gold is not None and gold not in candidates:
                 candidates[gold] = Candidate(gold)
+        if stage.name in self._recipe.gold_negatives and candidates:
+            negative = await NEGATIVES[stage.kind](self.question, variables, self._search)
+            if negative is not None and negative not in candidates:
+                candidates[negative] = Candidate(negative, negative=True)
         return list(candidates.values())
 
     async def _judge(
@@ -323,7 +336,8 @@ class SamplingRollout(Rollout):
             variables=variables,
             options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
-            choosable=[not candidate.cut for candidate in candidates],
+            choosable=[not (candidate.cut or candidate.negative) for candidate in candidates],
+            last_resort=[candidate.last_resort for candidate in candidates],
             ask=self._ask_judge,
             search=self._search,
             finish=lambda text, number=0: self._finish(key, text, number),
@@ -335,6 +349,7 @@ class SamplingRollout(Rollout):
             min_gap=self._recipe.min_gap,
             continuations=self._recipe.continuations,
             noise_margin=self._recipe.noise_margin,
+            rejected=self._recipe.rejected,
         )
         return await decide(self._recipe.judges[stage.name], case)
 

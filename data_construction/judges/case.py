@@ -5,10 +5,16 @@ import random
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from notewriter.method import Kind, Stage
 from notewriter.records import Passage, Question
+
+Rejected = Literal["worst", "hardest"]
+"""Which of the worse candidates is rejected."""
+
+SIMILAR = math.log(2)
+"""The difference of two logarithms of lengths up to which the lengths are similar."""
 
 
 class AskModel(Protocol):
@@ -40,6 +46,7 @@ class Case:
         candidates: distinct, non-empty texts.
         choosable: for each candidate, whether it may be chosen; a completion that was cut at its token limit may only
             be rejected.
+        last_resort: for each candidate, how late it may be the hardest (`hardest`).
         ask: asks the judge's model, or that of another role.
         search: asks the index for passages (query, top-k).
         finish: rolls a candidate forward to the method's answer.
@@ -50,6 +57,7 @@ class Case:
         min_gap: the smallest difference of two scores that makes a pair.
         continuations: how many answers of a candidate are scored.
         noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected, for judges that score.
     """
 
     question: Question
@@ -59,6 +67,7 @@ class Case:
     options: Mapping[str, Any]
     candidates: Sequence[str]
     choosable: Sequence[bool]
+    last_resort: Sequence[int]
     ask: AskModel
     search: Callable[[str, int], Awaitable[list[Passage]]]
     finish: Finish
@@ -69,6 +78,7 @@ class Case:
     min_gap: float = 0.0
     continuations: int = 1
     noise_margin: float = 2.0
+    rejected: Rejected = "worst"
 
     def among(self, members: Sequence[int]) -> "Case":
         """The same case restricted to some of its candidates."""
@@ -76,6 +86,7 @@ class Case:
             self,
             candidates=[self.candidates[index] for index in members],
             choosable=[self.choosable[index] for index in members],
+            last_resort=[self.last_resort[index] for index in members],
         )
 
 
@@ -118,10 +129,10 @@ Judge = Callable[[Case], Awaitable[Verdict]]
 
 
 def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
-    """Pair the highest choosable score with the lowest score; ties are broken at random.
+    """Pair the highest choosable score with the lowest, or with the `hardest`; ties are broken at random.
 
-    There is a pair only where the difference is at least `min_gap` and exceeds its own standard error, that of two
-    independent scores, `noise_margin` times. Of equal scores, the less noisy one is taken.
+    The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
+    difference of two independent scores. Of equal scores, the less noisy one is taken.
 
     Args:
         case: the candidates.
@@ -136,18 +147,50 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     choosable = {index: (value, -errors[index]) for index, value in scored.items() if case.choosable[index]}
     if not choosable:
         return replace(undecided, reason="every candidate was cut at its token limit")
-    rejectable = {index: (value, errors[index]) for index, value in scored.items()}
-    (highest, precision), (lowest, error) = max(choosable.values()), min(rejectable.values())
+    highest, precision = max(choosable.values())
     best = [index for index, value in choosable.items() if value == (highest, precision)]
-    worst = [index for index, value in rejectable.items() if value == (lowest, error)]
-    verdict = replace(undecided, chosen=case.random.choice(best), best=best, worst=worst)
+    chosen = case.random.choice(best)
+    verdict = replace(undecided, chosen=chosen, best=best)
     if highest <= 0:
         return replace(verdict, alike=True, reason="no candidate better than nothing")
-    if highest - lowest < case.min_gap or highest == lowest:
+    lower = {
+        index: (value, errors[index])
+        for index, value in scored.items()
+        if highest - value >= case.min_gap and highest != value
+    }
+    if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
-    if highest - lowest <= case.noise_margin * math.hypot(precision, error):
+    worse = {
+        index: (value, error)
+        for index, (value, error) in lower.items()
+        if highest - value > case.noise_margin * math.hypot(precision, error)
+    }
+    if not worse:
         return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
-    return replace(verdict, rejected=case.random.choice(worst))
+    if case.rejected == "hardest":
+        worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
+    else:
+        worst = [index for index, value in worse.items() if value == min(worse.values())]
+    return replace(verdict, rejected=case.random.choice(worst), worst=worst)
+
+
+def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
+    """The worse candidate that least gives itself away by anything but what it says.
+
+    In this order: the least `last_resort`; a length within a factor of two of the chosen one's; the lowest score; the
+    closest length. So a cut or an empty completion is rejected only if no other candidate is worse than the chosen.
+
+    Args:
+        case: the candidates.
+        chosen: index of the chosen one.
+        worse: index -> score of those that may be rejected.
+    """
+
+    def order(index: int) -> tuple[int, bool, float, float, int]:
+        difference = abs(math.log(len(case.candidates[index]) / len(case.candidates[chosen])))
+        return case.last_resort[index], difference > SIMILAR, worse[index], difference, index
+
+    return min(worse, key=order)
 
 
 def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:

@@ -340,6 +340,43 @@ async def test_random_choices_depend_on_seed_question_and_stage_not_on_the_order
     assert len({first, second, await draw(QUESTION, seed=1)}) == 3
 
 
+# Hard negatives
+
+
+async def test_a_cut_completion_is_rejected_only_if_no_whole_one_is_worse(roll_out):
+    chosen, cut, wrong = f"{MOTHER} {BIRTH}", "The Bore", "The Bore is a river of much water."
+    notes = by_sampler(chosen, f"{cut}...", wrong, otherwise=chosen)
+    for rejected, expected in (("worst", {cut, wrong}), ("hardest", {wrong})):
+        seen = set()
+        for seed in range(6):
+            recipe = {"rejected": rejected, "seed": seed}
+            _, harvest, _, _ = await roll_out(
+                {"deepnote/init_note": reference}, notes=notes, recipe=recipe, **FIRST_NOTE
+            )
+            seen.add(harvest.rows[0]["rejected"][0]["content"])
+        assert seen <= expected
+    notes = by_sampler(f"{cut}...", otherwise=chosen)
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": reference}, notes=notes, recipe={"rejected": "hardest"}, **FIRST_NOTE
+    )
+    assert harvest.rows[0]["rejected"][0]["content"] == cut
+
+
+async def test_the_gold_note_without_the_answer_is_rejected_where_no_other_note_is_worse(roll_out):
+    right = f"{MOTHER} {BIRTH}"
+    recipe = {"rejected": "hardest", "gold_negatives": frozenset({"deepnote/init_note"})}
+    judges = {"deepnote/init_note": reference}
+    _, harvest, trace, _ = await roll_out(judges, notes=always(right), recipe=recipe, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == (right, MOTHER)
+    assert row["rejected_source"] == {"kind": "gold without the answer"}
+    assert row["chosen_score"] > row["rejected_score"] > 0
+    assert trace.note == right
+    # It is never chosen, nor what the method goes on with.
+    _, harvest, trace, _ = await roll_out(judges, notes=always("No idea."), recipe=recipe, **FIRST_NOTE)
+    assert (harvest.rows, trace.note) == ([], "No idea.")
+
+
 # Rolling candidates forward
 
 

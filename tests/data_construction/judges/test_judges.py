@@ -15,7 +15,7 @@ from data_construction.judges import (
     retrieval,
     status,
 )
-from data_construction.judges.case import Case, Verdict
+from data_construction.judges.case import Case, Verdict, by_score
 from data_construction.judges.llm import BEST_AND_WORST
 from data_construction.judges.tie_breaking import decide
 from notewriter.method import Kind
@@ -38,7 +38,7 @@ BOTH = "Osk's mother is Mira. Mira was born in Tolen."
 def make_case():
     """A case with these candidates; the judge's model replies what `reply(candidate texts)` says."""
 
-    def make(candidates, *, reply=None, found=(), answers=(), cut=(), seed="0 q1", kind="note", **changes):
+    def make(candidates, *, reply=None, found=(), answers=(), cut=(), negative=(), seed="0 q1", kind="note", **changes):
         asked = []
 
         async def ask(prompt, json_schema=None, sample=0, **variables):
@@ -63,6 +63,7 @@ def make_case():
             options={"top_k": 2},
             candidates=candidates,
             choosable=[candidate not in cut for candidate in candidates],
+            last_resort=[2 * (candidate in cut) + (candidate in negative) for candidate in candidates],
             ask=ask,
             search=search,
             finish=finish,
@@ -328,6 +329,47 @@ async def test_a_candidate_of_which_a_continuation_is_refused_has_no_score(make_
     case, _ = make_case(list("abc"), answers=answers, continuations=2)
     verdict = await outcome(case)
     assert (verdict.scores, verdict.noise, verdict.chosen, verdict.rejected) == ([None, 1, 0], [None, 0, 0], 1, 2)
+
+
+# hardest: of the worse candidates, the one that gives itself away least
+
+LONG = "c" * 20
+
+
+@pytest.mark.parametrize(
+    ("candidates", "cut", "negative", "rejected"),
+    [
+        # The lowest score, where lengths are similar (the chosen one has ten characters).
+        ({"right text": 1, "worse text": 0.2, "worst text": 0.1}, (), (), "worst text"),
+        # A cut one is worse still and is passed over.
+        ({"right text": 1, "worse text": 0.2, "worst text": 0.0}, ("worst text",), (), "worse text"),
+        # So is one more than twice as long, or less than half.
+        ({"right text": 1, "worse text": 0.2, LONG + "c": 0.0, "no": 0.0}, (), (), "worse text"),
+        ({"right text": 1, "worse text": 0.2, LONG: 0.0}, (), (), LONG),
+        # A negative stands in only if no whole completion is worse, and a cut one only after it.
+        ({"right text": 1, "no": 0.5, "gold text": 0.0}, (), ("gold text",), "no"),
+        ({"right text": 1, "also right": 1, "gold text": 0.5}, (), ("gold text",), "gold text"),
+        ({"right text": 1, "worst text": 0.0, "gold text": 0.5}, ("worst text",), ("gold text",), "gold text"),
+        ({"right text": 1, "worst text": 0.0}, ("worst text",), (), "worst text"),
+        # Of equal scores, the closest length.
+        ({"right text": 1, "worse, and longer": 0.0, "worse texts": 0.0}, (), (), "worse texts"),
+        # Of those that are worse by min_gap.
+        ({"right text": 1, "worse text": 0.95, "no": 0.0}, (), (), "no"),
+    ],
+)
+async def test_the_hardest_candidate_is_rejected(make_case, candidates, cut, negative, rejected):
+    case, _ = make_case(list(candidates), cut=cut, negative=negative, rejected="hardest", min_gap=0.1)
+    verdict = by_score(case, list(candidates.values()))
+    assert list(candidates)[verdict.rejected] == rejected
+    assert candidates[list(candidates)[verdict.chosen]] == 1
+
+
+async def test_the_decision_rejects_the_hardest_too(make_case):
+    candidates = ["true text", "false", "false text", "false, but long beyond all"]
+    reply = deciding(true={"true text"}, false=set(candidates[1:]))
+    for seed in range(8):
+        case, _ = make_case(candidates, reply=reply, cut=["false"], seed=seed, rejected="hardest")
+        assert candidates[(await decision(case)).rejected] == "false text"
 
 
 # gain: what a frozen answerer makes of a note beyond plain passages
