@@ -53,6 +53,20 @@ class DPOArguments(SharedArguments):
     pairs: str = field(
         metadata={"help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file."}
     )
+    min_margin: float | None = field(
+        default=None,
+        metadata={
+            "help": "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
+            "without scores stay, and so does all of dev."
+        },
+    )
+    weight_by_margin: bool = field(
+        default=False,
+        metadata={
+            "help": "Multiply each pair's gradient by its margin (the difference of its scores) relative to the mean "
+            "margin of its stage; pairs without scores count once. The logged loss is that of unweighted pairs."
+        },
+    )
     prefix_sharing: bool = field(
         default=False,
         metadata={

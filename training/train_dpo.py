@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):
-        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows, arguments.mix)
+        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments)
     overview.show(files, datasets, dropped, tokenizer, training)
 
     trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
