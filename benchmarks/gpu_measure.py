@@ -828,7 +828,7 @@ def print_losses(argv: list[str]) -> None:
     base, files = weights.named_base(model), rows.find_splits(arguments.pairs, "--pairs")
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
-    datasets, _ = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+    datasets, _ = pairs.load(files, tokenizer, stops, training, arguments)
     trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     trainer.train()
     channel.write(json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]) + "\n")

@@ -144,7 +144,7 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
     trainer: DPOTrainer
     if shared:
         stops = stop_tokens(base, model.model_revision, tokenizer)
-        datasets, _ = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+        datasets, _ = pairs.load(files, tokenizer, stops, training, arguments)
         trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
     else:
         training.model_init_kwargs = weights.loading_options(training, model)

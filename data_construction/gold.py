@@ -4,7 +4,7 @@ They use nothing that the model cannot see: a note has facts of the passages in 
 passage that the index can find. Pairs mark them (`chosen_source.kind`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from eval.metrics.text import token_f1
@@ -18,10 +18,7 @@ Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
     """The supporting facts that occur verbatim in the note so far or the passages, one per line; None without any."""
-    note = variables.get("note", "")
-    texts = [note, *(passage.text for passage in variables["passages"])]
-    facts = [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
-    return "\n".join(facts) or None
+    return "\n".join(_known_facts(question, variables)) or None
 
 
 async def gold_document_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
@@ -70,6 +67,25 @@ GOLD: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str |
 """Writers by kind of stage; a step has none."""
 
 
+async def note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """`gold_note` without the facts that contain a gold answer; None if that removes nothing or leaves nothing."""
+    return _without_answer(_known_facts(question, variables), question)
+
+
+async def document_note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """`gold_document_note` without the facts that contain a gold answer; None likewise."""
+    note = _without_answer(_new_facts(question, variables), question)
+    return note and f"YES#{note}"
+
+
+NEGATIVES: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
+    "note": note_without_answer,
+    "updated note": note_without_answer,
+    "document note": document_note_without_answer,
+}
+"""Writers of notes that read like the gold one and lack what answers the question."""
+
+
 def is_better(question: Question, best_note: str, new_note: str) -> bool:
     """Whether a new note has a higher `reference_score` than the current one."""
     return reference_score(new_note, question) > reference_score(best_note, question)
@@ -98,6 +114,17 @@ def document_note_score(reply: str, question: Question, variables: Mapping[str, 
         return 0.0
     facts = _new_facts(question, variables)
     return token_f1(note, " ".join(facts)) if facts else float(not note)
+
+
+def _without_answer(facts: Sequence[str], question: Question) -> str | None:
+    kept = [fact for fact in facts if not note_quality(fact, question).get("note_has_answer")]
+    return "\n".join(kept) if 0 < len(kept) < len(facts) else None
+
+
+def _known_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:
+    """The supporting facts that occur verbatim in the note so far or in the passages."""
+    texts = [variables.get("note", ""), *(passage.text for passage in variables["passages"])]
+    return [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
 
 
 def _new_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from annotated_types import Interval
 from data_construction.dataset.selection import SelectionArguments
 from data_construction.gold import GOLD
 from data_construction.judges import JUDGES
+from data_construction.judges.case import Rejected
 from eval.metrics import FAMILIES
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
 from notewriter.methods.rearag import RETRIES
@@ -42,6 +43,21 @@ class PairsArguments(SelectionArguments):
             f"weak teachers. Possible at: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
         },
     )
+    rejected: Rejected = field(
+        default="worst",
+        metadata={
+            "help": "which of the worse candidates is rejected, by judges that score: worst (the lowest score), or "
+            "hardest (the lowest score of those neither cut nor empty and similar in length to the chosen one; others "
+            "only if there is none)"
+        },
+    )
+    gold_negatives: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages of notes where the gold note without the sentences that contain the answer is rejected if "
+            "no whole completion is worse than the chosen one; with rejected: hardest; marked in the pair"
+        },
+    )
     quotas: dict[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -70,6 +86,19 @@ class PairsArguments(SelectionArguments):
         metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
+    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
+        default=1,
+        metadata={
+            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
+            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
+        },
+    )
+    noise_margin: Annotated[float, Interval(ge=0)] = field(
+        default=2.0,
+        metadata={
+            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
+        },
+    )
     family: str | None = field(
         default=None,
         metadata={"help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}"},

@@ -9,7 +9,7 @@ from data_construction.dataset.pairs import finish, read_quotas
 from data_construction.dataset.selection import clean_selection
 from data_construction.dataset.shards import shard_of
 from data_construction.options import PairsArguments
-from data_construction.recipe import read_recipe
+from data_construction.recipe import check_models, read_recipe
 from data_construction.sampling import pairs_by_stage, roll_out, roll_out_open_stages
 from notewriter.artifacts.rollouts import JOURNAL, PairsRollout
 from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
@@ -30,6 +30,7 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
     recipe = read_recipe(arguments)
+    check_models(recipe, models)
     parts = parts_of(arguments.index, arguments.retriever)
     check_inputs(models, parts)
     selection = clean_selection(arguments)

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from data_construction.gold import GOLD
+from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges import JUDGES
-from data_construction.judges.case import Judge
+from data_construction.judges.case import Judge, Rejected
 from data_construction.options import PairsArguments
 from eval.metrics import check_family
 from notewriter.benchmarks import BENCHMARKS
@@ -15,7 +15,7 @@ from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method
 from notewriter.methods import STAGES, check_index, prepare, stage_named
-from notewriter.models.roles import check_sampling
+from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.records import Sampling
 from notewriter.retrieval.chain import parts_of
 from notewriter.typecheck import misfit
@@ -40,6 +40,10 @@ class Recipe:
         gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
         orders: in how many orders a judge's model sees the candidates, 1 or 2.
         min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected.
+        gold_negatives: stages where the gold note without the answer may be rejected.
         family: the metric family that scores answers.
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
@@ -52,6 +56,10 @@ class Recipe:
     gold_stages: frozenset[str] = frozenset()
     orders: int = 2
     min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
+    rejected: Rejected = "worst"
+    gold_negatives: frozenset[str] = frozenset()
     family: str = "hotpotqa"
     seed: int | None = 0
     methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
@@ -97,14 +105,18 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
     if unused := set(arguments.method_options) - set(methods):
         raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
-    for option, stages in (("gold_stages", set(arguments.gold_stages)), ("quotas", set(arguments.quotas))):
-        if unknown := stages - set(arguments.stages):
+    for option in ("gold_stages", "gold_negatives", "quotas"):
+        if unknown := set(getattr(arguments, option)) - set(arguments.stages):
             raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     for stage in arguments.gold_stages:
         choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+    for stage in arguments.gold_negatives:
+        choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
+    if arguments.gold_negatives and arguments.rejected != "hardest":
+        raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     for temperature, top_p in samplers:
         check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
@@ -120,12 +132,38 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         gold_stages=frozenset(arguments.gold_stages),
         orders=arguments.judge_orders,
         min_gap=arguments.min_gap,
+        continuations=arguments.continuations,
+        noise_margin=arguments.noise_margin,
+        rejected=arguments.rejected,
+        gold_negatives=frozenset(arguments.gold_negatives),
         family=arguments.family,
         seed=arguments.seed,
         methods=methods,
         top_k_range=(least, most),
         sample_full_stages=arguments.sample_full_stages,
     )
+
+
+def check_models(recipe: Recipe, models: ModelArguments) -> None:
+    """Check that the models can play what the judges ask of them.
+
+    Raises:
+        UserError: a judge needs a model of its own, or several continuations would all be the same.
+    """
+    for stage, judges in recipe.judges.items():
+        for name, _ in judges:
+            for role in JUDGES[name].roles:
+                if role not in models.models:
+                    raise UserError(
+                        f"stages: {stage}: {name} needs a model for the role {role} that stays the same whatever is "
+                        f'trained; give --models \'{{"{role}": {{"serve": "MODEL"}}}}\', or a base_url and a model'
+                    )
+    general, by_stage = sampling_by_stage(models)
+    if recipe.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
+        raise UserError(
+            f"continuations: {recipe.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
+            "continuation"
+        )
 
 
 def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from data_construction.dataset.hygiene import pair_fault
 from data_construction.dataset.quotas import Quotas
-from data_construction.gold import GOLD
+from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges.case import Case, Verdict
 from data_construction.judges.tie_breaking import decide
 from data_construction.recipe import Recipe, calls_of, methods_of
@@ -29,11 +29,15 @@ from notewriter.rollouts.rollout import Rollout
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence."""
+    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence.
+
+    A `negative` is written to be rejected: the gold note without the answer.
+    """
 
     text: str
     sampling: Sampling | None = None
     completion: Completion | None = None
+    negative: bool = False
 
     @property
     def cut(self) -> bool:
@@ -41,10 +45,15 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
+    def last_resort(self) -> int:
+        """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
+        return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
+
+    @property
     def source(self) -> Source:
         """Where the text comes from, as recorded in a pair."""
         if self.sampling is None:
-            return {"kind": "gold"}
+            return {"kind": "gold without the answer" if self.negative else "gold"}
         return {
             "kind": "model",
             "temperature": self.sampling.temperature,
@@ -179,6 +188,11 @@ class SamplingRollout(Rollout):
         self._found: dict[tuple[str, int], list[Passage]] = {}
         self._to_sample: dict[str, int] | None = None
 
+    @property
+    def continuations(self) -> int:
+        """How often a candidate is rolled forward."""
+        return self._recipe.continuations
+
     async def run(self, to_the_end: bool = True) -> None:
         """Run the method and record its answer, or the error that ended it, in the trace.
 
@@ -282,7 +296,7 @@ class SamplingRollout(Rollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order, followed by the gold evidence's text."""
+        """The distinct, non-empty completions in the samplers' order, the gold evidence's text, and its negative."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
@@ -303,6 +317,10 @@ class SamplingRollout(Rollout):
             gold = await GOLD[stage.kind](self.question, variables, self._search)
             if gold is not None and gold not in candidates:
                 candidates[gold] = Candidate(gold)
+        if stage.name in self._recipe.gold_negatives and candidates:
+            negative = await NEGATIVES[stage.kind](self.question, variables, self._search)
+            if negative is not None and negative not in candidates:
+                candidates[negative] = Candidate(negative, negative=True)
         return list(candidates.values())
 
     async def _judge(
@@ -316,25 +334,32 @@ class SamplingRollout(Rollout):
             kind=stage.kind,
             request="\n\n".join(message["content"] for message in messages),
             variables=variables,
+            options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
-            choosable=[not candidate.cut for candidate in candidates],
+            choosable=[not (candidate.cut or candidate.negative) for candidate in candidates],
+            last_resort=[candidate.last_resort for candidate in candidates],
             ask=self._ask_judge,
             search=self._search,
-            finish=lambda text: self._finish(key, text),
+            finish=lambda text, number=0: self._finish(key, text, number),
             next_query=lambda text: self._next_query(key, text),
             family=self._recipe.family,
             # Independent of the order in which questions, or the prompts of one, happen to run.
             random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
             orders=self._recipe.orders,
             min_gap=self._recipe.min_gap,
+            continuations=self._recipe.continuations,
+            noise_margin=self._recipe.noise_margin,
+            rejected=self._recipe.rejected,
         )
         return await decide(self._recipe.judges[stage.name], case)
 
-    async def _ask_judge(self, stage: Stage, json_schema: dict[str, Any] | None = None, **variables: Any) -> str:
-        """A reply of the judge's model; not in the trace, since the method did not ask for it."""
+    async def _ask_judge(
+        self, stage: Stage, json_schema: dict[str, Any] | None = None, sample: int = 0, **variables: Any
+    ) -> str:
+        """A reply of a judge's model; not in the trace, since the method did not ask for it."""
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), json_schema=json_schema)
-        return (await self.draw(stage, messages, sampling)).text.strip()
+        return (await self.draw(stage, messages, sampling, sample)).text.strip()
 
     async def _search(self, query: str, top_k: int) -> list[Passage]:
         """A search on behalf of a judge, not in the trace either; searches are not repeated."""
@@ -343,10 +368,11 @@ class SamplingRollout(Rollout):
             self._found[query, top_k] = (await find(self.resources.retriever, query, top_k, self.question)).passages
         return self._found[query, top_k]
 
-    async def _finish(self, key: str, text: str) -> str | None:
+    async def _finish(self, key: str, text: str, number: int) -> str | None:
         """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request."""
+        continuation = Continuation(self, key, text, number=number)
         try:
-            return await self._method.run(self.question.question, Continuation(self, key, text), **self._options)
+            return await self._method.run(self.question.question, continuation, **self._options)
         except RequestRefused:
             return None
 
@@ -366,9 +392,11 @@ class SamplingRollout(Rollout):
         verdict: Verdict,
         candidates: list[Candidate],
     ) -> Pair:
-        scores = dict(zip((candidate.text for candidate in candidates), verdict.scores, strict=False))
+        texts = [candidate.text for candidate in candidates]
+        scores = dict(zip(texts, verdict.scores, strict=False))
+        noise = dict(zip(texts, verdict.noise, strict=False))
         drawn = [candidate.completion for candidate in candidates if candidate.completion]
-        return {
+        row: Pair = {
             "schema": SCHEMA,
             "prompt": messages,
             "chosen": [{"role": "assistant", "content": chosen.text}],
@@ -388,6 +416,9 @@ class SamplingRollout(Rollout):
             "chosen_tokens": chosen.completion.completion_tokens if chosen.completion else None,
             "rejected_tokens": rejected.completion.completion_tokens if rejected.completion else None,
         }
+        if noise:
+            row |= {"chosen_noise": noise.get(chosen.text), "rejected_noise": noise.get(rejected.text)}
+        return row
 
 
 class _Sampled(Exception):
@@ -404,14 +435,17 @@ class Continuation(Rollout):
     Up to that prompt the sampling rollout's own completions and passages are replayed, looked up by prompt or query,
     without a call; the method, which depends on nothing else, reaches the same prompt and gets the text. Later prompts
     are completed as at inference, with one completion each. These calls are cached and counted like any other, but are
-    not steps of the sampling rollout.
+    not steps of the sampling rollout. Continuations with different numbers draw different completions.
     """
 
-    def __init__(self, origin: SamplingRollout, key: str, text: str, until_search: bool = False) -> None:
+    def __init__(
+        self, origin: SamplingRollout, key: str, text: str, *, number: int = 0, until_search: bool = False
+    ) -> None:
         super().__init__(origin.question, origin.trace.method, origin.resources)
         self.query: str | None = None
         self._origin = origin
         self._tried = _as_completion(text)
+        self._number = number
         self._until_search = until_search
         self._arrived = False
         self._replies = {known: list(completions) for known, completions in origin._replies.items()}
@@ -421,7 +455,9 @@ class Continuation(Rollout):
         """The recorded replies to this prompt, each once and in order, then new completions."""
         replies = self._replies.get(_key(stage, messages))
         if not replies:
-            return await self._origin.draw(stage, messages, sampling, sample)
+            # The first continuation makes the calls that a single one makes.
+            draw = sample * self._origin.continuations + self._number
+            return await self._origin.draw(stage, messages, sampling, draw)
         completion = replies.pop(0)
         self._arrived = self._arrived or completion is self._tried
         return completion

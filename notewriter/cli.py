@@ -13,6 +13,7 @@ COMMANDS = {
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
     "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
+    "split": ("notewriter.benchmarks.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "bulk-index": ("notewriter.retrieval.bulk_index", "index a corpus in Elasticsearch or OpenSearch"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
@@ -29,6 +30,7 @@ COMMANDS = {
     "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),
     "report": ("eval.report.command", "write an HTML report on one or more runs"),
+    "results": ("eval.results.command", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }

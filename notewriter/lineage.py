@@ -92,7 +92,7 @@ def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                     yield from ((f"models.{role}.{key}", each) for key, each in sources(endpoint))
             continue
         for each in value if isinstance(value, list) else [value]:
-            named = setting in {"serve", "model", "model_name_or_path"} and isinstance(each, str)
+            named = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
             if isinstance(each, str) and each and (named or ("/" in each and Path(each).exists())):
                 yield setting, each
 

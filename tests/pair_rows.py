@@ -19,6 +19,8 @@ def row(number: int) -> Pair:
         "rejected_source": {"kind": "model", "temperature": 0.5, "top_p": 0.9, "max_tokens": 64},
         "chosen_score": 1.0,
         "rejected_score": None,
+        "chosen_noise": 0.25,
+        "rejected_noise": None,
         "judge": "reference",
         "judge_replies": [],
         "judge_orders": [],

@@ -35,6 +35,8 @@ CONTRACT: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "DPOTrainer._precompute_ref_logps": (lambda: DPOTrainer._precompute_ref_logps, "self, dataset, name, batch_size"),
     "DPOTrainer.compute_ref_log_probs": (lambda: DPOTrainer.compute_ref_log_probs, "self, model, inputs"),
+    "DPOTrainer._set_signature_columns_if_needed": (lambda: DPOTrainer._set_signature_columns_if_needed, "self"),
+    "Trainer._set_signature_columns_if_needed": (lambda: Trainer._set_signature_columns_if_needed, "self"),
     "Trainer._run_epoch": (
         lambda: Trainer._run_epoch,
         "self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
@@ -45,19 +45,10 @@ def load(
     dropped: dict[str, int] = {}
     for split, file in files.items():
         datasets[split], dropped[split] = tokens(file)
-    others = {path: tokens(file)[0] for path, file in mixed_files(arguments.mix).items()}
+    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
     checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
-    datasets["train"] = mix(datasets["train"], others, arguments.mix, training.seed)
+    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
     return datasets, dropped
-
-
-def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
-    """The file of rows behind each path of `--mix`.
-
-    Raises:
-        UserError: no such file or folder.
-    """
-    return {path: rows.find_splits(path, "mix")["train"] for path in ratios}
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
@@ -137,26 +128,6 @@ def _turns(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for number, message in enumerate(row["messages"]):
         if message["role"] == "assistant" and number >= row["trained_from"]:
             yield row | {"messages": row["messages"][: number + 1], "trained_from": number}
-
-
-def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
-    """Add rows of other datasets, `ratios` of them per row of `dataset`, drawn without replacement.
-
-    Raises:
-        UserError: a ratio is not above 0, or asks for more rows than there are.
-    """
-    parts = [dataset]
-    for path, ratio in ratios.items():
-        if not ratio > 0:
-            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows per row of data")
-        wanted, there = round(ratio * len(dataset)), len(others[path])
-        if wanted > there:
-            raise UserError(
-                f"mix: {path}: has {there} rows, and a ratio of {ratio} asks for {wanted}; "
-                f"give at most {int(there / len(dataset) * 1000) / 1000}"
-            )
-        parts.append(others[path].shuffle(seed=seed).select(range(wanted)))
-    return concatenate_datasets(parts)
 
 
 def tokenize(

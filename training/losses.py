@@ -1,7 +1,10 @@
-"""TRL's DPO losses, and the options that only some of them read."""
+"""TRL's DPO losses, the options that only some of them read, and weights of pairs."""
 
 import difflib
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from trl import DPOConfig
 
 from notewriter.errors import UserError
@@ -25,6 +28,59 @@ NEEDS: dict[str, tuple[str, frozenset[str | bool]]] = {
     "precompute_ref_batch_size": ("precompute_ref_log_probs", frozenset({True})),
 }
 """Options that TRL reads only with some values of another option, and otherwise ignores silently."""
+
+
+WEIGHT = "weight"
+"""The column, and the entry of a batch, with the weight of each pair."""
+
+UNPAIRED = frozenset({"aot", "aot_unpaired"})
+"""Losses that sort a batch, and so have no share that belongs to one pair."""
+
+
+class WithWeights:
+    """TRL's collator of pairs, and the pairs' weights if they have any."""
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> None:
+        self.collator = collator
+
+    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """The batch, with the weights, shape (pairs,), as `WEIGHT`."""
+        batch = self.collator(examples)
+        if WEIGHT in examples[0]:
+            batch[WEIGHT] = torch.tensor([example[WEIGHT] for example in examples])
+        return batch
+
+
+def weighted(model: Callable[..., Any], weights: torch.Tensor) -> Callable[..., Any]:
+    """A model whose loss has the gradient of sum_i w_i loss_i / n for n pairs, of which the chosen sides come first.
+
+    TRL reduces a batch to its mean and has no place for weights. Each pair's loss depends on the weights of the model
+    through its own log-probs alone (except for `UNPAIRED`), so that scaling the gradient of these log-probs, shape
+    (2 n, tokens), scales the pair's share. The value of the loss stays that of unweighted pairs. At a weight of 1 the
+    gradient is the same to the bit; a pair of weight 0 has none.
+    """
+
+    def forward(*arguments: Any, **options: Any) -> Any:
+        outputs = model(*arguments, **options)
+        if outputs.log_probs is not None and outputs.log_probs.requires_grad:
+            rows = weights.repeat(2)[:, None]
+            outputs.log_probs.register_hook(lambda gradient: gradient * rows.to(gradient.dtype))
+        return outputs
+
+    return forward
+
+
+def check_weighting(training: DPOConfig) -> None:
+    """Check that pairs can be weighted.
+
+    Raises:
+        UserError: a loss compares the pairs of a batch with each other.
+    """
+    if unpaired := UNPAIRED & set(training.loss_type):
+        raise UserError(
+            f"weight_by_margin: {min(unpaired)} sorts the pairs of a batch, and no share of it is one pair's; leave it "
+            "out, or use another loss_type"
+        )
 
 
 def check_losses(training: DPOConfig) -> None:

@@ -1,22 +1,10 @@
-"""Merge a LoRA adapter into its base model: a whole model folder, to serve, train further or publish."""
+"""`notewriter merge`: merge a LoRA adapter into its base model."""
 
-import logging
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-from peft import PeftConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from notewriter import config
-from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_record
-from notewriter.errors import UserError
-from notewriter.folders import new_folder
-from notewriter.models import checkpoints
-from training.weights import stored_dtype
-
-logger = logging.getLogger(__name__)
+from training.merging import merge
 
 
 @dataclass
@@ -35,57 +23,3 @@ def main(argv: list[str]) -> None:
     """Command `notewriter merge`."""
     (arguments,) = config.parse(MergeArguments, argv, prog="notewriter merge", description=MergeArguments.__doc__)
     merge(Path(arguments.checkpoint), Path(arguments.output_dir))
-
-
-def merge(adapter: Path, output: Path) -> None:
-    """Write the merged model into `output`.
-
-    Raises:
-        UserError: `adapter` is not an adapter, its base is missing or has changed since, or `output` is not empty.
-    """
-    if not (adapter / "adapter_config.json").is_file():
-        what = "a whole model, which needs no merging" if (adapter / "config.json").is_file() else "no LoRA adapter"
-        raise UserError(f"{adapter}: contains {what}; give the folder that a training run with use_peft saved")
-    if not any(adapter.glob("adapter_model.*")):
-        raise UserError(f"{adapter}: has no adapter_model.safetensors; wait until its training has ended")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output}: is not empty; remove it or give another --output_dir")
-    settings = PeftConfig.from_pretrained(str(adapter))
-    name, revision = settings.base_model_name_or_path, settings.revision or "main"
-    base = checkpoints.check_model(name)
-    check_base(adapter, base, revision)
-    dtype = stored_dtype(base, revision)
-    logger.info("%s: merging into %s", adapter, base)
-    model = checkpoints.load(AutoModelForCausalLM, base, revision=revision, dtype=torch.float32)
-    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
-    tokenizer = checkpoints.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
-
-    with new_folder(output) as folder:
-        (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        if (adapter / TRAINING_RECORD).is_file():
-            # For the model card: the merged model is what that run trained.
-            shutil.copy(adapter / TRAINING_RECORD, folder)
-    logger.info("%s: the merged model is here", output)
-
-
-def check_base(adapter: Path, base: str, revision: str) -> None:
-    """Compare the base model with the one that the adapter's training recorded.
-
-    Raises:
-        UserError: their weights, configurations or tokenizers differ, or the record is damaged.
-    """
-    record = read_training_record(adapter)
-    if record is None or record.base_model_fingerprint is None:
-        return
-    found, recorded = checkpoints.fingerprint(base, revision), record.base_model_fingerprint
-    # The hub's id and commit say nothing about a folder's hash; an id that is not downloaded yet has no commit.
-    if found == base or ("@" in found) != ("@" in recorded):
-        return
-    if found != recorded:
-        raise UserError(
-            f"{adapter}: was trained on another base model than {base} is now (base_model_fingerprint in "
-            f"{TRAINING_RECORD} differs); restore that model, or name it in adapter_config.json with "
-            "base_model_name_or_path and revision"
-        )

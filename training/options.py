@@ -53,6 +53,20 @@ class DPOArguments(SharedArguments):
     pairs: str = field(
         metadata={"help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file."}
     )
+    min_margin: float | None = field(
+        default=None,
+        metadata={
+            "help": "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
+            "without scores stay, and so does all of dev."
+        },
+    )
+    weight_by_margin: bool = field(
+        default=False,
+        metadata={
+            "help": "Multiply each pair's gradient by its margin (the difference of its scores) relative to the mean "
+            "margin of its stage; pairs without scores count once. The logged loss is that of unweighted pairs."
+        },
+    )
     prefix_sharing: bool = field(
         default=False,
         metadata={
@@ -65,6 +79,21 @@ class DPOArguments(SharedArguments):
         metadata={
             "help": "With precompute_ref_log_probs: the folder of the reference's log-probs, shared by all runs that "
             "start from the same weights, whatever their other options."
+        },
+    )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
+            '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+        },
+    )
+    from_adapter: str | None = field(
+        default=None,
+        metadata={
+            "help": "Where model_name_or_path is a LoRA adapter: `continue` trains it further, `stack` merges it into "
+            "its base (kept in output_dir/base) and trains a new one. Either way the reference is the model with the "
+            "adapter."
         },
     )
 

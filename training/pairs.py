@@ -1,6 +1,9 @@
 """Preference pairs, read, tokenised and checked row by row before any training time is spent on them."""
 
+import logging
+import math
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,15 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig
 
-from notewriter.artifacts.pairs import REQUIRED, SIDES
+from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
 from notewriter.errors import UserError
 from training import chat_templates, checks, rows
+from training.losses import WEIGHT, check_weighting
+from training.options import DPOArguments
 
-# What training reads; every other column of the file stays on disk.
+logger = logging.getLogger(__name__)
+
+# What training reads, with the scores if there are any; every other column of the file stays on disk.
 COLUMNS = list(REQUIRED)
 
 
@@ -23,24 +30,86 @@ def load(
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
     training: DPOConfig,
-    drop_long: bool,
+    arguments: DPOArguments,
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The tokenised and checked pairs of each split, and how many were dropped as too long.
+
+    The training split has the pairs of `mix` too, and with `weight_by_margin` a column `WEIGHT`.
 
     Raises:
         UserError: a row is not a pair, is too long, or would be trained wrongly.
     """
+    if arguments.weight_by_margin:
+        check_weighting(training)
+
+    def tokens(file: Path, trained: bool = True) -> tuple[Dataset, int]:
+        dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
+        if arguments.min_margin is not None and trained:
+            dataset = with_margin(dataset, arguments.min_margin, file)
+        return rows.within_length(dataset, training.max_length, file, arguments.drop_long_rows)
+
     datasets: dict[str, Dataset] = {}
     dropped: dict[str, int] = {}
     for split, file in files.items():
-        tokenized = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
-        datasets[split], dropped[split] = rows.within_length(tokenized, training.max_length, file, drop_long)
-    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()}, tokenizer, stops)
+        datasets[split], dropped[split] = tokens(file, split == "train")
+    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
+    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
+    if arguments.weight_by_margin:
+        weights = weights_by_margin(datasets["train"], files["train"])
+        datasets["train"] = datasets["train"].add_column(WEIGHT, weights)
     return datasets, dropped
 
 
+def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
+    """The pairs whose scores differ by at least `least`, and those without scores.
+
+    Raises:
+        UserError: no pair has scores, or none is left.
+    """
+    margins = _margins(dataset, "min_margin", path)
+    kept = [row for row, each in enumerate(margins) if each is None or each >= least]
+    if not kept:
+        most = max(each for each in margins if each is not None)
+        raise UserError(f"{path}: no margin reaches min_margin {least}; give --min_margin {most:.4g} or less")
+    logger.info(
+        "%s: %d of %d pairs dropped as below min_margin %s", path, len(margins) - len(kept), len(margins), least
+    )
+    selected: Dataset = dataset.select(kept)
+    return selected
+
+
+def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
+    """The weight of each pair: its margin relative to the mean margin of its stage, where weights then average 1.
+
+    Judges of different stages score in different units. A pair without scores weighs 1, as do all of a stage whose
+    margins are 0; a negative margin, which a further judge overruled, counts as 0.
+
+    Raises:
+        UserError: no pair has scores.
+    """
+    margins = [None if each is None else max(0.0, each) for each in _margins(dataset, "weight_by_margin", path)]
+    by_stage: dict[str, list[float]] = defaultdict(list)
+    for stage, each in zip(dataset["stage"], margins, strict=True):
+        if each is not None:
+            by_stage[stage].append(each)
+    means = {stage: math.fsum(values) / len(values) for stage, values in by_stage.items()}
+    return [
+        1.0 if each is None or not means[stage] else each / means[stage]
+        for stage, each in zip(dataset["stage"], margins, strict=True)
+    ]
+
+
+def _margins(dataset: Dataset, option: str, path: Path) -> list[float | None]:
+    scored = set(SCORES) <= set(dataset.column_names)
+    margins = [margin(pair) for pair in dataset.select_columns(list(SCORES))] if scored else []
+    if all(each is None for each in margins):
+        raise UserError(f"{path}: {option} needs scores, and its judges gave none; leave {option} out")
+    return margins
+
+
 def read(path: Path) -> Dataset:
-    """One Parquet file of pairs in TRL's conversational preference format, columns `COLUMNS`.
+    """One Parquet file of pairs in TRL's conversational preference format: `COLUMNS`, and `SCORES` if it has them.
 
     `prompt` is a list of messages that ends with the user's; `chosen` and `rejected` are one assistant message each.
 
@@ -51,7 +120,7 @@ def read(path: Path) -> Dataset:
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
-    dataset = Dataset.from_parquet(str(path), columns=COLUMNS)
+    dataset = Dataset.from_parquet(str(path), columns=COLUMNS + (list(SCORES) if set(SCORES) <= set(names) else []))
     for row, pair in enumerate(dataset):
         fault = _fault(pair)
         if fault:

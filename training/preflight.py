@@ -102,7 +102,7 @@ def load(
         if isinstance(arguments, DPOArguments):
             assert isinstance(training, DPOConfiguration)
             files = rows.find_splits(arguments.pairs, "--pairs")
-            return files, *pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+            return files, *pairs.load(files, tokenizer, stops, training, arguments)
         assert isinstance(training, SFTConfiguration)
         files = rows.find_splits(arguments.data, "--data")
         return files, *conversations.load(files, tokenizer, stops, training, arguments)

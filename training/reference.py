@@ -53,7 +53,8 @@ class CachedReferenceTrainer(DPOTrainer):
     """TRL's DPOTrainer with shared prompts and a cache of what `precompute_ref_log_probs` computes.
 
     Args:
-        model: the name or folder of the base model, which is also the reference.
+        model: the name or folder of the model that the run starts from, which is also the reference.
+        loaded: that model, if it is an adapter to be trained further (`training.adapters`).
         prefix_sharing: whether scoring shares a pair's prompt (`training.prefix_sharing`).
         reference_cache: the folder of the log-probs, with a folder per reference; only the main process uses it.
 
@@ -65,12 +66,23 @@ class CachedReferenceTrainer(DPOTrainer):
     model: PreTrainedModel
     train_dataset: Dataset
 
-    def __init__(self, model: str, *, prefix_sharing: bool, reference_cache: Path, **arguments: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        prefix_sharing: bool,
+        reference_cache: Path,
+        loaded: PreTrainedModel | None = None,
+        **arguments: Any,
+    ) -> None:
         self.base = model
         self.prefix_sharing = prefix_sharing
         self.reference_cache = reference_cache
         self.reference_is_checked = False
-        super().__init__(model=model, **arguments)
+        super().__init__(model=model if loaded is None else loaded, **arguments)
+        if loaded is not None:
+            # TRL's frozen copy of the adapter, whose log-probs are known by now; checkpoints would contain it.
+            cast(PeftModel, self.model).delete_adapter("ref")
         self.share_prompts()
         if prefix_sharing:
             self.add_callback(OnTrainBegin(self.check_sharing))
@@ -167,8 +179,10 @@ class CachedReferenceTrainer(DPOTrainer):
         """
         loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
+        # Of an adapter also its settings and its base.
+        files = checkpoints.FINGERPRINTED if checkpoints.is_adapter(self.base) else checkpoints.WEIGHTS
         parts = [
-            checkpoints.fingerprint(self.base, loading.get("revision") or "main", checkpoints.WEIGHTS),
+            checkpoints.fingerprint(self.base, loading.get("revision") or "main", files),
             getattr(self.model.config, "_commit_hash", None),
             with_effect(settings),
             {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},

@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import pyarrow
 import pyarrow.parquet
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
@@ -51,6 +51,15 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
     return files
 
 
+def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
+    """The file of rows behind each path of `--mix`.
+
+    Raises:
+        UserError: no such file or folder.
+    """
+    return {path: find_splits(path, "mix")["train"] for path in ratios}
+
+
 def columns(path: Path) -> list[str]:
     """The names of a Parquet file's columns.
 
@@ -64,6 +73,26 @@ def columns(path: Path) -> list[str]:
     if metadata.num_rows == 0:
         raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
     return list(metadata.schema.to_arrow_schema().names)
+
+
+def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
+    """Add rows of other datasets, `ratios` of them per row of `dataset`, drawn without replacement.
+
+    Raises:
+        UserError: a ratio is not above 0, or asks for more rows than there are.
+    """
+    parts = [dataset]
+    for path, ratio in ratios.items():
+        if not ratio > 0:
+            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows per row of data")
+        wanted, there = round(ratio * len(dataset)), len(others[path])
+        if wanted > there:
+            raise UserError(
+                f"mix: {path}: has {there} rows, and a ratio of {ratio} asks for {wanted}; "
+                f"give at most {int(there / len(dataset) * 1000) / 1000}"
+            )
+        parts.append(others[path].shuffle(seed=seed).select(range(wanted)))
+    return concatenate_datasets(parts)
 
 
 def place(row: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
 
 def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
+    if checkpoints.is_adapter(name):
+        name, revision = checkpoints.adapter_base(name)
     try:
         configured = GenerationConfig.from_pretrained(name, revision=revision).eos_token_id
     except OSError:

@@ -21,7 +21,7 @@ from trl import ModelConfig
 
 from notewriter import config
 from notewriter.errors import run, writing
-from training import loop, overview, pairs, resumption, rows, weights
+from training import adapters, loop, overview, pairs, resumption, rows, weights
 from training.options import DPOArguments, DPOConfiguration, check_fsdp_loading
 from training.tokenizer import load_tokenizer, stop_tokens
 from training.trainers import build_dpo_trainer
@@ -39,18 +39,24 @@ def main(argv: list[str]) -> None:
         [DPOArguments, DPOConfiguration, ModelConfig], argv, prog="training/train_dpo.py", description=__doc__
     )
     check_fsdp_loading(model)
-    base = weights.check_base(training, model)
+    on_adapter = adapters.check_adapter(arguments.from_adapter, training, model)
+    base = weights.check_base(training, model, adapter=on_adapter)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
-    dtype = weights.stored_dtype(base, model.model_revision)
-    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
-    folder = resumption.run_folder(training, {"pairs": rows.sha256(files.values())}, arguments, model)
+    mixed = rows.mixed_files(arguments.mix)
+    inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
+    folder = resumption.run_folder(training, inputs, arguments, model)
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return
 
+    if on_adapter and arguments.from_adapter == adapters.STACK:
+        with training.main_process_first(local=False, desc="merging the adapter"):
+            base = adapters.merged_base(base, str(folder.path))
+    dtype = weights.stored_dtype(base, model.model_revision)
+    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):
-        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments.drop_long_rows)
+        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments)
     overview.show(files, datasets, dropped, tokenizer, training)
 
     trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
@@ -63,6 +69,7 @@ def main(argv: list[str]) -> None:
             rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
             dropped_long_rows=dropped,
             metrics=metrics,
+            mix=arguments.mix,
         )
     trainer.end()  # type: ignore[no-untyped-call]
 

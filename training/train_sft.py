@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     check_packing(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
-    mixed = conversations.mixed_files(arguments.mix)
+    mixed = rows.mixed_files(arguments.mix)
     dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}

@@ -16,15 +16,15 @@ from notewriter.errors import UserError
 from notewriter.models import checkpoints
 
 
-def check_base(training: TrainingArguments, model: ModelConfig) -> str:
-    """The name or folder of the base model, which exists and which the run would not overwrite.
+def check_base(training: TrainingArguments, model: ModelConfig, *, adapter: bool = False) -> str:
+    """The name or folder of the base model, or of the adapter to train on from, which the run would not overwrite.
 
     Raises:
         UserError: no model is named, it is incomplete, or `output_dir` is its folder.
     """
     if training.process_index != 0:
         logging.disable(logging.INFO)
-    base = named_base(model)
+    base = str(model.model_name_or_path) if adapter else named_base(model)
     if Path(training.output_dir or "").resolve() == Path(base).resolve():
         raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
     return base
@@ -47,6 +47,8 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
     Raises:
         UserError: its configuration cannot be loaded.
     """
+    if checkpoints.is_adapter(name):
+        name, revision = checkpoints.adapter_base(name)
     dtype: torch.dtype | None = checkpoints.load(AutoConfig, name, revision=revision).dtype
     return dtype
 

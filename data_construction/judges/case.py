@@ -1,19 +1,36 @@
 """What a judge sees and what it returns."""
 
+import math
 import random
+import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from notewriter.method import Kind, Stage
 from notewriter.records import Passage, Question
 
+Rejected = Literal["worst", "hardest"]
+"""Which of the worse candidates is rejected."""
+
+SIMILAR = math.log(2)
+"""The difference of two logarithms of lengths up to which the lengths are similar."""
+
 
 class AskModel(Protocol):
-    """Sends the prompt of a stage to the judge's model and returns its reply; the variables fill the prompt."""
+    """Sends the prompt of a stage to the model of its role and returns the reply; the variables fill the prompt."""
 
-    def __call__(self, stage: Stage, json_schema: dict[str, Any] | None = None, **variables: Any) -> Awaitable[str]:
-        """One reply, without surrounding white space."""
+    def __call__(
+        self, stage: Stage, json_schema: dict[str, Any] | None = None, sample: int = 0, **variables: Any
+    ) -> Awaitable[str]:
+        """One reply, without surrounding white space; `sample` numbers the draws of one prompt."""
+
+
+class Finish(Protocol):
+    """Rolls a candidate forward to the method's answer; `number` tells its continuations apart."""
+
+    def __call__(self, candidate: str, number: int = 0) -> Awaitable[str | None]:
+        """The answer; None if the endpoint refuses a request on the way."""
 
 
 @dataclass(frozen=True)
@@ -25,33 +42,43 @@ class Case:
         kind: what the candidates are (`notewriter.method.Kind`).
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.
+        options: the method's options with their values.
         candidates: distinct, non-empty texts.
         choosable: for each candidate, whether it may be chosen; a completion that was cut at its token limit may only
             be rejected.
-        ask: asks the judge's model.
+        last_resort: for each candidate, how late it may be the hardest (`hardest`).
+        ask: asks the judge's model, or that of another role.
         search: asks the index for passages (query, top-k).
-        finish: rolls a candidate forward to the method's answer; None if the endpoint refuses a request on the way.
+        finish: rolls a candidate forward to the method's answer.
         next_query: the first query that the method sends to the index after a candidate; None if it sends none.
         family: the metric family that scores answers.
         random: the source of chance, seeded per prompt.
         orders: in how many orders a judge's model sees the candidates, 1 or 2.
         min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how many answers of a candidate are scored.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected, for judges that score.
     """
 
     question: Question
     kind: Kind
     request: str
     variables: Mapping[str, Any]
+    options: Mapping[str, Any]
     candidates: Sequence[str]
     choosable: Sequence[bool]
+    last_resort: Sequence[int]
     ask: AskModel
     search: Callable[[str, int], Awaitable[list[Passage]]]
-    finish: Callable[[str], Awaitable[str | None]]
+    finish: Finish
     next_query: Callable[[str], Awaitable[str | None]]
     family: str
     random: random.Random
     orders: int = 2
     min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
+    rejected: Rejected = "worst"
 
     def among(self, members: Sequence[int]) -> "Case":
         """The same case restricted to some of its candidates."""
@@ -59,6 +86,7 @@ class Case:
             self,
             candidates=[self.candidates[index] for index in members],
             choosable=[self.choosable[index] for index in members],
+            last_resort=[self.last_resort[index] for index in members],
         )
 
 
@@ -79,6 +107,7 @@ class Verdict:
         alike: whether all candidates are equally good, so that `chosen` is arbitrary.
         judge: the judges that decided, separated by commas.
         unreadable: how many of the replies could not be parsed.
+        noise: the standard error of each score, for judges that know it.
     """
 
     chosen: int | None = None
@@ -93,31 +122,93 @@ class Verdict:
     alike: bool = False
     judge: str = ""
     unreadable: int = 0
+    noise: list[float | None] = field(default_factory=list)
 
 
 Judge = Callable[[Case], Awaitable[Verdict]]
 
 
-def by_score(case: Case, scores: Sequence[float | None]) -> Verdict:
-    """Pair the highest choosable score with the lowest score; ties are broken at random.
+def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
+    """Pair the highest choosable score with the lowest, or with the `hardest`; ties are broken at random.
+
+    The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
+    difference of two independent scores. Of equal scores, the less noisy one is taken.
 
     Args:
         case: the candidates.
         scores: one per candidate; None excludes it from the pair.
+        noise: the standard error of each score; empty if unknown.
     """
-    rounded = [None if value is None else round(value, 4) for value in scores]
+    errors = [error or 0.0 for error in noise] or [0.0] * len(scores)
+    undecided = Verdict(scores=_rounded(scores), noise=_rounded(noise))
     scored = {index: value for index, value in enumerate(scores) if value is not None}
     if not scored:
-        return Verdict(scores=rounded, reason="no candidate could be rolled forward")
-    choosable = {index: value for index, value in scored.items() if case.choosable[index]}
+        return replace(undecided, reason="no candidate could be rolled forward")
+    choosable = {index: (value, -errors[index]) for index, value in scored.items() if case.choosable[index]}
     if not choosable:
-        return Verdict(scores=rounded, reason="every candidate was cut at its token limit")
-    highest, lowest = max(choosable.values()), min(scored.values())
-    best = [index for index, value in choosable.items() if value == highest]
-    worst = [index for index, value in scored.items() if value == lowest]
-    verdict = Verdict(case.random.choice(best), scores=rounded, best=best, worst=worst)
+        return replace(undecided, reason="every candidate was cut at its token limit")
+    highest, precision = max(choosable.values())
+    best = [index for index, value in choosable.items() if value == (highest, precision)]
+    chosen = case.random.choice(best)
+    verdict = replace(undecided, chosen=chosen, best=best)
     if highest <= 0:
         return replace(verdict, alike=True, reason="no candidate better than nothing")
-    if highest - lowest < case.min_gap or highest == lowest:
+    lower = {
+        index: (value, errors[index])
+        for index, value in scored.items()
+        if highest - value >= case.min_gap and highest != value
+    }
+    if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
-    return replace(verdict, rejected=case.random.choice(worst))
+    worse = {
+        index: (value, error)
+        for index, (value, error) in lower.items()
+        if highest - value > case.noise_margin * math.hypot(precision, error)
+    }
+    if not worse:
+        return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
+    if case.rejected == "hardest":
+        worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
+    else:
+        worst = [index for index, value in worse.items() if value == min(worse.values())]
+    return replace(verdict, rejected=case.random.choice(worst), worst=worst)
+
+
+def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
+    """The worse candidate that least gives itself away by anything but what it says.
+
+    In this order: the least `last_resort`; a length within a factor of two of the chosen one's; the lowest score; the
+    closest length. So a cut or an empty completion is rejected only if no other candidate is worse than the chosen.
+
+    Args:
+        case: the candidates.
+        chosen: index of the chosen one.
+        worse: index -> score of those that may be rejected.
+    """
+
+    def order(index: int) -> tuple[int, bool, float, float, int]:
+        difference = abs(math.log(len(case.candidates[index]) / len(case.candidates[chosen])))
+        return case.last_resort[index], difference > SIMILAR, worse[index], difference, index
+
+    return min(worse, key=order)
+
+
+def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
+    """As `by_score`, by the mean of several scores per candidate and its standard error (unknown for one score).
+
+    A candidate of which one score is None has none.
+    """
+    known = [[value for value in values if value is not None] for values in samples]
+    complete = [len(some) == len(values) for some, values in zip(known, samples, strict=True)]
+    means = [statistics.fmean(some) if whole else None for some, whole in zip(known, complete, strict=True)]
+    if case.continuations == 1:
+        return by_score(case, means)
+    noise = [
+        statistics.stdev(some) / math.sqrt(len(some)) if whole else None
+        for some, whole in zip(known, complete, strict=True)
+    ]
+    return by_score(case, means, noise)
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]

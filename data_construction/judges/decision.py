@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from data_construction.judges.case import Case, Verdict
+from data_construction.judges.case import Case, Verdict, hardest
 from notewriter.methods.deepnote import DECIDE
 from notewriter.rollouts.parsing import parse_status
 
@@ -41,6 +41,8 @@ async def decision(case: Case) -> Verdict:
     chosen = case.random.choice(better) if better else None
     verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))
     if better and worse:
+        if case.rejected == "hardest" and chosen is not None:
+            return replace(verdict, rejected=hardest(case, chosen, dict.fromkeys(worse, 0.0)))
         return replace(verdict, rejected=case.random.choice(worse))
     if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")

@@ -35,6 +35,7 @@ async def _decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
             chosen=verdict.chosen if further.chosen is None else further.chosen,
             rejected=further.rejected,
             scores=further.scores or verdict.scores,
+            noise=further.noise if further.scores else verdict.noise,
             reason=further.reason,
             alike=further.alike or further.chosen is None,
         )

@@ -26,9 +26,9 @@ PLACES = {"encoder", "query_device"}
 def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
-    These are the weights of each served model, those that training starts from, the manifest of each index, each
-    reranker, what a retrieval server reports about itself, and the prompts in `prompts_dir`. A missing path, or a hub
-    id that this machine has not downloaded yet, has none.
+    These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
+    the manifest of each index, each reranker, what a retrieval server reports about itself, and the prompts in
+    `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -36,6 +36,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str | None] = {}
     for path in filter(None, models):
         found[f"serve: {path}"] = _of_model(str(path))
+    if path := config.get("served"):
+        # Not by its path, which says nothing about another model under the same name.
+        found["served"] = _of_model(str(path))
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:

@@ -1,8 +1,8 @@
 """Pairs on disk: train.parquet and dev.parquet in TRL's conversational preference format."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 
@@ -21,7 +21,10 @@ class _Source(TypedDict):
 
 
 class Source(_Source, total=False):
-    """Where a side of a pair comes from: `kind` is `model`, with the sampling that drew it, or `gold`."""
+    """Where a side of a pair comes from.
+
+    `kind` is `model`, with the sampling that drew it, `gold`, or `gold without the answer` (only of rejected sides).
+    """
 
     temperature: float
     top_p: float
@@ -44,8 +47,9 @@ class Pair(_Pair, total=False):
     """A row: a prompt with a better and a worse completion, each one assistant message, and their provenance.
 
     `judge_orders` are, for each of the `judge_replies`, the candidates in the order in which the judge saw them,
-    counted from 0 in the order in which they were drawn. Tokens are as counted by the teacher's server, and None for
-    what the gold evidence wrote. In the journal a row has no `dataset` yet.
+    counted from 0 in the order in which they were drawn. Noise is the standard error of a score that is a mean, in its
+    unit; None for a score that was taken once. Tokens are as counted by the teacher's server, and None for what the
+    gold evidence wrote. In the journal a row has no `dataset` yet.
     """
 
     schema: str
@@ -56,12 +60,23 @@ class Pair(_Pair, total=False):
     rejected_source: Source
     chosen_score: float | None
     rejected_score: float | None
+    chosen_noise: float | None
+    rejected_noise: float | None
     judge: str
     judge_replies: list[str]
     judge_orders: list[list[int]]
     prompt_tokens: int | None
     chosen_tokens: int | None
     rejected_tokens: int | None
+
+
+SCORES = tuple(f"{side}_score" for side in SIDES)
+
+
+def margin(pair: Mapping[str, Any]) -> float | None:
+    """The score of the chosen side less that of the rejected one, in the judge's unit; None if the judge gave none."""
+    chosen, rejected = (pair.get(score) for score in SCORES)
+    return None if chosen is None or rejected is None else chosen - rejected
 
 
 MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
@@ -83,6 +98,8 @@ COLUMNS = pa.schema(
         ("rejected_source", _SOURCE),
         ("chosen_score", pa.float64()),
         ("rejected_score", pa.float64()),
+        ("chosen_noise", pa.float64()),
+        ("rejected_noise", pa.float64()),
         ("judge", pa.string()),
         ("judge_replies", pa.list_(pa.string())),
         ("judge_orders", pa.list_(pa.list_(pa.int64()))),

@@ -29,7 +29,7 @@ CONFIG = "config.yaml"
 WITHOUT_EFFECT = frozenset(
     {
         *("concurrency", "replicas", "port", "cache", "output_dir"),
-        *("base_url", "api_key_env", "timeout", "attempts", "patience"),
+        *("base_url", "served", "api_key_env", "timeout", "attempts", "patience"),
     }
 )
 """Settings that cannot change a result: they may differ when a run resumes.

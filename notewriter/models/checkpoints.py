@@ -78,7 +78,7 @@ def check_model(name_or_path: str | Path) -> str:
         if (path / ADAPTER).is_file():
             raise UserError(
                 f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
-                f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
+                f"(notewriter merge --checkpoint {path} --output_dir MERGED), or give train_dpo.py --from_adapter"
             )
         raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
     if missing := _missing_weights(path):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -58,6 +58,13 @@ class ModelArguments:
         },
     )
     model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
+    served: str | None = field(
+        default=None,
+        metadata={
+            "help": "the folder of the model or adapter at base_url: its weights, not the address, then identify the "
+            "model in the cache of replies and in the run's records"
+        },
+    )
     models: dict[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -173,6 +180,8 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     specifications = {role: dict(value) for role, value in arguments.models.items()}
     given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
     given += ["models: policy"] if "policy" in specifications else []
+    if arguments.served and not arguments.base_url:
+        raise UserError("served names the model at base_url, which is not set; give --serve PATH to start a server")
     if len(given) > 1:
         raise UserError(f"both {given[0]} and {given[1]} are set; give only one of them")
     if arguments.serve:
@@ -181,6 +190,9 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
         if not arguments.model:
             raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
         specifications["policy"] = {"base_url": arguments.base_url, "model": arguments.model}
+        if arguments.served:
+            options = with_number_format(arguments.serve_options)
+            specifications["policy"]["identity"] = _identity(arguments.served, options)
     if "policy" not in specifications:
         raise UserError("no model; give --serve PATH, or --base_url URL --model NAME")
     if arguments.chat_template_kwargs:
@@ -210,11 +222,16 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
-                identity = f"{fingerprint(paths[role])} {json.dumps(arguments.serve_options, sort_keys=True)}"
+                identity = _identity(paths[role], arguments.serve_options)
                 base_url = ",".join(server.base_url for server in servers)
                 specification |= {"base_url": base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
+
+
+def _identity(path: str, options: Mapping[str, Any]) -> str:
+    """What identifies the replies of a checkpoint served with these options of vLLM."""
+    return f"{fingerprint(path)} {json.dumps(options, sort_keys=True)}"
 
 
 def _serve_replicas(

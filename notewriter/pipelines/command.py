@@ -16,10 +16,9 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from notewriter.config import choose, parse
-from notewriter.errors import UserError
 from notewriter.pipelines import slurm
 from notewriter.pipelines.local import command_line, run_here
-from notewriter.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.pipelines.pipeline import Pipeline, read_pipeline, variables_given
 
 PLACES = ("here", "slurm")
 
@@ -52,10 +51,7 @@ def main(argv: list[str]) -> None:
         argv = ["--file", *argv]
     (arguments,) = parse(PipelineArguments, argv, prog="notewriter pipeline", description=__doc__)
     choose("value of --on", arguments.on, dict.fromkeys(PLACES))
-    if malformed := [change for change in arguments.set if "=" not in change]:
-        raise UserError(f"--set {malformed[0]}: is not NAME=VALUE; write --set model_dir=models/x")
-    changes = dict(change.split("=", 1) for change in arguments.set)
-    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes)
+    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
     if arguments.status:
         sys.stdout.write(slurm.status(pipeline))
     elif arguments.on == "slurm":
@@ -69,7 +65,7 @@ def main(argv: list[str]) -> None:
 def _commands(pipeline: Pipeline) -> str:
     """The command of every shard of every stage, under its title."""
     return "".join(
-        f"# {stage.title}{'' if stage.missing() else ' (finished)'}\n"
+        f"# {stage.title}{'' if stage.missing() else ' (skipped)' if stage.skipped() else ' (finished)'}\n"
         + "".join(f"{shlex.join(command_line(stage, shard))}\n" for shard in range(1, stage.shards + 1))
         for stage in pipeline.stages
     )

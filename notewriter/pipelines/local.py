@@ -32,6 +32,7 @@ def run_here(pipeline: Pipeline) -> None:
     width = max(28, *(len(stage.title) + 1 for stage in pipeline.stages))
     began = time.monotonic()
     numbered = iter(enumerate(pipeline.stages, start=1))
+    printed = ""
     for shared, group in _by_server(pipeline.stages):
         last_needed = max((index for index, stage in enumerate(group) if stage.missing()), default=-1)
         with contextlib.ExitStack() as serving:
@@ -40,6 +41,9 @@ def run_here(pipeline: Pipeline) -> None:
                 number, _ = next(numbered)
                 sys.stdout.write(f"[{number:2}/{len(pipeline.stages)}] {stage.title:{width}}")
                 sys.stdout.flush()
+                if skipped := stage.skipped():
+                    sys.stdout.write(f"  skipped: {skipped}\n")
+                    continue
                 start = time.monotonic()
                 try:
                     if shared and not server and stage.missing():
@@ -102,7 +106,9 @@ def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: 
         if shared:
             # A finished stage is not asked for its answers again, and only looks at the model's name.
             base_url = server.base_url if server else "http://127.0.0.1:1/v1"
-            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(str(stage.serve))]
+            checkpoint = str(stage.serve)
+            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(checkpoint)]
+            command += ["--served", checkpoint]
         printed = _run(stage.title, command, pipeline.log(stage, shard), server)
     return printed
 

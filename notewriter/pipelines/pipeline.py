@@ -7,20 +7,19 @@ import shlex
 import string
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 
 from notewriter.config import given, read_mapping
 from notewriter.errors import UserError
-from notewriter.typecheck import misfit
+from notewriter.pipelines.blocks import Text, check_mapping, expand, filled
+from notewriter.pipelines.rising import Rising
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of configs/, training/ and slurm/; `$project` in a pipeline file."""
-
-Text = Annotated[str, MinLen(1)]
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Stage:
         launch: the accelerate configuration that a training script is launched with.
         shards: the number of times to run the command, `$shard` being 1, 2, ...; an array job on a cluster.
         needs: what it needs of a cluster.
+        while_rising: the rule of its round, of rounds that end early (`Rounds`).
     """
 
     title: Text
@@ -66,6 +66,7 @@ class Stage:
     launch: Text | None = None
     shards: Annotated[int, Interval(ge=1)] = 1
     needs: Needs = field(default_factory=Needs)
+    while_rising: Rising | None = None
 
     @property
     def slug(self) -> str:
@@ -82,8 +83,14 @@ class Stage:
             return {}
         return {shard: Path(self.result.replace("$shard", str(shard))) for shard in range(1, self.shards + 1)}
 
+    def skipped(self) -> str:
+        """Why the stage is not needed any more; empty if it is."""
+        return self.while_rising.ended() if self.while_rising else ""
+
     def missing(self) -> list[int]:
-        """The shards without a result."""
+        """The shards without a result; none of a stage that is skipped."""
+        if self.skipped():
+            return []
         results = self.results()
         return [shard for shard in range(1, self.shards + 1) if shard not in results or not results[shard].exists()]
 
@@ -100,13 +107,15 @@ class Stage:
 class Pipeline:
     """The stages in order, with their variables substituted.
 
-    `output_dir` is the folder of the run, whose name is the run's; `report` is a file to name at the end.
+    `output_dir` is the folder of the run, whose name is the run's; `report` is a file to name at the end; `results` is
+    what `notewriter results` makes a page of (`eval.results.experiment`).
     """
 
     output_dir: Text
     stages: list[Stage]
     variables: dict[str, str | int | float] = field(default_factory=dict)
     report: Text | None = None
+    results: dict[str, Any] | None = None
 
     @property
     def logs(self) -> Path:
@@ -136,7 +145,9 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     _, content = read_mapping(path, "check the path of the pipeline")
     if output_dir is not None:
         content["output_dir"] = output_dir
-    _check(content, Pipeline, str(path))
+    if isinstance(content.get("stages"), list) and isinstance(content.get("variables", {}), dict):
+        content = expand(content, path)
+    check_mapping(content, Pipeline, str(path))
     variables = dict(content.get("variables", {}))
     for name in changes or {}:
         if name not in variables:
@@ -153,21 +164,43 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     stages: list[Stage] = []
     for number, entry in enumerate(content["stages"]):
         place = f"{path}: stages[{number}]"
-        _check(entry, Stage, place)
-        _check(entry.get("needs", {}), Needs, f"{place}: needs")
         # `$shard` is left for each shard.
-        shard = {"shard": "$shard", "shards": str(entry.get("shards", 1))}
+        own = {"shard": "$shard", "shards": str(entry.get("shards", 1))}
+        own_words = dict(own)
+        if "earlier" in entry:
+            own["earlier"] = _replaced(json.dumps(entry["earlier"]), values, f"{place}: earlier")
+            own_words["earlier"] = shlex.quote(own["earlier"])
+        entry = {key: value for key, value in entry.items() if key != "earlier"}
+        check_mapping(entry, Stage, place)
+        check_mapping(entry.get("needs", {}), Needs, f"{place}: needs")
         texts = {
-            key: _replaced(value, (words if key == "command" else values) | shard, f"{place}: {key}")
+            key: _replaced(value, words | own_words if key == "command" else values | own, f"{place}: {key}")
             for key, value in entry.items()
             if isinstance(value, str)
         }
-        stages.append(Stage(**(entry | texts | {"needs": Needs(**entry.get("needs", {}))})))
+        rule = entry.get("while_rising")
+        if rule:
+            runs = [_replaced(run, values, f"{place}: while_rising") for run in rule["runs"]]
+            rule = Rising(rule["metric"], runs)
+        stages.append(Stage(**(entry | texts | {"needs": Needs(**entry.get("needs", {})), "while_rising": rule})))
         _check_stage(stages, place)
     if not stages:
         raise UserError(f"{path}: stages is empty; list at least one")
     report = _replaced(content.get("report", ""), values, f"{path}: report") or None
-    return Pipeline(content["output_dir"], stages, report=report)
+    # `$set` and `$seed` are left for each run.
+    results = filled(content["results"], values) if content.get("results") else None
+    return Pipeline(content["output_dir"], stages, report=report, results=results)
+
+
+def variables_given(changes: Sequence[str]) -> dict[str, str]:
+    """The variables in the values of `--set`.
+
+    Raises:
+        UserError: one is not NAME=VALUE.
+    """
+    if malformed := [change for change in changes if "=" not in change]:
+        raise UserError(f"--set {malformed[0]}: is not NAME=VALUE; write --set model_dir=models/x")
+    return dict(change.split("=", 1) for change in changes)
 
 
 def _check_stage(stages: Sequence[Stage], place: str) -> None:
@@ -189,14 +222,6 @@ def _check_stage(stages: Sequence[Stage], place: str) -> None:
         stage.argv()
     except ValueError as error:
         raise UserError(f"{place}: command: {error}; close the quotation") from error
-
-
-def _check(content: Any, kind: Any, place: str) -> None:
-    if problem := misfit(content, kind, place):
-        raise UserError(problem)
-    known = [each.name for each in fields(kind)]
-    if unknown := [key for key in content if key not in known]:
-        raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(known)}")
 
 
 def _replaced(text: str, values: Mapping[str, str], place: str) -> str:

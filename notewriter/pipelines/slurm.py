@@ -41,7 +41,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     for stage in pipeline.stages:
         missing = stage.missing()
         if not missing:
-            lines.append(f"# {stage.title}: finished\n")
+            lines.append(f"# {stage.title}: {'skipped' if stage.skipped() else 'finished'}\n")
             continue
         job = jobs.get(stage.title, "")
         if job in queue:
@@ -82,6 +82,7 @@ def sbatch(
     command += [f"--mem={needs.memory_gb}G"] if needs.memory_gb else []
     command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
     command += [f"--array={','.join(map(str, missing))}"] if stage.shards > 1 else []
+    command += [f"--export=ALL,UNLESS={stage.while_rising.unless}"] if stage.while_rising else []
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     if stage.launch:
@@ -100,7 +101,9 @@ def status(pipeline: Pipeline) -> str:
         job, missing = jobs.get(stage.title, ""), stage.missing()
         logs = {shard: pipeline.log(stage, shard) for shard in range(1, stage.shards + 1)}
         state, log = "not run", next(iter(logs.values()))
-        if not missing:
+        if skipped := stage.skipped():
+            state = f"skipped: {skipped}"
+        elif not missing:
             state = "finished"
         elif job in queue:
             state = _summary(queue[job])

@@ -81,6 +81,36 @@ def test_a_pair_is_two_different_replies_to_one_prompt(build):
         assert row["dataset"] == "jsonl"
 
 
+def test_several_continuations_need_a_temperature(build):
+    with pytest.raises(UserError, match="continuations: 4 are all the same at temperature 0; give --temperature"):
+        build(stages={"deepnote/init_note": "outcome"}, gold_stages=[], continuations=4, temperature=0.0)
+
+
+def test_gain_needs_an_answerer_of_its_own_and_works_with_one(build, endpoint):
+    stages = {"deepnote/init_note": "gain"}
+    with pytest.raises(UserError, match="gain needs a model for the role answer that stays the same"):
+        build(stages=stages, gold_stages=[])
+    answerer = {"answer": {"base_url": endpoint.base_url, "model": endpoint.model}}
+    told = stats(build(stages=stages, gold_stages=[], models=answerer))
+    yielded = told["stages"]["deepnote/init_note"]
+    assert yielded["pairs"] + sum(yielded["dropped"].values()) == QUESTIONS
+    # Notes, and for each question an answer from the passages.
+    assert told["tokens"]["vanilla/answer"]["answer"]["calls"] > QUESTIONS
+
+
+@pytest.mark.parametrize(
+    ("stages", "rejected", "told"),
+    [
+        (["deepnote/init_note"], "worst", "gold_negatives: stand in where no hard negative was drawn; add --rejected"),
+        (["deepnote/decide"], "hardest", "stage of notes"),
+        (["resp/plan"], "hardest", "gold_negatives: 'resp/plan' is not among the stages"),
+    ],
+)
+def test_negatives_are_of_notes_and_stand_in_for_hard_ones(build, stages, rejected, told):
+    with pytest.raises(UserError, match=told):
+        build(gold_negatives=stages, rejected=rejected)
+
+
 def test_no_question_is_on_both_sides_of_the_split(build, world):
     folder = build()
     train, dev = ({row["question_id"] for row in rows(folder, split)} for split in ("train", "dev"))
@@ -279,7 +309,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         (
             {"stages": {"deepnote/init_note": "decision"}},
             "decision judges candidates of kind updated note, and deepnote/init_note gives a note; "
-            "its judges are: llm, outcome, reference",
+            "its judges are: llm, outcome, gain, reference",
         ),
         ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
         ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),

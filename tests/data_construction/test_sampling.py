@@ -272,7 +272,7 @@ async def test_a_row_states_its_provenance_and_fits_the_columns(roll_out):
     notes = by_sampler(MOTHER, otherwise=f"{MOTHER} {BIRTH}")
     _, harvest, _, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, **FIRST_NOTE)
     (row,) = harvest.rows
-    assert row.keys() | {"dataset"} == set(COLUMNS.names)
+    assert row.keys() | {"dataset", "chosen_noise", "rejected_noise"} == set(COLUMNS.names)
     told = {key: row[key] for key in ("stage", "method", "question_id", "top_k")}
     assert told == {"stage": "deepnote/init_note", "method": "deepnote", "question_id": "q1", "top_k": 3}
     assert (row["judge"], row["judge_replies"], row["judge_orders"]) == ("reference", [], [])
@@ -340,6 +340,43 @@ async def test_random_choices_depend_on_seed_question_and_stage_not_on_the_order
     assert len({first, second, await draw(QUESTION, seed=1)}) == 3
 
 
+# Hard negatives
+
+
+async def test_a_cut_completion_is_rejected_only_if_no_whole_one_is_worse(roll_out):
+    chosen, cut, wrong = f"{MOTHER} {BIRTH}", "The Bore", "The Bore is a river of much water."
+    notes = by_sampler(chosen, f"{cut}...", wrong, otherwise=chosen)
+    for rejected, expected in (("worst", {cut, wrong}), ("hardest", {wrong})):
+        seen = set()
+        for seed in range(6):
+            recipe = {"rejected": rejected, "seed": seed}
+            _, harvest, _, _ = await roll_out(
+                {"deepnote/init_note": reference}, notes=notes, recipe=recipe, **FIRST_NOTE
+            )
+            seen.add(harvest.rows[0]["rejected"][0]["content"])
+        assert seen <= expected
+    notes = by_sampler(f"{cut}...", otherwise=chosen)
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": reference}, notes=notes, recipe={"rejected": "hardest"}, **FIRST_NOTE
+    )
+    assert harvest.rows[0]["rejected"][0]["content"] == cut
+
+
+async def test_the_gold_note_without_the_answer_is_rejected_where_no_other_note_is_worse(roll_out):
+    right = f"{MOTHER} {BIRTH}"
+    recipe = {"rejected": "hardest", "gold_negatives": frozenset({"deepnote/init_note"})}
+    judges = {"deepnote/init_note": reference}
+    _, harvest, trace, _ = await roll_out(judges, notes=always(right), recipe=recipe, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == (right, MOTHER)
+    assert row["rejected_source"] == {"kind": "gold without the answer"}
+    assert row["chosen_score"] > row["rejected_score"] > 0
+    assert trace.note == right
+    # It is never chosen, nor what the method goes on with.
+    _, harvest, trace, _ = await roll_out(judges, notes=always("No idea."), recipe=recipe, **FIRST_NOTE)
+    assert (harvest.rows, trace.note) == ([], "No idea.")
+
+
 # Rolling candidates forward
 
 
@@ -399,6 +436,32 @@ async def test_outcome_works_at_every_generated_stage_of_a_method(roll_out):
     assert rows["deepnote/init_note"]["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
     assert rows["deepnote/answer"]["chosen"][0]["content"] == trace.answer == "Tolen"
     assert rows["deepnote/answer"]["rejected"][0]["content"] == "Tolen it is"
+
+
+async def test_several_continuations_draw_several_answers_and_the_first_is_that_of_a_single_one(roll_out):
+    def lucky(prompt, sampling, sample):
+        return "Tolen" if BIRTH in prompt or sample == 0 else "Fulda"
+
+    judges = {"deepnote/init_note": outcome}
+    tried = TRIED | {"answer": lucky}
+    _, single, _, alone = await roll_out(judges, **tried, **FIRST_NOTE)
+    assert single.drops[0]["reason"] == "candidates too much alike"
+    _, harvest, _, models = await roll_out(judges, recipe={"continuations": 4}, **tried, **FIRST_NOTE)
+    (row,) = harvest.rows
+    assert row["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
+    assert (row["chosen_score"], row["chosen_noise"]) == (1, 0)
+    assert (row["rejected_score"], row["rejected_noise"]) == (0.25, 0.25)
+    assert row["judge_replies"] == ["Tolen", "Fulda", "Fulda", "Fulda"] + ["Tolen"] * 4 + ["Tolen"] + ["Fulda"] * 3
+    first = {str(call) for call in models["answer"].calls if call[2] == 0}
+    assert first == {str(call) for call in alone["answer"].calls}
+    # The method's own answer is the first continuation of its note.
+    calls = {each["stage"]: each["tokens"]["calls"] for each in harvest.record("q1", [])["usage"]}
+    assert calls["deepnote/answer"] == 12
+
+
+async def test_a_single_continuation_knows_no_noise(roll_out):
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": outcome}, **TRIED, **FIRST_NOTE)
+    assert not {"chosen_noise", "rejected_noise"} & harvest.rows[0].keys()
 
 
 async def test_a_candidate_whose_continuation_the_endpoint_refuses_has_no_score_and_is_neither_side(roll_out):

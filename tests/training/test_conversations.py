@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from notewriter.errors import UserError
-from training import conversations
+from training import conversations, rows
 
 CHAIN = [
     {"role": "system", "content": "the town"},
@@ -160,12 +160,12 @@ def test_mixing_draws_rows_by_ratio_and_the_same_ones_with_the_same_seed() -> No
     dataset = Dataset.from_dict({"question_id": [f"q{i}" for i in range(8)]})
     other = Dataset.from_dict({"question_id": [f"g{i}" for i in range(6)]})
 
-    mixed = conversations.mix(dataset, {"g": other}, {"g": 0.5}, seed=1)["question_id"][:]
+    mixed = rows.mix(dataset, {"g": other}, {"g": 0.5}, seed=1)["question_id"][:]
 
     assert mixed[:8] == dataset["question_id"][:]
     assert len(set(mixed[8:])) == 4 and set(mixed[8:]) <= set(other["question_id"][:])
-    assert conversations.mix(dataset, {"g": other}, {"g": 0.5}, seed=1)["question_id"][:] == mixed
+    assert rows.mix(dataset, {"g": other}, {"g": 0.5}, seed=1)["question_id"][:] == mixed
     with pytest.raises(UserError, match=r"g: has 6 rows, and a ratio of 1 asks for 8; give at most 0\.75"):
-        conversations.mix(dataset, {"g": other}, {"g": 1}, seed=1)
+        rows.mix(dataset, {"g": other}, {"g": 1}, seed=1)
     with pytest.raises(UserError, match="not a ratio above 0"):
-        conversations.mix(dataset, {"g": other}, {"g": 0}, seed=1)
+        rows.mix(dataset, {"g": other}, {"g": 0}, seed=1)

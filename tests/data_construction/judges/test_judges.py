@@ -7,6 +7,7 @@ import pytest
 from data_construction.judges import (
     JUDGES,
     decision,
+    gain,
     llm,
     metric,
     outcome,
@@ -14,7 +15,7 @@ from data_construction.judges import (
     retrieval,
     status,
 )
-from data_construction.judges.case import Case, Verdict
+from data_construction.judges.case import Case, Verdict, by_score
 from data_construction.judges.llm import BEST_AND_WORST
 from data_construction.judges.tie_breaking import decide
 from notewriter.method import Kind
@@ -37,18 +38,19 @@ BOTH = "Osk's mother is Mira. Mira was born in Tolen."
 def make_case():
     """A case with these candidates; the judge's model replies what `reply(candidate texts)` says."""
 
-    def make(candidates, *, reply=None, found=(), answers=(), cut=(), seed="0 q1", kind="note", **changes):
+    def make(candidates, *, reply=None, found=(), answers=(), cut=(), negative=(), seed="0 q1", kind="note", **changes):
         asked = []
 
-        async def ask(prompt, json_schema, **variables):
+        async def ask(prompt, json_schema=None, sample=0, **variables):
             asked.append((prompt, variables))
-            return reply(variables)
+            return reply(variables | {"sample": sample} if sample else variables)
 
         async def search(query, top_k):
             return [Passage(id, id, id) for id in dict(found).get(query, ())][:top_k]
 
-        async def finish(candidate):
-            return dict(answers)[candidate]
+        async def finish(candidate, number=0):
+            answer = dict(answers)[candidate]
+            return answer[number] if isinstance(answer, list) else answer
 
         async def next_query(candidate):
             return f"{candidate} {QUESTION.question}"
@@ -58,8 +60,10 @@ def make_case():
             kind=kind,
             request="Write a note.",
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
+            options={"top_k": 2},
             candidates=candidates,
             choosable=[candidate not in cut for candidate in candidates],
+            last_resort=[2 * (candidate in cut) + (candidate in negative) for candidate in candidates],
             ask=ask,
             search=search,
             finish=finish,
@@ -68,8 +72,8 @@ def make_case():
             random=random.Random(seed),
             orders=changes.pop("orders", 2),
             min_gap=changes.pop("min_gap", 0.0),
+            **changes,
         )
-        assert not changes
         return case, asked
 
     return make
@@ -273,6 +277,140 @@ async def test_outcome_of_a_family_without_f1_is_its_first_metric(make_case):
     question = Question("q1", "Is it?", ("yes",))
     case, _ = make_case(list("ab"), answers={"a": "no", "b": "Yes."}, question=question, family="strategyqa")
     assert (await outcome(case)).scores == [0, 1]
+
+
+RIGHT, WRONG = "Tolen", "Fulda"
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "rejected"),
+    [
+        # One lucky answer of four: 0.25 +- 0.25.
+        ([RIGHT, WRONG, WRONG, WRONG], [WRONG] * 4, None),
+        # 0.75 +- 0.25 against 0.25 +- 0.25: 1.4 standard errors.
+        ([RIGHT, RIGHT, RIGHT, WRONG], [RIGHT, WRONG, WRONG, WRONG], None),
+        # 0.75 +- 0.25: three.
+        ([RIGHT, RIGHT, RIGHT, WRONG], [WRONG] * 4, 1),
+        ([RIGHT] * 4, [WRONG] * 4, 1),
+    ],
+)
+async def test_outcome_of_several_continuations_pairs_only_what_differs_by_more_than_their_noise(
+    make_case, better, worse, rejected
+):
+    case, _ = make_case(["a", "b"], answers={"a": better, "b": worse}, continuations=4)
+    verdict = await outcome(case)
+    assert (verdict.chosen, verdict.rejected) == (0, rejected)
+    assert verdict.scores == [better.count(RIGHT) / 4, worse.count(RIGHT) / 4]
+    shares = [each.count(RIGHT) / 4 for each in (better, worse)]
+    # The sample variance of n zeros and ones is p(1 - p)n / (n - 1).
+    assert verdict.noise == pytest.approx([(share * (1 - share) / 3) ** 0.5 for share in shares])
+    assert verdict.replies == better + worse
+    assert bool(verdict.reason) == (rejected is None) == verdict.alike
+
+
+async def test_noise_margin_is_how_many_standard_errors_a_difference_needs(make_case):
+    answers = {"a": [RIGHT, WRONG, WRONG, WRONG], "b": [WRONG] * 4}
+    for margin, rejected in ((0.9, 1), (1.0, None)):
+        case, _ = make_case(["a", "b"], answers=answers, continuations=4, noise_margin=margin)
+        assert (await outcome(case)).rejected == rejected
+
+
+async def test_of_equal_means_the_one_of_less_noise_is_taken(make_case):
+    # "in Tolen, too" has an F1 of 1/2.
+    answers = {"a": [WRONG, RIGHT], "b": ["in Tolen, too"] * 2, "c": [WRONG] * 2}
+    case, _ = make_case(list("abc"), answers=answers, continuations=2)
+    verdict = await outcome(case)
+    assert (verdict.scores, verdict.noise) == ([0.5, 0.5, 0], [0.5, 0, 0])
+    assert (verdict.chosen, verdict.rejected) == (1, 2)
+
+
+async def test_a_candidate_of_which_a_continuation_is_refused_has_no_score(make_case):
+    answers = {"a": [RIGHT, None], "b": [RIGHT, RIGHT], "c": [WRONG, WRONG]}
+    case, _ = make_case(list("abc"), answers=answers, continuations=2)
+    verdict = await outcome(case)
+    assert (verdict.scores, verdict.noise, verdict.chosen, verdict.rejected) == ([None, 1, 0], [None, 0, 0], 1, 2)
+
+
+# hardest: of the worse candidates, the one that gives itself away least
+
+LONG = "c" * 20
+
+
+@pytest.mark.parametrize(
+    ("candidates", "cut", "negative", "rejected"),
+    [
+        # The lowest score, where lengths are similar (the chosen one has ten characters).
+        ({"right text": 1, "worse text": 0.2, "worst text": 0.1}, (), (), "worst text"),
+        # A cut one is worse still and is passed over.
+        ({"right text": 1, "worse text": 0.2, "worst text": 0.0}, ("worst text",), (), "worse text"),
+        # So is one more than twice as long, or less than half.
+        ({"right text": 1, "worse text": 0.2, LONG + "c": 0.0, "no": 0.0}, (), (), "worse text"),
+        ({"right text": 1, "worse text": 0.2, LONG: 0.0}, (), (), LONG),
+        # A negative stands in only if no whole completion is worse, and a cut one only after it.
+        ({"right text": 1, "no": 0.5, "gold text": 0.0}, (), ("gold text",), "no"),
+        ({"right text": 1, "also right": 1, "gold text": 0.5}, (), ("gold text",), "gold text"),
+        ({"right text": 1, "worst text": 0.0, "gold text": 0.5}, ("worst text",), ("gold text",), "gold text"),
+        ({"right text": 1, "worst text": 0.0}, ("worst text",), (), "worst text"),
+        # Of equal scores, the closest length.
+        ({"right text": 1, "worse, and longer": 0.0, "worse texts": 0.0}, (), (), "worse texts"),
+        # Of those that are worse by min_gap.
+        ({"right text": 1, "worse text": 0.95, "no": 0.0}, (), (), "no"),
+    ],
+)
+async def test_the_hardest_candidate_is_rejected(make_case, candidates, cut, negative, rejected):
+    case, _ = make_case(list(candidates), cut=cut, negative=negative, rejected="hardest", min_gap=0.1)
+    verdict = by_score(case, list(candidates.values()))
+    assert list(candidates)[verdict.rejected] == rejected
+    assert candidates[list(candidates)[verdict.chosen]] == 1
+
+
+async def test_the_decision_rejects_the_hardest_too(make_case):
+    candidates = ["true text", "false", "false text", "false, but long beyond all"]
+    reply = deciding(true={"true text"}, false=set(candidates[1:]))
+    for seed in range(8):
+        case, _ = make_case(candidates, reply=reply, cut=["false"], seed=seed, rejected="hardest")
+        assert candidates[(await decision(case)).rejected] == "false text"
+
+
+# gain: what a frozen answerer makes of a note beyond plain passages
+
+
+def answering(texts, *, plain=WRONG):
+    """An answerer: from a note, what `texts` says of it, for each sample in turn; from passages, `plain`."""
+
+    def reply(variables):
+        (first, *_) = variables["passages"]
+        answers = texts.get(first.text, plain)
+        return answers[variables.get("sample", 0)] if isinstance(answers, list) else answers
+
+    return reply
+
+
+async def test_gain_is_the_answerers_score_with_the_note_less_its_score_with_plain_passages(make_case):
+    # "in Tolen, too" has an F1 of 1/2.
+    reply = answering({"a": RIGHT, "b": WRONG, "c": "in Tolen, too"}, plain="in Tolen, too")
+    case, asked = make_case(list("abc"), reply=reply, found={QUESTION.question: ["p1", "p2", "p3"]})
+    verdict = await gain(case)
+    assert (verdict.chosen, verdict.rejected, verdict.scores) == (0, 1, [0.5, -0.5, 0])
+    assert verdict.replies == ["in Tolen, too", RIGHT, WRONG, "in Tolen, too"]
+    assert {(stage.name, stage.role) for stage, _ in asked} == {("vanilla/answer", "answer")}
+    assert [[passage.text for passage in variables["passages"]] for _, variables in asked] == [
+        ["p1", "p2"],
+        *(["a"], ["b"], ["c"]),
+    ]
+
+
+async def test_a_note_that_does_not_beat_the_passages_is_not_chosen(make_case):
+    reply = answering({"a": RIGHT, "b": WRONG}, plain=RIGHT)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
+    assert (await gain(case)).rejected is None
+
+
+async def test_gain_of_several_answers_is_their_mean_and_its_noise_that_of_the_notes_answers(make_case):
+    reply = answering({"a": [RIGHT, RIGHT, RIGHT, WRONG], "b": WRONG}, plain=[RIGHT, WRONG, WRONG, WRONG])
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=4)
+    verdict = await gain(case)
+    assert (verdict.scores, verdict.noise, verdict.rejected) == ([0.5, -0.25], [0.25, 0], 1)
 
 
 # decide: judges in order

@@ -8,7 +8,8 @@ from notewriter.artifacts.parquet import write_rows
 
 DOCUMENTED = [
     *("schema", "prompt", "chosen", "rejected", "stage", "method", "question_id", "dataset", "top_k"),
-    *("chosen_source", "rejected_source", "chosen_score", "rejected_score", "judge", "judge_replies", "judge_orders"),
+    *("chosen_source", "rejected_source", "chosen_score", "rejected_score", "chosen_noise", "rejected_noise"),
+    *("judge", "judge_replies", "judge_orders"),
     *("prompt_tokens", "chosen_tokens", "rejected_tokens"),
 ]
 

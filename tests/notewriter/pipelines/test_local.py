@@ -144,7 +144,8 @@ def test_a_server_that_cannot_be_kept_alive_ends_the_stage_at_once(tmp_path, pla
 def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
     run(tmp_path, plan)
     line = (tmp_path / "run" / "logs" / "02-pairs.log").read_text().splitlines()[0]
-    assert shlex.split(line) == [*plan[1].argv(), "--base_url", "http://127.0.0.1:8123/v1", "--model", "tiny"]
+    served = ["--base_url", "http://127.0.0.1:8123/v1", "--model", "tiny", "--served", "models/tiny"]
+    assert shlex.split(line) == [*plan[1].argv(), *served]
     (tmp_path / "pairs").unlink()
     subprocess.run(line, shell=True, check=True)
     assert (tmp_path / "pairs").exists()

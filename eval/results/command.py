@@ -1,0 +1,57 @@
+"""`notewriter results FILE`: the page of an experiment, from its run folders.
+
+    notewriter results configs/experiments/e1.yaml --output docs/results/e1.md
+
+The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
+`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import MinLen
+
+from eval.results.experiment import read_experiment
+from eval.results.page import page_of, plot_of
+from notewriter import jsonl
+from notewriter.config import parse
+from notewriter.errors import UserError
+from notewriter.pipelines.pipeline import variables_given
+
+
+@dataclass
+class ResultsArguments:
+    """The experiment, and where its page is written."""
+
+    file: Annotated[str, MinLen(1)] = field(
+        metadata={"help": "the experiment's pipeline file; `--file` may be omitted if it comes first"}
+    )
+    output: str = field(metadata={"help": "the Markdown file to write; plots are SVG files beside it"})
+    output_dir: str | None = field(
+        default=None, metadata={"help": "the folder of the runs, in place of the one in the file"}
+    )
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Write the page and its plots."""
+    if argv and not argv[0].startswith("-"):
+        argv = ["--file", *argv]
+    (arguments,) = parse(ResultsArguments, argv, prog="notewriter results", description=__doc__)
+    output = Path(arguments.output)
+    if output.suffix != ".md":
+        raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
+    experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
+    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]])
+    for number, metric in enumerate(experiment.metrics):
+        plot = output.with_name(f"{output.stem}-{metric}.svg")
+        jsonl.write_text(plot, [plot_of(experiment, metric)])
+        heading = "## Differences"
+        if number < 2:
+            page = page.replace(heading, f"![{metric}]({plot.name})\n\n{heading}", 1)
+    jsonl.write_text(output, [page])
+    sys.stdout.write(f"{output}: written\n")

@@ -1,0 +1,293 @@
+"""The page of an experiment: tables, plots, costs, overlaps and commands, all from its run folders."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from eval.catalogue import metric_named
+from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_text
+from eval.report.markup import Table, markdown
+from eval.report.runs import COLOURS
+from eval.results.experiment import Experiment
+from eval.results.judges import judge_tables
+from eval.results.origins import Origins, origins_of, statistics_of, training_cost
+from eval.statistics import bootstrap_interval, standard_deviation
+from notewriter.artifacts.costs import read_costs
+from notewriter.artifacts.metrics import Interval, read_metrics
+from notewriter.artifacts.predictions import read_predictions
+from notewriter.artifacts.run_record import read_run_record
+from notewriter.pipelines.local import command_line
+from notewriter.pipelines.pipeline import Pipeline
+
+NOT_RUN = "not run"
+
+
+class Score(NamedTuple):
+    """A cell's score on a set: the mean over seeds and questions with its interval, and the mean of each seed."""
+
+    interval: Interval
+    seeds: dict[int | None, float]
+
+
+def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str]) -> str:
+    """The page in Markdown; `command` is the line that writes it.
+
+    Raises:
+        UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
+    """
+    scores = _scores(experiment)
+    origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
+    parts = [
+        f"# {experiment.title}",
+        experiment.text.strip(),
+        f"Written from the run folders by `{shlex.join(command)}`; no number is typed by hand. "
+        + _completeness(experiment),
+        "## Scores",
+        "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
+        "over seeds.",
+        markdown([_score_table(experiment, scores, metric) for metric in experiment.metrics]),
+        "## Differences",
+        "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
+        "zero. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for all "
+        "comparisons on this page together (Holm).",
+        markdown(_difference_tables(experiment)),
+        "## Seeds",
+        markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *(["## Judges", markdown(judge_tables(experiment.pairs))] if experiment.pairs else []),
+        "## Costs",
+        "Training and rollouts are sums over everything that led to a model, a mean over seeds; seconds of training "
+        "are those since its last start. Evaluation is per question, over all sets; its seconds are those of waiting "
+        "for the model, of concurrent calls added up.",
+        markdown([_training_costs(origins), _evaluation_costs(experiment)]),
+        "## Overlap of training and evaluation questions",
+        markdown([_overlaps(origins.values())]),
+        "## How it was run",
+        *_how(experiment, pipeline),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plot_of(experiment: Experiment, metric: str) -> str:
+    """A score's means and intervals as SVG: a group for each set, a dot for each cell."""
+    scores = _scores(experiment)
+    shown = {
+        title: [
+            (number, cell, score.interval)
+            for number, cell in enumerate(experiment.cells)
+            if (score := scores.get((cell, name, metric)))
+        ]
+        for name, title in experiment.sets.items()
+    }
+    highest = max((each.high for members in shown.values() for _, _, each in members), default=0.0)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("plot.svg.jinja").render(
+        metric=metric_named(metric), groups=shown, highest=highest, colours=COLOURS
+    )
+
+
+def _scores(experiment: Experiment) -> dict[tuple[str, str, str], Score]:
+    """(cell, set, metric) -> its score; without cells that were not run."""
+    found = {}
+    for cell in experiment.cells:
+        for name in experiment.sets:
+            read = {
+                seed: read_predictions(run / "predictions.jsonl") for seed, run in experiment.runs(cell, name).items()
+            }
+            for metric in experiment.metrics:
+                values = {
+                    seed: {id: each.scores[metric] for id, each in predictions.items() if metric in each.scores}
+                    for seed, predictions in read.items()
+                }
+                shared = set.intersection(*map(set, values.values())) if values else set()
+                if shared:
+                    # In one order, on which the bootstrap depends.
+                    questions = [question for question in next(iter(values.values())) if question in shared]
+                    means = [sum(each[question] for each in values.values()) / len(values) for question in questions]
+                    seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
+                    found[cell, name, metric] = Score(bootstrap_interval(means), seeds)
+    return found
+
+
+def _completeness(experiment: Experiment) -> str:
+    planned = [
+        run for cell in experiment.cells for name in experiment.sets for run in experiment.planned(cell, name).values()
+    ]
+    finished = sum((run / "metrics.json").is_file() for run in planned)
+    return f"{finished} of {len(planned)} evaluations are finished."
+
+
+def _score_table(experiment: Experiment, scores: dict[tuple[str, str, str], Score], metric: str) -> Table:
+    places = metric_named(metric).decimals
+    rows = []
+    for cell in experiment.cells:
+        row = [cell]
+        for name in experiment.sets:
+            if score := scores.get((cell, name, metric)):
+                each = score.interval
+                deviation = (
+                    f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
+                )
+                row.append(f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]")
+            else:
+                row.append(NOT_RUN)
+        rows.append(row)
+    return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
+
+
+def _seed_table(experiment: Experiment, scores: dict[tuple[str, str, str], Score], metric: str) -> Table:
+    places = metric_named(metric).decimals
+    rows = [
+        [
+            cell if seed is None else f"{cell}, seed {seed}",
+            *(
+                f"{score.seeds[seed]:.{places}f}"
+                if (score := scores.get((cell, name, metric))) and seed in score.seeds
+                else NOT_RUN
+                for name in experiment.sets
+            ),
+        ]
+        for cell in experiment.cells
+        for seed in experiment.planned(cell, next(iter(experiment.sets)))
+    ]
+    return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
+
+
+def _difference_tables(experiment: Experiment) -> list[Table]:
+    """A table for each comparison, p-values corrected for all of them."""
+    places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
+    comparisons: list[Comparison] = []
+    for first, second, name in places:
+        before, after = (list(experiment.runs(cell, name).values()) for cell in (first, second))
+        found = compare_uncorrected(before, after) if before and after else {}
+        comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
+    tables: dict[tuple[str, str], list[list[str]]] = {}
+    for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True):
+        rows = tables.setdefault((first, second), [])
+        for metric, paired in comparison.items():
+            digits, each = metric_named(metric).decimals, paired.difference
+            rows.append(
+                [
+                    f"{metric}, {experiment.sets[name]}",
+                    f"{paired.before:.{digits}f}",
+                    f"{paired.after:.{digits}f}",
+                    f"{each.mean:+.{digits}f} [{each.low:+.{digits}f}, {each.high:+.{digits}f}]"
+                    + (" *" if each.excludes_zero else ""),
+                    p_value_text(metric, paired.p_value),
+                    str(paired.questions),
+                ]
+            )
+        if not comparison:
+            rows.append([experiment.sets[name], NOT_RUN, NOT_RUN, "", "", ""])
+    header = ["score", "before", "after", "difference", "p", "questions"]
+    return [(f"{first} → {second}", header, rows) for (first, second), rows in tables.items()]
+
+
+def _origins(experiment: Experiment, cell: str) -> list[Origins]:
+    """What led to the models of a cell, by seed; the sets are those of one model."""
+    by_seed: dict[int | None, Path] = {}
+    for name in experiment.sets:
+        by_seed = experiment.runs(cell, name) | by_seed
+    return [origins_of(run) for run in by_seed.values()]
+
+
+def _training_costs(origins: dict[str, list[Origins]]) -> Table:
+    rows = []
+    for cell, seeds in origins.items():
+        if not seeds:
+            rows.append([cell, *[NOT_RUN] * 6])
+            continue
+        costs = [training_cost(each) for each in seeds]
+        tokens = [cost.tokens for cost in costs if cost.tokens is not None]
+        usage = [
+            sum((statistics.get("tokens_in_all") or {}).get(key, 0) for _, statistics in statistics_of(each.data))
+            for key in ("prompt_tokens", "completion_tokens")
+            for each in seeds
+        ]
+        rows.append(
+            [
+                cell,
+                _mean([cost.steps for cost in costs]),
+                _mean([cost.rows for cost in costs]),
+                _mean(tokens) if tokens else "unknown",
+                _mean([cost.seconds for cost in costs]),
+                _mean(usage[: len(seeds)]),
+                _mean(usage[len(seeds) :]),
+            ]
+        )
+    header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
+    return "Training and rollouts", [*header, "rollout prompt tokens", "rollout completion tokens"], rows
+
+
+def _evaluation_costs(experiment: Experiment) -> Table:
+    rows = []
+    for cell in experiment.cells:
+        runs = [run for name in experiment.sets for run in experiment.runs(cell, name).values()]
+        if not runs:
+            rows.append([cell, *[NOT_RUN] * 4])
+            continue
+        metrics = [read_metrics(run / "metrics.json") for run in runs]
+        asked = sum(each.questions for each in metrics)
+        costs = [costs for run in runs if (costs := read_costs(run / "costs.json"))]
+        rows.append(
+            [
+                cell,
+                *(
+                    f"{sum(each.per_question[cost] * each.questions for each in metrics) / asked:,.1f}"
+                    for cost in ("calls", "prompt_tokens", "completion_tokens")
+                ),
+                f"{sum(each.total.seconds for each in costs) / asked:,.1f}",
+            ]
+        )
+    return "Evaluation, per question", ["cell", "calls", "prompt tokens", "completion tokens", "seconds"], rows
+
+
+def _overlaps(origins: Iterable[list[Origins]]) -> Table:
+    """Each evaluation file against each folder of training data, as recorded when the data was made."""
+    rows = {}
+    for folder, statistics in statistics_of([path for seeds in origins for each in seeds for path in each.data]):
+        for file, overlap in (statistics.get("hygiene") or {}).get("evaluation_files", {}).items():
+            dropped = overlap["training_questions_dropped"]
+            rows[folder, file] = [str(folder), str(file), str(overlap["questions"]), str(dropped)]
+    header = ["training data", "evaluation file", "its questions", "training questions left out for overlap"]
+    return "Compared when the data was made; what overlapped is not in it", header, list(rows.values())
+
+
+def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
+    """Code, machine and settings of the runs, and the commands of the stages."""
+    starts, settings = [], []
+    for cell in experiment.cells:
+        for name in experiment.sets:
+            for run in experiment.runs(cell, name).values():
+                record = read_run_record(run)
+                for start in record.starts if record else ():
+                    hardware = ", ".join(f"{key} {value}" for key, value in start.hardware.items())
+                    packages = ", ".join(f"{key} {value}" for key, value in start.packages.items())
+                    code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
+                    starts.append(f"- {code}; {hardware}; {packages}")
+                settings.append(f"{run}: {read_metrics(run / 'metrics.json').config_hash}")
+    commands = "\n".join(
+        f"# {stage.title}\n{shlex.join(command_line(stage, '$shard' if stage.shards > 1 else 1))}"
+        for stage in pipeline.stages
+    )
+    return [
+        "\n".join(dict.fromkeys(starts)),
+        f"<details><summary>The commands of the {len(pipeline.stages)} stages</summary>\n\n"
+        f"```text\n{commands}\n```\n\n</details>",
+        f"<details><summary>Hashes of the settings of {len(settings)} evaluations</summary>\n\n"
+        "```text\n" + "\n".join(settings) + "\n```\n\n</details>"
+        if settings
+        else "",
+    ]
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{sum(values) / len(values):,.0f}"

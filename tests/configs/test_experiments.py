@@ -1,0 +1,59 @@
+"""The commands of experiments and pipelines are accepted by their programs, and their results name what they run."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from trl import ModelConfig
+
+from data_construction.options import PairsArguments
+from data_construction.recipe import read_recipe
+from eval.evaluate import EvaluateArguments
+from eval.results.experiment import read_experiment
+from notewriter.artifacts.run_folder import ResumeArguments
+from notewriter.config import parse
+from notewriter.methods import prepare
+from notewriter.models.roles import ModelArguments
+from notewriter.pipelines.pipeline import PROJECT, read_pipeline
+from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+
+EXPERIMENTS = sorted((PROJECT / "configs/experiments").glob("e[0-9].yaml"))
+PIPELINES = [*EXPERIMENTS, PROJECT / "configs/pipelines/rounds.yaml"]
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_the_commands_are_what_their_programs_take(path: Path) -> None:
+    for stage in read_pipeline(path).stages:
+        program, name, *argv = stage.argv()
+        if Path(program).name in ("train_dpo.py", "train_sft.py"):
+            kinds = (DPOArguments, DPOConfiguration) if "dpo" in program else (SFTArguments, SFTConfiguration)
+            parse([*kinds, ModelConfig], [name, *argv])
+        elif name == "pairs":
+            arguments, _, _ = parse([PairsArguments, ModelArguments, ResumeArguments], argv)
+            read_recipe(arguments)
+        elif name == "evaluate":
+            arguments, _, _ = parse([EvaluateArguments, ModelArguments, ResumeArguments], argv)
+            prepare(arguments.method, arguments.method_options)
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_results_compare_runs_that_the_stages_write(path: Path) -> None:
+    experiment, pipeline = read_experiment(path, None, {})
+    written = {str(result) for stage in pipeline.stages for result in stage.results().values()}
+    elsewhere = "runs/experiments/common/"  # E1's warm start is what others compare with.
+    for cell in experiment.cells:
+        for name in experiment.sets:
+            for run in experiment.planned(cell, name).values():
+                assert f"{run}/metrics.json" in written or str(run).startswith(elsewhere)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_experiments_share_what_they_have_in_common_and_never_train_on_evaluation_questions(path: Path) -> None:
+    stages = read_pipeline(path).stages
+    own = f"runs/experiments/{path.stem}"
+    for stage in stages:
+        for result in stage.results().values():
+            assert str(result).startswith((own, "runs/experiments/common/", "models/"))
+        if stage.argv()[:2] == ["notewriter", "pairs"]:
+            command = shlex.join(stage.argv())
+            assert all(f"questions/{name}/dev.jsonl" in command for name in ("2wikimultihopqa", "hotpotqa", "musique"))
