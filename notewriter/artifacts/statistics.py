@@ -8,6 +8,7 @@ from notewriter import jsonl
 
 PAIRS_STATISTICS_SCHEMA = "notewriter/pairs-stats/1"
 CHAINS_STATISTICS_SCHEMA = "notewriter/chains-stats/1"
+GOLD_STATISTICS_SCHEMA = "notewriter/gold-stats/1"
 
 NAME = "stats.json"
 
@@ -88,6 +89,19 @@ class ChainsTotals(Usage):
     events: dict[str, int]
 
 
+class GoldYield(TypedDict):
+    """The conversations of a stage, and how many prompts gave none, by reason."""
+
+    conversations: int
+    dropped: dict[str, int]
+
+
+class GoldTotals(Usage):
+    """Sums over the rolled out questions; `stages` has the key `METHOD/*` for what ended a whole method."""
+
+    stages: dict[str, GoldYield]
+
+
 class Quotas(TypedDict, total=False):
     """With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them."""
 
@@ -101,7 +115,24 @@ class Estimated(TypedDict, total=False):
     estimate: dict[str, Any]
 
 
-class _Statistics(Estimated):
+class OverlapCheck(TypedDict):
+    """The overlap of a finished dataset with an evaluation: its questions, those of the dataset, and which overlap.
+
+    `overlapping` counts the dataset's questions by reason.
+    """
+
+    questions: int
+    training_questions: int
+    overlapping: dict[str, int]
+
+
+class Checked(TypedDict, total=False):
+    """What `notewriter overlap` found, by evaluation file or run; only if it was run."""
+
+    overlap: dict[str, OverlapCheck]
+
+
+class _Statistics(Estimated, Checked):
     schema: str
     questions: int
     hygiene: Hygiene
@@ -122,7 +153,13 @@ class ChainsStatistics(_Statistics, ChainsTotals):
     chains: dict[str, int]
 
 
-def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics) -> None:
+class GoldStatistics(_Statistics, GoldTotals):
+    """The statistics of conversations from the gold evidence: `conversations` are the rows per split."""
+
+    conversations: dict[str, int]
+
+
+def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics | GoldStatistics) -> None:
     """Write stats.json into a folder.
 
     Raises:
