@@ -22,6 +22,7 @@ COMMANDS = {
     "chains": ("data_construction.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
     "merge-shards": ("data_construction.merge_shards", "merge shards of pairs or chains into one dataset"),
     "inspect": ("data_construction.viewer", "write an HTML page to browse pairs and chains"),
+    "overlap": ("data_construction.overlap", "check that finished training data shares no question with evaluations"),
     "shortcuts": ("data_construction.shortcuts", "show what separates chosen from rejected beside what they say"),
     "preflight": ("training.preflight", "check what a training run would train on and what it needs"),
     "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),

@@ -118,7 +118,8 @@ class Estimated(TypedDict, total=False):
 class OverlapCheck(TypedDict):
     """The overlap of a finished dataset with an evaluation: its questions, those of the dataset, and which overlap.
 
-    `overlapping` counts the dataset's questions by reason.
+    `overlapping` counts the dataset's questions by reason. `notewriter overlap` adds these to stats.json as `overlap`,
+    by evaluation file or run; building the dataset again removes them.
     """
 
     questions: int
@@ -126,13 +127,7 @@ class OverlapCheck(TypedDict):
     overlapping: dict[str, int]
 
 
-class Checked(TypedDict, total=False):
-    """What `notewriter overlap` found, by evaluation file or run; only if it was run."""
-
-    overlap: dict[str, OverlapCheck]
-
-
-class _Statistics(Estimated, Checked):
+class _Statistics(Estimated):
     schema: str
     questions: int
     hygiene: Hygiene
