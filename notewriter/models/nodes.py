@@ -8,6 +8,7 @@ first answers requests and the others are headless.
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_siz
 API_SERVER = "vllm.entrypoints.openai.api_server"
 # The module above has no headless mode.
 HEADLESS = ("vllm.entrypoints.cli.main", "serve", "--headless")
+
+DRAIN = signal.SIGUSR1
+"""The signal at which the step of a server finishes the requests in flight and ends."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ def start_command(place: Place, arguments: Sequence[str], port: int) -> list[str
         return [sys.executable, "-m", API_SERVER, *arguments]
     count = str(len(place.nodes))
     step = ["srun", "--overlap", "--kill-on-bad-exit=1", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
-    step += ["--nodelist", ",".join(place.nodes), *(["--label"] if len(place.nodes) > 1 else [])]
+    # --wait: once one node has ended, the others have so many seconds.
+    step += ["--wait=5", "--nodelist", ",".join(place.nodes), *(["--label"] if len(place.nodes) > 1 else [])]
     if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):
         # Since Slurm 22.05 a step does not inherit it.
         step.append(f"--cpus-per-task={cpus}")
@@ -128,13 +133,21 @@ def rank_command(nodes: Sequence[str], node: str, port: int, arguments: Sequence
 
 
 def main(argv: Sequence[str]) -> None:
-    """Become vLLM on this node of a step: `NODES DEVICES PORT` and vLLM's arguments."""
+    """Run vLLM on this node of a step: `NODES DEVICES PORT` and vLLM's arguments."""
     listed, devices, port, *arguments = argv
     command = rank_command(listed.split(","), os.environ["SLURMD_NODENAME"], int(port), arguments)
     if devices != "all":
         numbers = [int(number) for number in devices.split(",")]
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(numbers[0], len(numbers))
-    os.execv(command[0], command)
+    # It reaches all processes of the step. vLLM ends at SIGTERM, and the nodes without the API server are needed until
+    # requests in flight are finished; srun ends them then.
+    signal.signal(DRAIN, signal.SIG_IGN)
+    if command[2] != API_SERVER:
+        os.execv(command[0], command)
+    with subprocess.Popen(command) as vllm:
+        signal.signal(DRAIN, lambda number, frame: vllm.terminate())
+        code = vllm.wait()
+    sys.exit(code if code >= 0 else 128 - code)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any
 
 from notewriter.errors import UserError, writing
 from notewriter.models.checkpoints import check_model
-from notewriter.models.nodes import Place, start_command
+from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,13 @@ class Server:
 
     def stop(self) -> None:
         """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""
-        _stop(self._process, 20.0 + self._shutdown_timeout)
+        patience = 20.0 + self._shutdown_timeout
+        if self._place.nodes:
+            # srun kills its step at a SIGTERM; this one it passes on.
+            self._process.send_signal(DRAIN)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+        _stop(self._process, patience)
         self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:

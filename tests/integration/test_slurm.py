@@ -4,12 +4,15 @@ import contextlib
 import getpass
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -295,10 +298,9 @@ def run_to_the_end(pipeline: Pipeline, cluster_env: Path, seconds: float = 240) 
 
 
 def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
-    here: None, cluster_env: Path, tiny_model: Path, tiny_pairs: Path, tmp_path: Path
+    here: None, cluster_env: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/model --max_length 64"
     stages = [
         {
             "title": "generate a world",
@@ -314,10 +316,8 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
         },
         {
             "title": "train",
-            "launch": "configs/accelerate/cpu_ddp.yaml",
-            "command": f"training/train_dpo.py {options} --max_steps 2 --disable_tqdm true "
-            "--total_batch_size 4 --per_device_train_batch_size 2",
-            "result": "$output_dir/model/training.json",
+            "command": "bash -c 'mkdir $output_dir/model && echo $$SLURM_JOB_NUM_NODES > $output_dir/model/nodes'",
+            "result": "$output_dir/model/nodes",
             "needs": {"nodes": 2},
         },
         {"title": "look", "command": "ls $output_dir/model", "after": ["train"]},
@@ -336,11 +336,9 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert "# generate a world: finished" in shown and "--array=2 " in shown
     second = run_to_the_end(pipeline, cluster_env)
-    log = (run / "logs/03-train.log").read_text()
-    assert second["train"].startswith("finished"), log[-6000:]
-    assert "n1: machine 0 of 2" in log and "n2: machine 1 of 2" in log
-    assert json.loads((run / "model/training.json").read_text())["hyperparameters"]["processes"] == 2
-    assert "model.safetensors" in (run / "logs/04-look.log").read_text()
+    assert second["train"].startswith("finished"), (run / "logs/03-train.log").read_text()
+    assert (run / "model/nodes").read_text() == "2\n"
+    assert (run / "logs/04-look.log").read_text().endswith("nodes\n")
 
 
 def training(tiny_model: Path, tiny_pairs: Path, name: str, disturbed: bool = False) -> dict[str, object]:
@@ -447,3 +445,148 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
     assert expected.keys() == found.keys() and all(torch.equal(expected[name], found[name]) for name in expected)
     base = weights(tiny_model)
     assert max((expected[name] - base[name]).abs().max() for name in base) > 1e-4
+
+
+# What vLLM is to us: a module that serves at a port, and one that helps it on another node. At SIGTERM the first finishes
+# what is in flight. Both tell where they run.
+VLLM = """
+import argparse, os, signal, sys, threading, time
+from pathlib import Path
+parser = argparse.ArgumentParser(allow_abbrev=False)
+for name in ("port", "nnodes", "node-rank"):
+    parser.add_argument(f"--{name}", type=int, default=0)
+parser.add_argument("--master-addr")
+parser.add_argument("--headless", action="store_true")
+given, _ = parser.parse_known_args()
+ranks = f"rank {given.node_rank} of {given.nnodes} at {given.master_addr}" if given.nnodes else "alone"
+with open(os.environ["VLLM_TOLD"], "a") as told:
+    told.write(f"{os.environ.get('SLURMD_NODENAME')}: {ranks}{', headless' if given.headless else ''}\\n")
+if given.headless:
+    time.sleep(600)
+from fake_endpoint import make_server
+server, _ = make_server(port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
+server.daemon_threads = False
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+server.serve_forever(poll_interval=0.05)
+server.server_close()
+"""
+
+
+@pytest.fixture
+def vllm(cluster_env: Path, tmp_path: Path) -> Path:
+    """Jobs find the stand-in in place of vLLM; gives the file in which it tells of itself."""
+    for module in ("openai/api_server", "cli/main"):
+        file = tmp_path / "site/vllm/entrypoints" / f"{module}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(VLLM)
+        (file.parent / "__init__.py").touch()
+    for folder in ("vllm", "vllm/entrypoints"):
+        (tmp_path / "site" / folder / "__init__.py").touch()
+    told = tmp_path / "told.txt"
+    with open(cluster_env, "a") as settings:
+        settings.write(f"export PYTHONPATH={tmp_path}/site:{ROOT}:{ROOT}/tests\nexport VLLM_TOLD={told}\n")
+    return told
+
+
+def ask(address: str, key: str) -> Any:
+    body = {"messages": [{"role": "user", "content": "hi"}], "model": "fake"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"{address}/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
+        return json.load(reply)
+
+
+def test_a_server_over_two_nodes_tells_its_address_and_finishes_what_is_in_flight_when_it_is_stopped(
+    cluster: Cluster, cluster_env: Path, vllm: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    with open(cluster_env, "a") as settings:
+        settings.write("export VLLM_DELAY=3\n")
+    log, folder = tmp_path / "job.out", tmp_path / "serve"
+    address = folder / f"{tiny_model.name}.url"
+    command = ["sbatch", "--parsable", "--nodes=2", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/serve.sbatch")]
+    command += [str(tiny_model), "--output_dir", str(folder), "--serve_options", '{"tensor_parallel_size": 2}']
+    environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        try:
+            wait_until(address.exists, "the address")
+        except AssertionError as error:
+            raise AssertionError("".join(each.read_text() for each in [log, *folder.glob("*.log")])) from error
+        url, key = address.read_text().strip(), (folder / "key").read_text().strip()
+        assert url.startswith("http://n1:")
+        assert sorted(vllm.read_text().splitlines()) == ["n1: rank 0 of 2 at n1", "n2: rank 1 of 2 at n1, headless"]
+        with ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, url, key)
+            time.sleep(1)
+            # What Slurm sends for --signal=B:TERM@90.
+            cluster.run("scancel", "--batch", "--signal=TERM", job)
+            wait_until(lambda: not address.exists(), "the address to go away")
+            assert not reply.done()
+            assert reply.result()["choices"]
+        wait_until(lambda: cluster.show(job)["JobState"] not in ("RUNNING", "COMPLETING"), "the job's end", 30)
+        assert cluster.show(job)["JobState"] == "COMPLETED", log.read_text()
+    finally:
+        cluster.run("scancel", "--me")
+
+
+def test_the_quickstart_runs_as_jobs_from_the_world_to_the_report(
+    here: None, cluster_env: Path, vllm: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    settings = json.loads((model / "config.json").read_text())
+    # As long as the quickstart's prompts.
+    (model / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 2048}))
+    content = yaml.safe_load((ROOT / "configs/pipelines/quickstart.yaml").read_text())
+    content["variables"]["train"] += " --limit 6"
+    content["variables"]["test"] += " --limit 4"
+    (train,) = (stage for stage in content["stages"] if "launch" in stage)
+    train |= {"launch": "$project/configs/accelerate/cpu_ddp.yaml", "needs": {"nodes": 2}}
+    train["command"] += " --max_steps 2 --dtype float32 --disable_tqdm true"
+    file, run = tmp_path / "quickstart.yaml", tmp_path / "run"
+    file.write_text(yaml.safe_dump(content))
+    pipeline = read_pipeline(file, str(run), {"model_dir": str(model)})
+
+    found = run_to_the_end(pipeline, cluster_env)
+
+    logs = "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in sorted(pipeline.logs.glob("*.log")))
+    assert all(state.startswith("finished") for title, state in found.items() if title != "compare"), logs
+    log = (pipeline.logs / "07-train-with-dpo.log").read_text()
+    assert "n1: machine 0 of 2, ranks 0 to 0" in log and "n2: machine 1 of 2, ranks 1 to 1" in log
+    assert json.loads((run / "checkpoint/training.json").read_text())["hyperparameters"]["processes"] == 2
+    assert "before" in (pipeline.logs / "10-compare.log").read_text()
+    assert (run / "report.html").stat().st_size > 10_000
+    # Pairs and two evaluations, each with a server of its own.
+    assert [line.split(": ")[1] for line in vllm.read_text().splitlines()] == ["alone"] * 3
+
+
+def test_the_rank_that_failed_first_on_either_node_is_the_end_of_the_jobs_output(
+    cluster: Cluster, cluster_env: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"broken = pathlib.Path({str(tmp_path / 'broken')!r})\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    broken.touch()\n"
+        "    raise RuntimeError('shard 7 is broken')\n"
+        "while not broken.exists():\n"
+        "    time.sleep(0.1)\n"
+        # As soon as it misses its peer.
+        "time.sleep(0.5)\n"
+        "raise RuntimeError('connection closed by peer')\n"
+    )
+    log = tmp_path / "job.out"
+    command = ["sbatch", "--wait", "--nodes=2", f"--output={log}", f"--chdir={ROOT}", str(SCRIPT)]
+    command += ["configs/accelerate/cpu_ddp.yaml", str(script)]
+    environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
+
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+
+    *_, end = re.split("^rank ", log.read_text(), flags=re.MULTILINE)
+    # Not 1: srun reports what became of the node that it stopped.
+    assert done.returncode != 0
+    assert end.startswith("1 on n2 failed first, with exit code 1; the end of its log:\n")
+    assert "RuntimeError: shard 7 is broken" in end and "connection closed" not in end
+    assert len(end.splitlines()) <= 42
+    assert "back to the queue" not in log.read_text()
