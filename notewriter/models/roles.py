@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,8 +86,11 @@ class ModelArguments:
         },
     )
     cache: str = field(
-        default="runs/cache.sqlite",
-        metadata={"help": "SQLite file with every reply, so that no finished call is repeated"},
+        default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
+        metadata={
+            "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in the "
+            "environment, or runs/cache.sqlite"
+        },
     )
     prompts_dir: str | None = field(
         default=None, metadata={"help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja"}

@@ -231,12 +231,15 @@ def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_que
     cluster: Cluster, cluster_env: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "job.out"
+    with open(cluster_env, "a") as settings:
+        # What stands for a container here.
+        settings.write("CONTAINER='env INSIDE=one'\n")
     environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
     command = ["sbatch", "--parsable", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/run.sbatch")]
-    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started; while :; do sleep 0.2; done"]
+    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started in $INSIDE; while :; do sleep 0.2; done"]
     job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     try:
-        wait_until(lambda: log.exists() and "\nstarted" in log.read_text(), "the command")
+        wait_until(lambda: log.exists() and "\nstarted in one" in log.read_text(), "the command")
         # What Slurm sends for --signal=B:USR1@120.
         subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
         wait_until(lambda: "ended" in log.read_text().split("back to the queue")[-1], "the command's end")
@@ -456,6 +459,7 @@ parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in ("port", "nnodes", "node-rank"):
     parser.add_argument(f"--{name}", type=int, default=0)
 parser.add_argument("--master-addr")
+parser.add_argument("--served-model-name")
 parser.add_argument("--headless", action="store_true")
 given, _ = parser.parse_known_args()
 ranks = f"rank {given.node_rank} of {given.nnodes} at {given.master_addr}" if given.nnodes else "alone"
@@ -464,7 +468,8 @@ with open(os.environ["VLLM_TOLD"], "a") as told:
 if given.headless:
     time.sleep(600)
 from fake_endpoint import make_server
-server, _ = make_server(port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
+server, known = make_server(port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
+known.model = given.served_model_name
 server.daemon_threads = False
 signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
 server.serve_forever(poll_interval=0.05)
