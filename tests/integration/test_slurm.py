@@ -112,7 +112,9 @@ class Cluster:
 
     def show(self, job: str) -> dict[str, str]:
         """What Slurm knows of a job, by name."""
-        return dict(part.split("=", 1) for part in self.run("scontrol", "show", "job", "-o", job).split() if "=" in part)
+        return dict(
+            part.split("=", 1) for part in self.run("scontrol", "show", "job", "-o", job).split() if "=" in part
+        )
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +385,7 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
     log = pipeline.log(pipeline.stages[1])
 
     def both_ranks_are_in(step: int) -> None:
-        wait_until(lambda: len(list(held.glob(f"held-{step}-*"))) == 2, f"step {step}", 120)
+        wait_until(lambda: len(list(held.glob(f"held-{step}-*"))) == 2, f"step {step}", 240)
 
     def let_go(step: int) -> None:
         (held / f"hold-{step}").unlink()
@@ -508,7 +510,14 @@ def test_a_server_over_two_nodes_tells_its_address_and_finishes_what_is_in_fligh
         settings.write("export VLLM_DELAY=3\n")
     log, folder = tmp_path / "job.out", tmp_path / "serve"
     address = folder / f"{tiny_model.name}.url"
-    command = ["sbatch", "--parsable", "--nodes=2", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/serve.sbatch")]
+    command = [
+        "sbatch",
+        "--parsable",
+        "--nodes=2",
+        f"--output={log}",
+        f"--chdir={ROOT}",
+        str(ROOT / "slurm/serve.sbatch"),
+    ]
     command += [str(tiny_model), "--output_dir", str(folder), "--serve_options", '{"tensor_parallel_size": 2}']
     environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
     job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()

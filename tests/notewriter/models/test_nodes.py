@@ -40,7 +40,12 @@ def job(monkeypatch, tmp_path):
             8,
             {"tensor_parallel_size": 4},
             4,
-            [Place("0,1,2,3", ("n1",)), Place("4,5,6,7", ("n1",)), Place("0,1,2,3", ("n2",)), Place("4,5,6,7", ("n2",))],
+            [
+                Place("0,1,2,3", ("n1",)),
+                Place("4,5,6,7", ("n1",)),
+                Place("0,1,2,3", ("n2",)),
+                Place("4,5,6,7", ("n2",)),
+            ],
             id="two on each node",
         ),
         pytest.param(
