@@ -1,8 +1,8 @@
 """Servers on the nodes of a Slurm job: which nodes and devices each one gets, and what is started there.
 
-In a job of several nodes, `srun` starts every server as a step of its own: one that fits a node on one of them, one that
-does not on as many as it needs, as vLLM does that without Ray: the same command on each node with its rank, of which the
-first answers requests and the others are headless.
+In a job of several nodes, `srun` starts each server as a step of its own, on one node if that holds it, otherwise on as
+many as it needs. There vLLM runs without Ray: the same command on each node with its rank, of which the first answers
+requests and the others are headless.
 """
 
 import math
@@ -73,8 +73,8 @@ def places(options: Mapping[str, Any], replicas: int, first: int = 0) -> list[Pl
     held = max(gpus, 1)
     if size > held and size % held:
         raise UserError(
-            f"serve_options: a server of {size} devices ({' x '.join(PARALLEL)}) does not divide among nodes of {held}; "
-            f"choose a multiple of {held}"
+            f"serve_options: a server of {size} devices ({' x '.join(PARALLEL)}) does not divide among nodes "
+            f"of {held}; choose a multiple of {held}"
         )
     span, per_node = max(size // held, 1), max(held // size, 1)
     needed = math.ceil((first + replicas) / per_node) * span

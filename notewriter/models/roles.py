@@ -88,8 +88,8 @@ class ModelArguments:
     cache: str = field(
         default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
         metadata={
-            "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in the "
-            "environment, or runs/cache.sqlite"
+            "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in "
+            "the environment, or runs/cache.sqlite"
         },
     )
     prompts_dir: str | None = field(

@@ -1,7 +1,7 @@
 """Run a training script that is disturbed: `accelerate launch signalled.py SCRIPT ...`.
 
 DISTURB says how. In the first step, `rank SIGTERM` sends the signal to the last rank alone, `launcher SIGTERM` to the
-launcher, and `error TEXT` raises an error in the last rank. With `hold FOLDER` every rank waits in step N for as long as
+launcher, and `error TEXT` raises an error in the last rank. With `hold FOLDER` every rank waits in step N while
 FOLDER/hold-N exists, and says so in FOLDER/held-N-RANK.
 """
 

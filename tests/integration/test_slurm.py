@@ -452,8 +452,8 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
     assert max((expected[name] - base[name]).abs().max() for name in base) > 1e-4
 
 
-# What vLLM is to us: a module that serves at a port, and one that helps it on another node. At SIGTERM the first finishes
-# what is in flight. Both tell where they run.
+# What vLLM is to us: a module that serves at a port, and one that helps it on another node. At SIGTERM the first
+# finishes what is in flight. Both tell where they run.
 VLLM = """
 import argparse, os, signal, sys, threading, time
 from pathlib import Path
