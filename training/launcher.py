@@ -3,7 +3,8 @@
     python training/launcher.py --config_file configs/accelerate/zero3.yaml --log_dir logs training/train_dpo.py ...
 
 - SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes (`accelerate launch`
-  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`interruption.STOPPED`).
+  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`interruption.STOPPED`), and `log_dir`
+  has the file `stopped`.
 - When ranks fail, the end of the log of the one that failed first comes last, and is written into `log_dir` as
   `failed-TIME-NODE-rankN.txt`: over all nodes, the first of these names is the cause.
 """
@@ -43,7 +44,12 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING))
     for number in SIGNALS:
         signal.signal(number, _forward)
-    return _launch(arguments)
+    code = _launch(arguments)
+    if code == STOPPED:
+        # srun may hide the exit code of one node behind that of another.
+        Path(arguments.log_dir).mkdir(parents=True, exist_ok=True)
+        (Path(arguments.log_dir) / "stopped").touch()
+    return code
 
 
 def _launch(arguments: argparse.Namespace) -> int:

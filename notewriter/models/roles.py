@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +19,14 @@ from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
+from notewriter.models.nodes import job_nodes, places
 from notewriter.models.server import (
     LOOPBACK,
     Server,
     check_options,
+    ensure_key,
     free_ports,
     serve,
-    visible_devices,
     with_number_format,
 )
 from notewriter.records import MAX_TOKENS, Sampling
@@ -92,8 +93,11 @@ class ModelArguments:
         },
     )
     cache: str = field(
-        default="runs/cache.sqlite",
-        metadata={"help": "SQLite file with every reply, so that no finished call is repeated"},
+        default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
+        metadata={
+            "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in "
+            "the environment, or runs/cache.sqlite"
+        },
     )
     prompts_dir: str | None = field(
         default=None, metadata={"help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja"}
@@ -239,9 +243,9 @@ def _serve_replicas(
 ) -> list[Server]:
     """Start a group's servers concurrently, since each takes minutes, on the devices of server number `first` on."""
     path, options = group.model, with_group(arguments.serve_options, group)
-    if arguments.replicas == 1:
+    if arguments.replicas == 1 and not job_nodes():
         return [stack.enter_context(serve(path, options, log=log, port=arguments.port))]
-    return start_replicas(stack, path, options, arguments.replicas, log, first)
+    return start_replicas(stack, path, options, arguments.replicas, log, first, port=arguments.port)
 
 
 def start_replicas(
@@ -252,20 +256,26 @@ def start_replicas(
     log: Path,
     first: int,
     host: str = LOOPBACK,
+    port: int | None = None,
 ) -> list[Server]:
     """Start servers of one model concurrently on the devices of server number `first` on, listening at `host`.
+
+    In a Slurm job of several nodes they are spread over these (`nodes.places`). Only a single one may have its `port`
+    chosen.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
-    size = math.prod(int(options.get(key, 1)) for key in ("tensor_parallel_size", "pipeline_parallel_size"))
-    devices = [visible_devices((first + number) * size, size) for number in range(replicas)]
-    ports = free_ports(replicas)
+    where = places(options, replicas, first)
+    if where[0].nodes:
+        # Before the threads, each of which would make one.
+        ensure_key()
+    ports = [port] if port else free_ports(replicas)
 
     def start(number: int) -> Server:
         own_log = log.with_stem(f"{log.stem}-{number}")
         return stack.enter_context(
-            serve(path, options, log=own_log, port=ports[number], devices=devices[number], host=host)
+            serve(path, options, log=own_log, port=ports[number], place=where[number], host=host)
         )
 
     with ThreadPoolExecutor(replicas) as pool:

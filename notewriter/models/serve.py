@@ -31,6 +31,7 @@ from notewriter.config import parse
 from notewriter.errors import UserError, writing
 from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
+from notewriter.models.nodes import job_nodes
 from notewriter.models.roles import start_replicas
 from notewriter.models.server import LOOPBACK, Server, check_options, serve, with_number_format
 
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> None:
     if words:
         argv = ["--checkpoints", *argv]
     (arguments,) = parse(ServeArguments, argv, prog="notewriter serve", description=__doc__)
-    if arguments.host != LOOPBACK and not os.environ.get("VLLM_API_KEY"):
+    if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
         os.environ["VLLM_API_KEY"] = _new_key(Path(arguments.output_dir))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serving(arguments) as names:
@@ -111,12 +112,14 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
         for number, group in enumerate(plan):
             log = folder / f"vllm-{number + 1}.log"
             own = with_group(options, group)
-            if arguments.replicas == 1:
+            if arguments.replicas == 1 and not job_nodes():
                 server = serve(group.model, own, log=log, port=arguments.port, host=arguments.host)
                 servers = [stack.enter_context(server)]
             else:
                 first = number * arguments.replicas
-                servers = start_replicas(stack, group.model, own, arguments.replicas, log, first, host=arguments.host)
+                servers = start_replicas(
+                    stack, group.model, own, arguments.replicas, log, first, arguments.host, arguments.port
+                )
             for name in {*group.names.values(), own["served_model_name"]}:
                 if name in names:
                     raise UserError(f"checkpoints: two models are called {name}; rename a folder")

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import re
+import secrets
 import shlex
 import signal
 import socket
@@ -24,12 +25,14 @@ from typing import Any
 
 from notewriter.errors import UserError, writing
 from notewriter.models.checkpoints import check_model
+from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format
 
 logger = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"
+THIS_MACHINE = Place()
 _PR_SET_PDEATHSIG = 1
 
 DEFAULT_ENVIRONMENT = {
@@ -51,19 +54,19 @@ class Server:
         port: int,
         log: Path,
         ready_timeout: float,
-        devices: str | None = None,
+        place: Place = THIS_MACHINE,
         host: str = LOOPBACK,
     ) -> None:
         self.model = model
         # Bound to all addresses it is reached by the machine's name.
-        self.base_url = f"http://{socket.gethostname() if host == ALL_ADDRESSES else host}:{port}/v1"
-        self._health = f"http://{LOOPBACK if host == ALL_ADDRESSES else host}:{port}/health"
+        name = place.nodes[0] if place.nodes else socket.gethostname() if host == ALL_ADDRESSES else host
+        self.base_url = f"http://{name}:{port}/v1"
+        here = LOOPBACK if host == ALL_ADDRESSES and not place.nodes else name
+        self._health = f"http://{here}:{port}/health"
         self._log = log
-        self._devices = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+        self._place = place
         self._ready_timeout = ready_timeout
-        self._command = [
-            # The module, not the `vllm` command, which cannot find its metadata in the CPU package.
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        self._arguments = [
             *("--model", model, "--host", host, "--port", str(port)),
             *command_line_options(options),
             # Last, so that no abbreviation or options file can override it.
@@ -112,21 +115,30 @@ class Server:
 
     def stop(self) -> None:
         """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""
-        _stop(self._process, 20.0 + self._shutdown_timeout)
+        patience = 20.0 + self._shutdown_timeout
+        if self._place.nodes:
+            # srun kills its step at a SIGTERM; this one it passes on.
+            self._process.send_signal(DRAIN)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+        _stop(self._process, patience)
         self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:
         return self._starter.submit(self._launch).result()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        ours = {name: value for name, value in DEFAULT_ENVIRONMENT.items() if name not in os.environ} | self._devices
+        ours = {name: value for name, value in DEFAULT_ENVIRONMENT.items() if name not in os.environ}
+        if self._place.devices is not None and not self._place.nodes:
+            ours["CUDA_VISIBLE_DEVICES"] = self._place.devices
+        command = start_command(self._place, self._arguments, free_ports(1)[0])
         settings = (f"{name}={value}" for name, value in ours.items())
         with open(self._log, "ab") as log:
             # The command to paste for starting the same server by hand.
-            log.write(shlex.join(["env", *settings, *self._command]).encode() + b"\n")
+            log.write(shlex.join(["env", *settings, *command]).encode() + b"\n")
             log.flush()
             return subprocess.Popen(
-                self._command,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -212,16 +224,16 @@ def serve(
     *,
     log: str | Path,
     port: int | None = None,
-    devices: str | None = None,
+    place: Place = THIS_MACHINE,
     host: str = LOOPBACK,
     ready_timeout: float = 900.0,
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
     `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...); for `dtype` see
-    `with_number_format`. `port` defaults to a free one, `host` is the address to listen at, `devices` are the GPUs to
-    use, as in CUDA_VISIBLE_DEVICES. The server stops with the block, on Ctrl-C and, on Linux, when this process is
-    killed.
+    `with_number_format`. `port` defaults to a free one, `host` is the address to listen at, `place` where it runs; on
+    nodes of a Slurm job it listens at all addresses, with a key (`ensure_key`). The server stops with the block, on
+    Ctrl-C and, on Linux, when this process is killed.
 
     Raises:
         UserError: the path is not a model, an option is refused, vLLM is not installed, the log cannot be written,
@@ -237,7 +249,10 @@ def serve(
         log.write_bytes(b"")
     options = with_number_format(options or {})
     logger.info("serving %s in %s (log: %s)", model, options.get("dtype", "vLLM's default number format"), log)
-    server = Server(model, options, _claim_port(port), log, ready_timeout, devices, host)
+    if place.nodes:
+        host = ALL_ADDRESSES
+        ensure_key()
+    server = Server(model, options, _claim_port(port), log, ready_timeout, place, host)
     try:
         server.wait_until_ready()
         yield server
@@ -254,17 +269,11 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def visible_devices(first: int, count: int) -> str:
-    """`count` of the devices visible to this process, starting at `first`, in the form of CUDA_VISIBLE_DEVICES.
-
-    Raises:
-        UserError: CUDA_VISIBLE_DEVICES lists too few.
-    """
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = seen.split(",") if seen else [str(number) for number in range(first + count)]
-    if first + count > len(names):
-        raise UserError(f"replicas: {first + count} devices are needed but CUDA_VISIBLE_DEVICES lists {len(names)}")
-    return ",".join(names[first : first + count])
+def ensure_key() -> str:
+    """The key that clients of servers on other nodes have to send: VLLM_API_KEY, set to a new one if it is not set."""
+    if not os.environ.get("VLLM_API_KEY"):
+        os.environ["VLLM_API_KEY"] = secrets.token_urlsafe()
+    return os.environ["VLLM_API_KEY"]
 
 
 def _claim_port(port: int | None) -> int:

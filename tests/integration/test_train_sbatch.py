@@ -71,15 +71,36 @@ def test_a_signal_reaches_the_ranks_and_the_job_is_requeued_once_they_have_saved
     assert calls[1:] == ["scancel --signal=USR1 7.0", "scontrol requeue 7"], output
 
 
+def test_a_preemption_of_which_only_the_ranks_are_told_requeues_the_job(submit: Job, tmp_path: Path) -> None:
+    # srun ends the node that is last to stop, and reports its code.
+    job = submit("touch runs/logs/7/0/stopped; exit 143")
+
+    output, _ = job.communicate(timeout=20)
+    assert "scontrol requeue 7" in (tmp_path / "calls").read_text(), output
+
+
+def test_a_cancelled_job_does_not_come_back(submit: Job, tmp_path: Path) -> None:
+    job = submit("touch started; sleep 1; touch runs/logs/7/0/stopped; exit 75")
+    while not (tmp_path / "started").exists():
+        time.sleep(0.05)
+
+    job.send_signal(signal.SIGTERM)
+
+    output, _ = job.communicate(timeout=20)
+    assert job.returncode == 75
+    assert "requeue" not in (tmp_path / "calls").read_text(), output
+
+
 def test_of_all_nodes_the_first_failure_is_printed_last(submit: Job, tmp_path: Path) -> None:
     logs = tmp_path / "runs/logs/7/0"
     later = f"echo consequence > {logs}/failed-1700000002.100-n1-rank0.txt"
     first = f"echo cause > {logs}/failed-1700000001.900-n2-rank1.txt"
 
-    job = submit(f"{later}; {first}; exit 1")
+    # A third node was stopped by srun, because the others had failed.
+    job = submit(f"{later}; {first}; touch {logs}/stopped; exit 75")
 
     output, _ = job.communicate(timeout=20)
-    assert job.returncode == 1
+    assert job.returncode == 75
     assert output.splitlines()[-1] == "cause"
     assert "requeue" not in (tmp_path / "calls").read_text()
 

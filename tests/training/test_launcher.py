@@ -23,7 +23,8 @@ def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
         f"pathlib.Path({str(tmp_path / 'started')!r}).touch()\n"
         "time.sleep(60)\n"
     )
-    command = [sys.executable, "-m", "training.launcher", "--config_file", "configs/accelerate/cpu.yaml", str(script)]
+    command = [sys.executable, "-m", "training.launcher", "--config_file", "configs/accelerate/cpu.yaml"]
+    command += ["--log_dir", str(tmp_path / "logs"), str(script)]
     with subprocess.Popen(command, cwd=ROOT) as launcher:
         deadline = time.monotonic() + 60
         while not (tmp_path / "started").exists():
@@ -34,3 +35,4 @@ def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
         launcher.send_signal(number)
 
         assert launcher.wait(timeout=30) == 75
+    assert (tmp_path / "logs/stopped").exists()

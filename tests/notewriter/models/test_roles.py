@@ -53,8 +53,8 @@ def served(monkeypatch):
     calls = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, devices=None, host=roles.LOOPBACK):
-        calls.append((path, options, log.name, port if devices is None else devices))
+    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK):
+        calls.append((path, options, log.name, port if place is None else place.devices))
         yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
         calls.append("stopped")
 

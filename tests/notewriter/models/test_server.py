@@ -18,6 +18,7 @@ import pytest
 from notewriter.errors import UserError
 from notewriter.models import server as serving
 from notewriter.models.client import Client, Endpoint
+from notewriter.models.nodes import Place
 from notewriter.models.server import command_line_options, serve
 from notewriter.records import Sampling
 
@@ -172,7 +173,7 @@ def test_the_log_begins_with_the_command_and_settings_to_start_such_a_server_by_
     stand_in, model, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    with serve(model, {"dtype": "float32"}, log=tmp_path / "log", devices="2,3"):
+    with serve(model, {"dtype": "float32"}, log=tmp_path / "log", place=Place("2,3")):
         (told,) = stand_in()
         words = shlex.split((tmp_path / "log").read_text().splitlines()[0])
     assert words[0] == "env"
