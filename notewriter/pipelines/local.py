@@ -2,11 +2,12 @@
 
 import contextlib
 import itertools
+import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from notewriter.config import given
@@ -14,6 +15,7 @@ from notewriter.errors import UserError, writing
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.server import Server, free_ports, serve
 from notewriter.pipelines.pipeline import Pipeline, Stage, program
+from notewriter.run_record import SERVED
 
 POLL = 5.0
 """Seconds between checks of the server while a stage uses it."""
@@ -103,8 +105,22 @@ def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: 
             # A finished stage is not asked for its answers again, and only looks at the model's name.
             base_url = server.base_url if server else "http://127.0.0.1:1/v1"
             command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(str(stage.serve))]
-        printed = _run(stage.title, command, pipeline.log(stage, shard), server)
+        with _served(stage.serve if shared else None):
+            printed = _run(stage.title, command, pipeline.log(stage, shard), server)
     return printed
+
+
+@contextlib.contextmanager
+def _served(checkpoint: str | None) -> Iterator[None]:
+    """Tell the commands in the block which checkpoint is behind their address, for their record."""
+    if checkpoint is None:
+        yield
+        return
+    os.environ[SERVED] = checkpoint
+    try:
+        yield
+    finally:
+        del os.environ[SERVED]
 
 
 def _headline(output: str) -> str:
