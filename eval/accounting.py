@@ -1,16 +1,14 @@
 """What runs cost: calls, tokens, seconds and money, by stage and role."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from eval.metrics.metric import Metric
 from notewriter.artifacts.costs import Costs, StageCosts
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Trace
-from notewriter.config import choose
-from notewriter.errors import UserError
-from notewriter.models.roles import ROLES
+from notewriter.models.prices import Prices, cost
 
 METRICS = tuple(
     Metric(name, label, meaning, better=None, decimals=1)
@@ -24,9 +22,6 @@ METRICS = tuple(
     )
 )
 """Names of what a question cost."""
-
-Prices = Mapping[str, list[float]]
-"""Role -> price of a million prompt tokens, of a million completion tokens; other roles cost nothing."""
 
 Calls = dict[tuple[str, str], StageCosts]
 """Stage and role -> sums over the calls."""
@@ -52,27 +47,13 @@ class Call(Protocol):
         """Time spent waiting."""
 
 
-def check_prices(prices: Mapping[str, object]) -> None:
-    """Check that each role has two prices.
-
-    Raises:
-        UserError: names the role.
-    """
-    for role, price in prices.items():
-        choose("role in prices", role, dict.fromkeys(ROLES))
-        if not (isinstance(price, list) and len(price) == 2 and all(type(each) in (int, float) for each in price)):
-            raise UserError(
-                f"prices: {role}: {price!r} is not [price of a million prompt tokens, of a million completion tokens]"
-            )
-
-
 def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices: Prices) -> Costs:
     """The costs of a run: sums by stage and role, events that methods counted, compression, money.
 
     Args:
         traces: the traces of the questions.
         predictions: their predictions, for the lengths in words whose ratio is ReSP's compression (section 5.2).
-        prices: see `Prices`.
+        prices: see `notewriter.models.prices.Prices`.
     """
     calls: Calls = {}
     counts: Counter[str] = Counter()
@@ -105,8 +86,7 @@ def costs_of(
     money = 0.0
     for (_, role), sums in calls.items():
         sums.seconds = round(sums.seconds, 3)
-        prompt, completion = prices.get(role, (0.0, 0.0))
-        money += (prompt * sums.prompt_tokens + completion * sums.completion_tokens) / 1e6
+        money += cost(prices, role, sums.prompt_tokens, sums.completion_tokens)
     return Costs(
         stages={f"{stage} ({role})": sums for (stage, role), sums in calls.items()},
         money=round(money, 6) if prices else None,

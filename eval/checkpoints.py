@@ -4,10 +4,9 @@ The loss on held-out pairs does not tell which checkpoint answers best, so each 
 used, and the best is chosen by the task's score.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.report.headline import HEADLINE
 from eval.report.plots import round_axis
+from eval.trackers import Trackers, track
 from notewriter import jsonl
-from notewriter.artifacts.metrics import Interval, Metrics
+from notewriter.artifacts import best_checkpoint
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, read_best_checkpoint, write_best_checkpoint
+from notewriter.artifacts.metrics import Metrics
 from notewriter.errors import UserError
 from notewriter.models.roles import ModelArguments
 
-BEST = "best_checkpoint.json"
-BEST_SCHEMA = "notewriter/best_checkpoint/1"
+BEST = best_checkpoint.NAME
 CURVES = "checkpoints.svg"
 STATE = "trainer_state.json"
 """The trainer writes it last: a checkpoint that has it is complete."""
@@ -47,15 +48,13 @@ class CheckpointArguments:
     best_by: str | None = field(
         default=None, metadata={"help": f"the score that decides; default: the first of {', '.join(HEADLINE)}"}
     )
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A checkpoint and its score."""
-
-    checkpoint: str
-    step: int
-    score: Interval
+    report_to: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "trackers that the scores of the checkpoints are sent to, by step: wandb, tensorboard, mlflow, "
+            "trackio, ...; `none` for none. Default: those that the training reported to"
+        },
+    )
 
 
 def find(run: Path, models: ModelArguments) -> dict[int, Path]:
@@ -82,24 +81,28 @@ def _step(folder: Path) -> int:
 
 
 def compare(
-    found: Mapping[int, Path], metrics: Mapping[int, Metrics], best_by: str | None, output: Path
-) -> tuple[str, Scored]:
-    """Write the curves and the best checkpoint of a run into `output`; returns the deciding score and the best.
+    found: Mapping[int, Path],
+    metrics: Mapping[int, Metrics],
+    best_by: str | None,
+    output: Path,
+    trackers: Trackers | None = None,
+) -> BestCheckpoint:
+    """Write the curves and the best checkpoint of a run into `output`; returns the latter.
 
-    Among equal scores the earliest is the best.
+    Among equal scores the earliest is the best. Curves that are new go to the trackers too.
 
     Raises:
         UserError: the checkpoints have no such score, or a file cannot be read or written.
     """
     metric = _metric(list(metrics.values()), best_by)
     scored = [Scored(str(path), step, metrics[step].metrics[metric]) for step, path in found.items()]
-    best = max(scored, key=lambda each: (each.score.mean, -each.step))
-    history = _history(list(found.values())[-1])
-    record = {"schema": BEST_SCHEMA, "metric": metric, **asdict(best), "checkpoints": [asdict(each) for each in scored]}
-    jsonl.write_text(output / CURVES, [draw(metric, scored, best, history)])
-    # Last, since it marks the comparison as finished.
-    jsonl.write_text(output / BEST, [json.dumps(record, indent=2, ensure_ascii=False) + "\n"])
-    return metric, best
+    first = max(scored, key=lambda each: (each.score.mean, -each.step))
+    best = BestCheckpoint(metric, first.checkpoint, first.step, first.score, scored)
+    jsonl.write_text(output / CURVES, [draw(best, _history(list(found.values())[-1]))])
+    if trackers and not ((output / BEST).is_file() and read_best_checkpoint(output) == best):
+        track(trackers, metrics, output)
+    write_best_checkpoint(output, best)
+    return best
 
 
 def _metric(metrics: Sequence[Metrics], best_by: str | None) -> str:
@@ -119,11 +122,14 @@ def _history(checkpoint: Path) -> list[dict[str, Any]]:
     return [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
 
 
-def draw(metric: str, scored: Sequence[Scored], best: Scored, history: Sequence[Mapping[str, Any]]) -> str:
+def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     """Score, loss and reward margin against steps, as an SVG file; a panel of which nothing was logged is left out."""
+    scored = best.checkpoints
     last = max(each.step for each in scored)
     step, end = round_axis([float(last)])
-    panels = [_panel(f"{metric}, 95% interval", {"score": [(each.step, each.score.mean) for each in scored]}, scored)]
+    panels = [
+        _panel(f"{best.metric}, 95% interval", {"score": [(each.step, each.score.mean) for each in scored]}, scored)
+    ]
     for title, names in LOGGED.items():
         lines = {name: _line(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
         if any(lines.values()):

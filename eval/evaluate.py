@@ -1,5 +1,6 @@
 """`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from eval import checkpoints
-from eval.accounting import check_prices, run_costs
+from eval.accounting import run_costs
 from eval.checkpoints import CheckpointArguments
 from eval.judgements import read_run_judgements, summary_of, with_judgements
 from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
+from eval.trackers import trackers_of
 from notewriter import __version__
 from notewriter.artifacts.costs import write_costs
 from notewriter.artifacts.metrics import Metrics, write_metrics
@@ -34,7 +36,9 @@ from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import choose, parse
 from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare
-from notewriter.models.roles import ModelArguments
+from notewriter.models.checkpoints import is_adapter
+from notewriter.models.prices import CostArguments, Prices, check_costs
+from notewriter.models.roles import ModelArguments, Running, start_groups
 from notewriter.records import Question
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
@@ -56,25 +60,21 @@ class EvaluateArguments(QuestionArguments):
             "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
         },
     )
-    prices: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs.json"},
-    )
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
 
 
 def main(argv: list[str]) -> None:
     """Evaluate; questions that were finished before are not asked again."""
-    arguments, models, resume, dry, each = parse(
-        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments, CheckpointArguments],
+    arguments, models, resume, dry, costs, each = parse(
+        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments, CostArguments, CheckpointArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,
     )
     if each.checkpoints is None:
-        _evaluate(arguments, models, resume, dry)
+        _evaluate(arguments, models, resume, dry, costs)
     else:
-        _evaluate_checkpoints(each, arguments, models, resume, dry)
+        _evaluate_checkpoints(each, arguments, models, resume, dry, costs)
 
 
 def _evaluate_checkpoints(
@@ -83,28 +83,43 @@ def _evaluate_checkpoints(
     models: ModelArguments,
     resume: ResumeArguments,
     dry: DryRunArguments,
+    costs: CostArguments,
 ) -> None:
     """Evaluate the checkpoints of a training run one after another, and compare them.
 
-    Every checkpoint has a run folder of its own, so those that were finished before are not served again.
+    Every checkpoint has a run folder of its own, so those that were finished before are not served again. The others
+    share a server if they are adapters.
     """
-    found = checkpoints.find(Path(each.checkpoints or ""), models)
+    run = Path(each.checkpoints or "")
+    found = checkpoints.find(run, models)
+    trackers = trackers_of(run, each.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
-    for step, path in found.items():
-        own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-        one = _evaluate(own, replace(models, serve=str(path)), resume, dry)
-        if one is None:
-            # All checkpoints cost the same.
-            return
-        metrics[step] = one
-    metric, best = checkpoints.compare(found, metrics, each.best_by, output)
+    with contextlib.ExitStack() as stack:
+        running: Running = {}
+        finished_before = [path for path in found.values() if (output / path.name / "metrics.json").is_file()]
+        adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
+        if len(adapters) > 1 and not dry.dry_run:
+            running = start_groups(stack, adapters, models, lambda group: output / "vllm-checkpoints.log")
+        for step, path in found.items():
+            own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
+            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, running)
+            if one is None:
+                # All checkpoints cost the same.
+                return
+            metrics[step] = one
+    best = checkpoints.compare(found, metrics, each.best_by, output, trackers)
     interval = f"{best.score.mean:.3f} [{best.score.low:.3f}, {best.score.high:.3f}]"
-    sys.stdout.write(f"best by {metric}: {best.checkpoint}, {interval}; curves in {output / checkpoints.CURVES}\n")
+    sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {interval}; curves in {output / checkpoints.CURVES}\n")
 
 
 def _evaluate(
-    arguments: EvaluateArguments, models: ModelArguments, resume: ResumeArguments, dry: DryRunArguments
+    arguments: EvaluateArguments,
+    models: ModelArguments,
+    resume: ResumeArguments,
+    dry: DryRunArguments,
+    costs: CostArguments,
+    running: Running | None = None,
 ) -> Metrics | None:
     """Evaluate one model; returns its metrics, or None after a dry run."""
     benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
@@ -115,16 +130,16 @@ def _evaluate(
         arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
     parts = parts_of(arguments.index, arguments.retriever)
     check_index(method, parts)
-    check_prices(arguments.prices)
+    check_costs(costs)
     check_inputs(models, parts)
     questions = load_selected(arguments)
     check_questions(arguments.family, questions)
     work = partial(trace_of, method=method, options=arguments.method_options)
     if dry.dry_run:
-        estimate(dry, models, parts, questions, work, Path(arguments.output_dir), arguments.prices)
+        estimate(dry, models, parts, questions, work, Path(arguments.output_dir), costs.prices)
         return None
-    config = asdict(arguments) | asdict(models)
-    with open_run(arguments.output_dir, config, questions, defaults(arguments, models)) as folder:
+    config = asdict(arguments) | asdict(models) | {"prices": costs.prices}
+    with open_run(arguments.output_dir, config, questions, defaults(arguments, models, costs)) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors:
@@ -138,15 +153,23 @@ def _evaluate(
                 journal,
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
+                costs=costs,
+                running=running,
             )
-        metrics = _finish(folder, arguments, models, questions, method)
+        metrics = _finish(folder, arguments, models, questions, method, config, costs.prices)
         tell_errors(journal, questions)
     sys.stdout.write(_summary(metrics, folder))
     return metrics
 
 
 def _finish(
-    folder: Path, arguments: EvaluateArguments, models: ModelArguments, questions: list[Question], method: Method
+    folder: Path,
+    arguments: EvaluateArguments,
+    models: ModelArguments,
+    questions: list[Question],
+    method: Method,
+    config: dict[str, Any],
+    prices: Prices,
 ) -> Metrics:
     """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
 
@@ -167,11 +190,11 @@ def _finish(
         family=family,
         **summarise(predictions),
         estimate=estimated(folder).get("estimate"),
-        config_hash=config_hash(asdict(arguments) | asdict(models)),
+        config_hash=config_hash(config),
         version=__version__,
         judged=summary_of(judgements),
     )
-    costs = run_costs(_traces(folder, questions, method), predictions, arguments.prices)
+    costs = run_costs(_traces(folder, questions, method), predictions, prices)
     write_costs(folder / "costs.json", costs)
     write_metrics(folder / "metrics.json", metrics)
     return metrics

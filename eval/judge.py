@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from eval.accounting import Calls, Prices, add_call, check_prices, costs_of
+from eval.accounting import Calls, add_call, costs_of
 from eval.evidence import reference_of
 from eval.judgements import (
     JUDGEMENTS,
@@ -44,10 +44,11 @@ from notewriter.config import choose, parse
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.models.client import Endpoint, RequestRefused
+from notewriter.models.prices import Budget, CostArguments, Prices, check_costs
 from notewriter.models.roles import ModelArguments, served_models
 from notewriter.models.server import Server
 from notewriter.records import Question
-from notewriter.rollouts.resources import Resources, check_inputs, open_resources
+from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.rollouts.runner import for_each_question
 
@@ -62,22 +63,19 @@ class JudgeArguments:
     judgements: Annotated[list[str], MinLen(1)] = field(
         default_factory=lambda: ["answer"], metadata={"help": f"any of: {', '.join(JUDGEMENTS)}"}
     )
-    prices: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "{judge: [price of a million prompt tokens, of a million completion tokens]}, for judged/costs.json"
-        },
-    )
 
 
 def main(argv: list[str]) -> None:
     """Judge; questions that were judged before are not judged again."""
-    arguments, resume, models = parse(
-        [JudgeArguments, ResumeArguments, ModelArguments], argv, prog="notewriter judge", description=__doc__
+    arguments, resume, models, costs = parse(
+        [JudgeArguments, ResumeArguments, ModelArguments, CostArguments],
+        argv,
+        prog="notewriter judge",
+        description=__doc__,
     )
     for name in arguments.judgements:
         choose("judgement", name, JUDGEMENTS)
-    check_prices(arguments.prices)
+    check_costs(costs)
     check_inputs(models, None)
     runs = list(dict.fromkeys(map(Path, arguments.runs)))
     with contextlib.ExitStack() as folders:
@@ -95,8 +93,9 @@ def main(argv: list[str]) -> None:
                 drop_errors(journal)
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with served_models(models, runs[0] / FOLDER) as roles:
-                asyncio.run(_judge(models, roles, work))
-        summaries = [_merge(run, arguments.prices) for run in runs]
+                budget = budget_of(costs, roles, runs[0] / FOLDER)
+                asyncio.run(_judge(models, roles, budget, work))
+        summaries = [_merge(run, costs.prices) for run in runs]
     sys.stdout.write("".join(summaries))
 
 
@@ -130,9 +129,12 @@ def _read_cases(run: Path) -> list[Question]:
 
 
 async def _judge(
-    models: ModelArguments, roles: dict[str, tuple[Endpoint, list[Server]]], work: Mapping[Path, list[Question]]
+    models: ModelArguments,
+    roles: dict[str, tuple[Endpoint, list[Server]]],
+    budget: Budget | None,
+    work: Mapping[Path, list[Question]],
 ) -> None:
-    async with open_resources(models, roles, None) as resources:
+    async with open_resources(models, roles, None, budget) as resources:
         for journal, questions in work.items():
             name, run = journal.stem, journal.parent.parent.name
 

@@ -20,6 +20,8 @@ SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
 
 
+_COMMAND: list[str] = []
+
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -57,6 +59,8 @@ def parse(
             wrong type; names the file, the line and the closest known key.
     """
     types = [arguments] if isinstance(arguments, type) else list(arguments)
+    argv = _split_equals(argv)
+    _COMMAND[:] = [*(prog or "").split(), *argv]
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
     parser: Any = TrlParser(types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.formatter_class = _HelpFormatter
@@ -64,7 +68,6 @@ def parse(
     parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options, which override it")
     # argparse would print the whole usage; one line that says what is wrong is enough.
     parser.error = _raise
-    argv = _split_equals(argv)
     if argv.count("--config") > 1:
         raise UserError("--config is given twice; name one file and pass what differs as options")
     if "--config" in argv:
@@ -93,6 +96,11 @@ def parse(
     for each in ours:
         check(each)
     return parsed
+
+
+def command_line() -> list[str]:
+    """The command that was last parsed: its name and its arguments as given."""
+    return list(_COMMAND)
 
 
 def _is_of_trl(kind: type) -> bool:

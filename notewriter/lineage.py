@@ -1,4 +1,7 @@
-"""`notewriter lineage RUN`: the way from the corpus to a run's scores, as each stage recorded it."""
+"""`notewriter lineage RUN`: the way from the corpus to a run's scores, as each stage recorded it.
+
+With `--rerun FILE` it becomes a pipeline that goes this way again.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -6,16 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from notewriter import jsonl
 from notewriter.artifacts import statistics
 from notewriter.artifacts.fingerprints import fingerprints, read_fingerprints
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
-from notewriter.artifacts.run_record import read_run_record
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.config import parse
 from notewriter.errors import UserError, run
+from notewriter.pipelines.rerun import rerun
 from notewriter.retrieval import read_manifest
+from notewriter.run_record import read_run_record
 from notewriter.terminal import escape_controls
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache"}
@@ -30,6 +37,19 @@ class LineageArguments:
     """
 
     run: str = field(metadata={"help": "a run folder; `--run` may be omitted if it comes first"})
+    rerun: str | None = field(
+        default=None,
+        metadata={
+            "help": "write a pipeline to this file that does the run again with all that it was made from, each stage "
+            "into a new folder and without replies from the cache; then: notewriter pipeline FILE"
+        },
+    )
+    launch: str | None = field(
+        default=None,
+        metadata={
+            "help": "with --rerun: the accelerate configuration of trainings; required where several processes trained"
+        },
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -37,7 +57,15 @@ def main(argv: list[str]) -> None:
     if argv and not argv[0].startswith("-"):
         argv = ["--run", *argv]
     (arguments,) = parse(LineageArguments, argv, prog="notewriter lineage", description=LineageArguments.__doc__)
-    sys.stdout.write("\n".join(map(escape_controls, lineage(Path(arguments.run)))) + "\n")
+    if arguments.rerun is None:
+        sys.stdout.write("\n".join(map(escape_controls, lineage(Path(arguments.run)))) + "\n")
+        return
+    pipeline = rerun(Path(arguments.run), arguments.launch)
+    pipeline["output_dir"] = f"runs/{Path(arguments.rerun).stem}"
+    jsonl.write_text(arguments.rerun, [yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)])
+    sys.stdout.write(
+        f"{arguments.rerun}: {len(pipeline['stages'])} stages; run: notewriter pipeline {arguments.rerun}\n"
+    )
 
 
 def lineage(folder: Path) -> list[str]:

@@ -3,10 +3,13 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Role = Literal["policy", "notes", "query", "answer", "judge"]
 """Which model plays a stage; the policy plays every role without its own model."""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+"""The roles of models in methods and judges; unknown names would be ignored silently."""
 
 Kind = Literal["note", "updated note", "document note", "query", "status", "answer", "step"]
 """What kind of text a completion is, for code that judges, writes or rehearses it without knowing the method.

@@ -81,6 +81,7 @@ class FakeEndpoint:
 
     base_url: str = ""
     model: str = "fake"
+    adapters: list[str] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     most_at_once: int = 0
@@ -166,7 +167,9 @@ def make_server(
             if self.path == "/health":
                 self.send(Fault())
             elif self.path == "/v1/models":
-                models = {"object": "list", "data": [{"id": known.model, "object": "model", "created": 0}]}
+                names = [known.model, *known.adapters]
+                data = [{"id": name, "object": "model", "created": 0} for name in names]
+                models = {"object": "list", "data": data}
                 self.send(self.next_fault("models") or Fault(body=json.dumps(models).encode()))
             else:
                 self.send(FAULTS["404"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from notewriter.artifacts.run_record import read_run_record
 
 from eval.catalogue import metric_named
 from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_text
@@ -18,7 +19,6 @@ from eval.statistics import bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.artifacts.run_record import read_run_record
 from notewriter.pipelines.local import command_line
 from notewriter.pipelines.pipeline import Pipeline
 

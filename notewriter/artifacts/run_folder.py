@@ -16,10 +16,10 @@ import yaml
 
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
-from notewriter.artifacts.run_record import add_start, start_of
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
+from notewriter.run_record import add_start, start_of
 from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ CONFIG = "config.yaml"
 WITHOUT_EFFECT = frozenset(
     {
         *("concurrency", "replicas", "port", "cache", "output_dir"),
-        *("base_url", "served", "api_key_env", "timeout", "attempts", "patience"),
+        *("base_url", "served", "api_key_env", "timeout", "attempts", "patience", "batch"),
     }
 )
 """Settings that cannot change a result: they may differ when a run resumes.

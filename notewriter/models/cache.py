@@ -5,6 +5,7 @@ import logging
 import re
 import sqlite3
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,9 @@ class ResponseCache:
         Raises:
             UserError: the file is damaged, or stays locked by another process.
         """
-        try:
-            row = self._database.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from error
-        reply = _decoded(row[0]) if row else None
-        if row and reply is None:
+        rows = self.execute("SELECT completion FROM replies WHERE key = ?", (key,))
+        reply = _decoded(rows[0][0]) if rows else None
+        if rows and reply is None:
             logger.warning("%s: a cached reply is damaged; requesting it again", self._path)
         return reply
 
@@ -78,8 +76,16 @@ class ResponseCache:
             UserError: the file is damaged, cannot be written, or stays locked by another process.
         """
         text = json.dumps(asdict(completion))
+        self.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, f"{text}\n{_checksum(text)}"))
+
+    def execute(self, statement: str, values: Sequence[str | None] = ()) -> list[tuple[Any, ...]]:
+        """The rows of an SQL statement, committed at once.
+
+        Raises:
+            UserError: the file is damaged, cannot be written, or stays locked by another process.
+        """
         try:
-            self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, f"{text}\n{_checksum(text)}"))
+            return self._database.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise self._unusable(error) from error
 

@@ -1,6 +1,7 @@
 """A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -18,8 +19,19 @@ from openai.types import Completion as TextCompletion
 from openai.types.chat import ChatCompletion
 
 from notewriter.errors import UserError
+from notewriter.models.batches import CUSTOM_ID, MAX_REQUESTS, Batches
 from notewriter.models.cache import ResponseCache
-from notewriter.models.connection import REMOVED, UnreadableReply, connect, reason
+from notewriter.models.connection import (
+    REMOVED,
+    UnreadableReply,
+    connect,
+    is_gone,
+    is_transient,
+    reason,
+    rejected_key,
+    wait,
+)
+from notewriter.models.prices import Reserve
 from notewriter.records import Completion, Message, Sampling
 from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
@@ -51,7 +63,8 @@ class Endpoint:
     model in the response cache: by default the first address, for a local checkpoint the hash of its weights.
     `api_key_env` names the environment variable with the key, so that configurations contain no keys. `concurrency`
     is the number of requests in flight per server, `timeout` the seconds for a whole reply, `attempts` the number
-    of tries per request; a server that cannot be reached is retried for at least `patience` seconds.
+    of tries per request; a server that cannot be reached is retried for at least `patience` seconds. With `batch`,
+    calls go through the endpoint's batch API (`batches`): cheaper, and answered within a day.
     """
 
     base_url: str
@@ -63,6 +76,7 @@ class Endpoint:
     attempts: Annotated[int, Interval(ge=1)] = 8
     patience: Annotated[float, Interval(ge=0)] = 300.0
     extra_body: dict[str, Any] = field(default_factory=dict)
+    batch: bool = False
 
     @property
     def addresses(self) -> list[str]:
@@ -105,31 +119,52 @@ class Client:
     """
 
     def __init__(
-        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
+        self,
+        endpoint: Endpoint,
+        cache: ResponseCache | None = None,
+        revive: Callable[[], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.received = 0
         self._cache = cache
         self._revive = revive
-        self._replicas = [
-            _Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
-            for address in endpoint.addresses
-        ]
-        self._slots = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
+        self._batches: Batches | None = None
+        if endpoint.batch:
+            if cache is None:
+                raise ValueError("batches are recorded in a response cache; give one")
+            self._batches = Batches(
+                endpoint.base_url, endpoint.api_key_env, endpoint.timeout, endpoint.attempts, endpoint.patience, cache
+            )
+            self._replicas = [_Replica(endpoint.base_url, self._batches.chat)]
+            self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        else:
+            self._replicas = [
+                _Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
+                for address in endpoint.addresses
+            ]
+            self._slots = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
         self._supports_schemas = True
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def complete(
-        self, messages: list[Message], sampling: Sampling, *, sample: int = 0, affinity: str = ""
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        *,
+        sample: int = 0,
+        affinity: str = "",
+        reserve: Reserve | None = None,
     ) -> Completion:
         """The model's reply to a chat, from the cache if possible.
 
         `sample` numbers the draws with the same prompt and sampling. Requests with the same `affinity` go to one
-        replica, whose prefix cache contains their common prefix, and to another one only if it is down.
+        replica, whose prefix cache contains their common prefix, and to another one only if it is down. A call
+        that the cache does not answer waits for `reserve`, and is paid there.
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
-            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model.
+            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or the call
+                could exceed the budget.
         """
         key = cache_key(self.endpoint, messages, sampling, sample)
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
@@ -137,11 +172,15 @@ class Client:
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
-            async with self._slots:
-                completion = await self._ask_until_answered(messages, sampling, affinity)
+            reserved = reserve(messages, sampling) if reserve else contextlib.nullcontext(lambda completion: None)
+            async with self._slots, reserved as pay:
+                completion = await self._ask_until_answered(messages, sampling, affinity, key)
+                pay(completion)
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
+            if self._batches is not None:
+                self._batches.forget(key)
         return completion
 
     async def check(self) -> None:
@@ -171,59 +210,65 @@ class Client:
     async def _models_at(self, replica: _Replica) -> list[str]:
         """The models that a replica lists; empty if it does not list any."""
 
+        api = self._batches.api if self._batches else replica.api
+
         async def ask() -> list[str]:
             try:
-                listed = [model.id async for model in replica.api.with_options(timeout=20).models.list()]
+                listed = [model.id async for model in api.with_options(timeout=20).models.list()]
             except _UNREADABLE as error:
                 raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
 
         try:
             return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(_is_transient),
-                wait=_wait,
+                retry=tenacity.retry_if_exception(is_transient),
+                wait=wait,
                 stop=tenacity.stop_after_attempt(3),
                 reraise=True,
             )(ask)
         except openai.AuthenticationError as error:
-            raise UserError(_rejected_key(self.endpoint)) from error
+            raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
             return []  # Some endpoints do not list their models; the first call will show.
 
     async def close(self) -> None:
         """Close the connections."""
         await asyncio.gather(*(replica.api.close() for replica in self._replicas))
+        if self._batches is not None:
+            await self._batches.close()
 
-    async def _ask_until_answered(self, messages: list[Message], sampling: Sampling, affinity: str) -> Completion:
+    async def _ask_until_answered(
+        self, messages: list[Message], sampling: Sampling, affinity: str, key: str
+    ) -> Completion:
         endpoint = self.endpoint
         attempts = 0
         try:
             async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(_is_transient),
-                wait=_wait,
+                retry=tenacity.retry_if_exception(is_transient),
+                wait=wait,
                 stop=self._gives_up,
                 before_sleep=self._before_retry,
                 reraise=True,
             ):
                 attempts += 1
                 with attempt:
-                    return await self._ask_a_replica(messages, sampling, affinity)
+                    return await self._ask_a_replica(messages, sampling, affinity, key)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise UserError(_rejected_key(endpoint)) from error
+            raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
         except openai.NotFoundError as error:
             raise UserError(
                 f"{endpoint.base_url}: has no model {endpoint.model!r} or no chat completions; "
                 "correct model or base_url (which usually ends in /v1)"
             ) from error
         except openai.APIError as error:
-            if isinstance(error, openai.APIStatusError) and not _is_transient(error):
+            if isinstance(error, openai.APIStatusError) and not is_transient(error):
                 raise RequestRefused(reason(error)) from error
             raise _gave_up(endpoint, attempts, error) from error
         except UnreadableReply as error:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("unreachable: tenacity returns a reply or raises")
 
-    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str) -> Completion:
+    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str, key: str) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""
         now = time.monotonic()
         # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
@@ -232,16 +277,16 @@ class Client:
             key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
         )
         try:
-            return await self._ask(replica.api, messages, sampling)
+            return await self._ask(replica.api, messages, sampling, key)
         except Exception as error:
-            if _is_transient(error) and not isinstance(error, openai.RateLimitError):
+            if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.down_until = time.monotonic() + COOLDOWN
             raise
 
     def _gives_up(self, state: tenacity.RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None
         enough = state.attempt_number >= self.endpoint.attempts
-        return enough and not (_is_gone(error) and state.idle_for < self.endpoint.patience)
+        return enough and not (is_gone(error) and state.idle_for < self.endpoint.patience)
 
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -251,14 +296,14 @@ class Client:
         if self._revive:
             await asyncio.to_thread(self._revive)
 
-    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
+    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str) -> Completion:
         if sampling.json_schema is None or not self._supports_schemas:
-            return await self._ask_once(api, messages, replace(sampling, json_schema=None))
+            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
         try:
-            return await self._ask_once(api, messages, sampling)
+            return await self._ask_once(api, messages, sampling, key)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             # Error messages differ by server; if the request succeeds without the schema, the schema was the problem.
-            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None))
+            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
             if self._supports_schemas:
                 self._supports_schemas = False
                 logger.warning(
@@ -267,10 +312,15 @@ class Client:
                 )
             return completion
 
-    async def _ask_once(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> Completion:
+    async def _ask_once(
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
+    ) -> Completion:
         start = time.perf_counter()
         try:
-            reply = await (self._continue_text if sampling.raw else self._chat)(api, messages, sampling)
+            if sampling.raw:
+                reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
+            else:
+                reply = await self._chat(api, messages, sampling, key)
             completion = _read(reply, sampling, time.perf_counter() - start)
         except _UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
@@ -281,7 +331,9 @@ class Client:
             raise RequestRefused(f"{self.endpoint.base_url}: echoes the key in its reply; use another endpoint")
         return completion
 
-    async def _chat(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling) -> ChatCompletion:
+    async def _chat(
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
+    ) -> ChatCompletion:
         scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
         return await api.chat.completions.create(
             model=self.endpoint.model,
@@ -294,11 +346,16 @@ class Client:
             top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
             response_format=_response_format(sampling.json_schema),
             extra_body=_continuing(messages) | scoring | self.endpoint.extra_body or None,
+            extra_headers={CUSTOM_ID: key} if self.endpoint.batch else None,
         )
 
     async def _continue_text(
         self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling
     ) -> TextCompletion:
+        if self.endpoint.batch:
+            raise RequestRefused(
+                f"{self.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
+            )
         likely = ALTERNATIVES if sampling.alternatives else 1
         return await api.completions.create(
             model=self.endpoint.model,
@@ -375,36 +432,6 @@ def _response_format(schema: dict[str, Any] | None) -> Any:
     if schema is None:
         return openai.omit
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
-
-
-def _is_gone(error: BaseException | None) -> bool:
-    """Whether no server answers at the address, as during a restart."""
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in {502, 503, 504}
-    return isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError)
-
-
-def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
-    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | UnreadableReply)
-
-
-_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=30)
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    """Exponential backoff with jitter, or the server's Retry-After (seconds), at most a minute."""
-    error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, openai.APIStatusError):
-        asked = error.response.headers.get("retry-after", "")
-        if asked.isdecimal():
-            return min(float(asked), 60.0)
-    return _backoff(state)
-
-
-def _rejected_key(endpoint: Endpoint) -> str:
-    return f"{endpoint.base_url}: rejects the key; set a valid one in the environment variable {endpoint.api_key_env}"
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -13,11 +13,13 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
 import openai
+import tenacity
 
 from notewriter.errors import UserError
 from notewriter.terminal import escape_controls
@@ -28,10 +30,14 @@ MAX_REPLY_BYTES = 16 * 2**20
 MIN_KEY_LENGTH = 8
 """Shorter keys are not removed from replies: `EMPTY` and the like are placeholders for servers without keys."""
 
+MAX_FILE_BYTES = 2**30
+"""The largest file of JSON Lines accepted; the output of a batch of 50,000 requests has about 200 MiB."""
+
 REMOVED = "[key removed]"
 
 _PUBLIC_HEADERS = re.compile(
-    "accept|accept-encoding|connection|content-(length|type)|host|user-agent|x-stainless-.*", re.IGNORECASE
+    "accept|accept-encoding|connection|content-(length|type)|host|idempotency-key|user-agent|x-stainless-.*",
+    re.IGNORECASE,
 )
 """Request headers that contain no secret; keys, including a proxy's, are in the others."""
 
@@ -91,10 +97,18 @@ def read_key(variable: str) -> str:
     return key
 
 
-def connect(address: str, timeout: float, key_variable: str = "") -> openai.AsyncOpenAI:
+def connect(
+    address: str,
+    timeout: float,
+    key_variable: str = "",
+    *,
+    lines: bool = False,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> openai.AsyncOpenAI:
     """An API client for an address, with the key from the environment variable `key_variable`.
 
-    `timeout` is in seconds and covers the whole reply. Requests are not retried.
+    `timeout` is in seconds and covers the whole reply. Requests are not retried. With `lines`, replies may also be
+    files of JSON Lines, whose unreadable lines are left out. `transport` replaces HTTP.
 
     Raises:
         UserError: the address or the key is not usable.
@@ -107,7 +121,7 @@ def connect(address: str, timeout: float, key_variable: str = "") -> openai.Asyn
         max_retries=0,
         timeout=timeout,
         # A proxy in the environment, common on clusters, must not intercept requests to this machine.
-        http_client=_Client(trust_env=not _is_local(address)),
+        http_client=_Client(trust_env=not _is_local(address), lines=lines, transport=transport),
     )
 
 
@@ -128,6 +142,10 @@ def _is_local(address: str) -> bool:
 class _Client(openai.DefaultAsyncHttpxClient):
     """An HTTP client that follows no redirects, bounds replies in size and time, and removes keys from them."""
 
+    def __init__(self, *, lines: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self._lines = lines
+
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """The complete reply to a request: the body in UTF-8, and Retry-After as the only header.
 
@@ -144,7 +162,7 @@ class _Client(openai.DefaultAsyncHttpxClient):
             async with asyncio.timeout(request.extensions["timeout"]["read"]):
                 reply = await super().send(request, **options | {"stream": True, "follow_redirects": False})
                 try:
-                    body = await _body(reply)
+                    body = await _body(reply, MAX_FILE_BYTES if self._lines else MAX_REPLY_BYTES)
                 finally:
                     await reply.aclose()
         except (TimeoutError, httpx2.TimeoutException) as error:
@@ -159,10 +177,10 @@ class _Client(openai.DefaultAsyncHttpxClient):
                 f"{request.url}: redirects to {escape_controls(target)[:200]}; redirects are not followed, since they "
                 "would send prompts and key elsewhere; correct base_url"
             )
-        return _cleaned(reply, body, keys)
+        return _cleaned(reply, body, keys, self._lines)
 
 
-def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None) -> httpx2.Response:
+def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None, lines: bool) -> httpx2.Response:
     """The reply without keys: status, Retry-After, and the body in UTF-8."""
     kind = "application/json"
     try:
@@ -170,7 +188,9 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None) 
     except (ValueError, RecursionError):
         # In UTF-16 and UTF-32 zero bytes between the characters could hide a key.
         content = without_keys(body.decode("utf-8", "replace").replace("\0", ""), keys)
-        if reply.is_success:
+        if reply.is_success and lines and (clean := "\n".join(_clean_lines(body.decode("utf-8", "replace"), keys))):
+            content = clean
+        elif reply.is_success:
             content_type = escape_controls(without_keys(reply.headers.get("content-type", "no type"), keys))[:60]
             words = " ".join(escape_controls(content[:200]).split())
             raise UnreadableReply(f"{content_type}, not JSON: {words!r}" if content else "an empty reply") from None
@@ -180,8 +200,15 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None) 
     return httpx2.Response(reply.status_code, headers=headers, content=content, request=reply.request)
 
 
-async def _body(reply: httpx2.Response) -> bytes:
-    """The whole body of a reply, at most `MAX_REPLY_BYTES`, also after decompression."""
+def _clean_lines(text: str, keys: re.Pattern[str] | None) -> Iterator[str]:
+    # Not splitlines, which also splits at characters that JSON strings may contain.
+    for line in text.split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.dumps(without_keys(json.loads(line), keys))
+
+
+async def _body(reply: httpx2.Response, limit: int) -> bytes:
+    """The whole body of a reply, at most `limit` bytes, also after decompression."""
     address, encoding = reply.request.url, reply.headers.get("content-encoding", "identity").lower()
     if encoding not in {"identity", "gzip", "deflate", ""}:
         raise UserError(f"{address}: sends replies in an encoding that was not requested; correct base_url")
@@ -189,18 +216,17 @@ async def _body(reply: httpx2.Response) -> bytes:
     async with contextlib.aclosing(reply.aiter_raw()) as pieces:
         async for piece in pieces:
             body += piece
-            if len(body) > MAX_REPLY_BYTES:
+            if len(body) > limit:
                 break
     if encoding in {"gzip", "deflate"}:
         try:
             # 32: detect gzip or zlib from the header.
-            body = bytearray(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MAX_REPLY_BYTES + 1))
+            body = bytearray(zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, limit + 1))
         except zlib.error as error:
             raise UnreadableReply(f"a reply that is not {encoding}: {error}") from error
-    if len(body) > MAX_REPLY_BYTES:
+    if len(body) > limit:
         raise UserError(
-            f"{address}: sends a reply of more than {MAX_REPLY_BYTES // 2**20} MiB, which no model writes; "
-            "correct base_url"
+            f"{address}: sends a reply of more than {limit // 2**20} MiB, which no model writes; correct base_url"
         )
     return bytes(body)
 
@@ -256,3 +282,35 @@ def reason(error: Exception) -> str:
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
     return escape_controls(" ".join(str(message or error)[:1000].split()))[:300]
+
+
+def is_gone(error: BaseException | None) -> bool:
+    """Whether no server answers at the address, as during a restart."""
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in {502, 503, 504}
+    return isinstance(error, openai.APIConnectionError) and not isinstance(error, openai.APITimeoutError)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may help."""
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in {408, 409, 425, 429} or error.status_code >= 500
+    return isinstance(error, openai.APIConnectionError | openai.APIResponseValidationError | UnreadableReply)
+
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=30)
+
+
+def wait(state: tenacity.RetryCallState) -> float:
+    """Exponential backoff with jitter, or the server's Retry-After (seconds), at most a minute."""
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, openai.APIStatusError):
+        asked = error.response.headers.get("retry-after", "")
+        if asked.isdecimal():
+            return min(float(asked), 60.0)
+    return _backoff(state)
+
+
+def rejected_key(address: str, variable: str) -> str:
+    """The message for a key that an endpoint rejects."""
+    return f"{address}: rejects the key; set a valid one in the environment variable {variable}"

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.config import check, choose
 from notewriter.errors import UserError
+from notewriter.method import ROLES
 from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import fingerprint
@@ -69,8 +70,9 @@ class ModelArguments:
     models: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "role -> endpoint (base_url, model, api_key_env, ...) or {serve: PATH}; roles are notes, query, "
-            "answer, judge; `policy` plays all others; LoRA adapters of one base share a server"
+            "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
+            "{serve: PATH}; roles are notes, query, answer, judge; `policy` plays all others; LoRA adapters of one "
+            "base share a server"
         },
     )
     chat_template_kwargs: dict[str, Any] = field(
@@ -125,6 +127,9 @@ class ModelArguments:
 Roles = dict[str, tuple[Endpoint, list[Server]]]
 """Each role's endpoint, and the servers that were started for it."""
 
+Running = dict[str, tuple[str, list[Server]]]
+"""By a checkpoint's path its name in requests and the servers that hold it."""
+
 
 @dataclass(frozen=True)
 class Served(Endpoint):
@@ -133,10 +138,6 @@ class Served(Endpoint):
     serve: Annotated[str, MinLen(1)] = ""
     base_url: str = ""
     model: str = ""
-
-
-ROLES = ("policy", "notes", "query", "answer", "judge")
-"""The roles of models in methods and judges; unknown names would be ignored silently."""
 
 
 SAMPLED = ("temperature", "top_p", "max_tokens")
@@ -171,8 +172,10 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
 
 
 @contextlib.contextmanager
-def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
+def served_models(arguments: ModelArguments, log_dir: Path, running: Running | None = None) -> Iterator[Roles]:
     """Start the configured servers; yields each role's endpoint and the servers started for it.
+
+    Checkpoints that are `running` already are asked there.
 
     Raises:
         UserError: no model is given, one is given twice, or an endpoint is not valid.
@@ -213,15 +216,15 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
             specification["extra_body"] = body | {"chat_template_kwargs": variables[role]}
 
     with contextlib.ExitStack() as stack:
-        served: dict[str, tuple[str, list[Server]]] = {}  # a checkpoint's name in requests and its servers, by path
-        for number, group in enumerate(groups(paths.values())):
-            first_role = next(role for role, path in paths.items() if path in group.names)
-            log = log_dir / f"vllm-{first_role}.log"
-            servers = _serve_replicas(stack, group, arguments, log, number * arguments.replicas)
-            served |= {path: (name, servers) for path, name in group.names.items()}
+        first_role = {path: role for role, path in reversed(paths.items())}
+        served = dict(running or {})
+        missing = [path for path in paths.values() if path not in served]
+        served |= start_groups(
+            stack, missing, arguments, lambda group: log_dir / f"vllm-{first_role[next(iter(group.names))]}.log"
+        )
         roles: Roles = {}
         for role, specification in specifications.items():
-            servers = []
+            servers: list[Server] = []
             if role in paths:
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
@@ -236,6 +239,21 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
 def _identity(path: str, options: Mapping[str, Any]) -> str:
     """What identifies the replies of a checkpoint served with these options of vLLM."""
     return f"{fingerprint(path)} {json.dumps(options, sort_keys=True)}"
+
+
+def start_groups(
+    stack: contextlib.ExitStack, paths: Iterable[str], arguments: ModelArguments, log: Callable[[Group], Path]
+) -> Running:
+    """Start servers for checkpoints, one for all that can share it, until `stack` is closed.
+
+    Raises:
+        UserError: there are too few devices, or a server does not start.
+    """
+    running: Running = {}
+    for number, group in enumerate(groups(paths)):
+        servers = _serve_replicas(stack, group, arguments, log(group), number * arguments.replicas)
+        running |= {path: (name, servers) for path, name in group.names.items()}
+    return running
 
 
 def _serve_replicas(
@@ -307,6 +325,8 @@ def check_endpoints(arguments: ModelArguments) -> None:
             raise UserError(f"models: {role}: needs base_url and model, or serve")
         if both := {"serve"} & value.keys() and {"base_url", "model", "identity"} & value.keys():
             raise UserError(f"models: {role}: {min(both)} follows from serve; give only one of them")
+        if value.get("batch") and ("serve" in value or "," in str(value["base_url"])):
+            raise UserError(f"models: {role}: batch needs the base_url of one batch API; remove batch")
         if not _VARIABLE.fullmatch(str(value.get("api_key_env", "A"))):
             raise UserError(
                 f"models: {role}: api_key_env must be the name of an environment variable, such as OPENAI_API_KEY; "

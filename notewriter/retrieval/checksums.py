@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
+from notewriter import jsonl, run_record
 from notewriter.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ def verify(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    # The manifest changes legitimately when the encoder moves.
+    # The manifest changes legitimately when the encoder moves, and the record when passages are added.
     files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".lock")
-    return sorted(file for file in files if file.name not in (FILE, "manifest.json"))
+    return sorted(file for file in files if file.name not in (FILE, "manifest.json", run_record.NAME))
 
 
 def _state(file: Path) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -12,6 +12,7 @@ from notewriter.benchmarks import BENCHMARKS, load_corpus
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25, corpus_fingerprint, dense, encoders, read_manifest
+from notewriter.run_record import add_start, start_of
 
 
 @dataclass(slots=True)
@@ -66,7 +67,11 @@ def main(argv: list[str]) -> None:
         raise UserError(f"{arguments.index}: a dense index cannot be changed; build one of the whole corpus")
     if (arguments.add or arguments.delete) and (arguments.share or analysis != bm25.Analysis()):
         raise UserError("analyzer, title_boost and share are set when an index is built; leave them out")
-    sys.stdout.write(f"{arguments.index}: {_run(arguments, analysis, encoder)}\n")
+    done = _run(arguments, analysis, encoder)
+    # Neither an index that was left as it is, possibly read-only, nor a shard's folder, which is not an index yet.
+    if not done.startswith("already") and read_manifest(arguments.index) is not None:
+        add_start(Path(arguments.index), start_of(asdict(arguments), {}))
+    sys.stdout.write(f"{arguments.index}: {done}\n")
 
 
 def _run(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.Encoder) -> str:

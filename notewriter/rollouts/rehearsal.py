@@ -18,7 +18,8 @@ from notewriter.errors import UserError
 from notewriter.method import Kind, Stage
 from notewriter.models import checkpoints
 from notewriter.models.adapters import tokenizer_folder
-from notewriter.models.roles import ROLES, ModelArguments, sampling_by_stage
+from notewriter.models.prices import Prices, check_prices, cost
+from notewriter.models.roles import ModelArguments, sampling_by_stage
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval.chain import Chain, Part
 from notewriter.rollouts.prompts import Prompts
@@ -56,19 +57,6 @@ class DryRunArguments:
     )
     tokens_per_second: Annotated[float, Interval(gt=0)] | None = field(
         default=None, metadata={"help": "completion tokens per second of the server, to estimate hours"}
-    )
-
-
-@dataclass
-class PricedDryRunArguments(DryRunArguments):
-    """For commands without a price option of their own."""
-
-    prices: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "role -> [price per million prompt tokens, per million completion tokens], to estimate money; "
-            "other roles cost nothing"
-        },
     )
 
 
@@ -143,7 +131,7 @@ def estimate(
     questions: Sequence[Question],
     work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
     folder: Path,
-    prices: dict[str, Any],
+    prices: Prices,
 ) -> None:
     """Print the estimated cost of a run over the questions and save it in the folder.
 
@@ -153,9 +141,7 @@ def estimate(
         UserError: an option is out of range, or the tokenizer cannot be loaded.
     """
     check(dry)
-    for role, price in prices.items():
-        if role not in ROLES or not (isinstance(price, list) and len(price) == 2 and all(map(_is_number, price))):
-            raise UserError(f"prices: {role}: {price!r} is not a role ({', '.join(ROLES)}) with a list of two prices")
+    check_prices(prices)
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
     count, tokens_a_word, counted_with = _counter(
         dry.tokenizer or (models.serve and tokenizer_folder(models.serve)), models.chat_template_kwargs
@@ -210,10 +196,6 @@ def estimated(folder: Path) -> dict[str, Any]:
 _COSTS: tuple[Literal["hours"], Literal["money"]] = ("hours", "money")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-
-
 def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[list[Message]], int], float, str]:
     """A function that counts a chat's tokens, the tokens per word of canned replies, and a description of both."""
     if model is None:
@@ -244,18 +226,15 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
     return count, 1.0, f"the tokenizer of {model}"
 
 
-def _costs(tokens_per_second: float | None, prices: dict[str, Any], tokens: Tokens) -> Costs:
+def _costs(tokens_per_second: float | None, prices: Prices, tokens: Tokens) -> Costs:
     costs: Costs = {}
     usages = [(role, usage) for roles in tokens.values() for role, usage in roles.items()]
     if tokens_per_second:
         total = sum(usage["completion_tokens"] for _, usage in usages)
         costs["hours"] = round(total / tokens_per_second / 3600, 2)
     if prices:
-        money = 0.0
-        for role, usage in usages:
-            prompt, completion = prices.get(role, (0, 0))
-            money += (usage["prompt_tokens"] * prompt + usage["completion_tokens"] * completion) / 1e6
-        costs["money"] = round(money, 2)
+        money = (cost(prices, role, usage["prompt_tokens"], usage["completion_tokens"]) for role, usage in usages)
+        costs["money"] = round(sum(money), 2)
     return costs
 
 

@@ -5,10 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from notewriter.method import Stage
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
+from notewriter.models.prices import Budget, CostArguments
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.models.server import Server
 from notewriter.records import Completion, Message, Sampling
@@ -22,7 +24,8 @@ class Resources:
     """The resources that rollouts share.
 
     `clients` maps roles to models; `"policy"` plays missing roles. `stage_sampling` maps stages to their own
-    sampling; all others use `sampling`. `retriever` may be None for methods that do not retrieve.
+    sampling; all others use `sampling`. `retriever` may be None for methods that do not retrieve. `budget` pays for
+    calls.
     """
 
     clients: Mapping[str, Client]
@@ -30,13 +33,15 @@ class Resources:
     retriever: Chain | Retriever | None = None
     sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    budget: Budget | None = None
 
     async def complete(
         self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
     ) -> Completion:
         """A completion by the stage's model; see `Client.complete`."""
         client = self.clients.get(stage.role, self.clients["policy"])
-        return await client.complete(messages, sampling, sample=sample, affinity=affinity)
+        paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
+        return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
 
 
 def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) -> None:
@@ -53,9 +58,12 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
 
 @contextlib.asynccontextmanager
 async def open_resources(
-    arguments: ModelArguments, roles: Roles, retriever: Sequence[Part] | None
+    arguments: ModelArguments, roles: Roles, retriever: Sequence[Part] | None, budget: Budget | None = None
 ) -> AsyncIterator[Resources]:
-    """Open the resources of a run and check every endpoint; connections and cache are closed at the end."""
+    """Open the resources of a run and check every endpoint; connections and cache are closed at the end.
+
+    Calls are paid from `budget`.
+    """
     _check_models(arguments)
     sampling, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
@@ -68,10 +76,22 @@ async def open_resources(
     parts: list[Client | Chain] = [*clients.values(), *([chain] if chain else [])]
     try:
         await asyncio.gather(*(part.check() for part in parts))
-        yield Resources(clients, prompts, chain, sampling, stage_sampling)
+        yield Resources(clients, prompts, chain, sampling, stage_sampling, budget)
     finally:
         await asyncio.gather(*(part.close() for part in parts))
         cache.close()
+
+
+def budget_of(costs: CostArguments, roles: Roles, folder: Path) -> Budget | None:
+    """The budget of the run in a folder, if it has one; models that it serves itself need no price.
+
+    Raises:
+        UserError: there is a limit, and a model behind an endpoint has no price.
+    """
+    if costs.max_cost is None:
+        return None
+    priced = [role for role, (_, servers) in roles.items() if not servers]
+    return Budget(costs.max_cost, costs.prices, folder, priced)
 
 
 def _check_models(arguments: ModelArguments) -> None:

@@ -12,10 +12,11 @@ from tqdm import tqdm
 
 from notewriter import jsonl
 from notewriter.models.client import Client
-from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments, Roles, Running, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part
-from notewriter.rollouts.resources import Resources, open_resources
+from notewriter.rollouts.resources import Resources, budget_of, open_resources
 
 Record = dict[str, Any]
 """What is known of a finished question, as JSON."""
@@ -121,14 +122,19 @@ def run_questions(
     *,
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
+    costs: CostArguments | None = None,
+    running: Running | None = None,
 ) -> None:
     """`for_each_question` with the configured models; servers are started first and stopped at the end.
 
-    The servers' logs are written beside the journal.
+    Checkpoints that are `running` already are asked there.
+
+    The servers' logs, and what was spent if `costs` sets a limit, are written beside the journal.
     """
 
     async def run(roles: Roles) -> None:
-        async with open_resources(models, roles, retriever) as resources:
+        budget = budget_of(costs, roles, journal.parent) if costs else None
+        async with open_resources(models, roles, retriever, budget) as resources:
             await for_each_question(
                 questions,
                 lambda question: work(question, resources),
@@ -139,7 +145,7 @@ def run_questions(
                 count=count,
             )
 
-    with served_models(models, journal.parent) as roles:
+    with served_models(models, journal.parent, running) as roles:
         asyncio.run(run(roles))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import time
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -11,8 +12,9 @@ from fake_endpoint import fake_endpoint
 from tiny_world import tiny_world, write_config
 
 from eval import checkpoints, evaluate
-from eval.checkpoints import Scored
+from eval.trackers import trackers_of
 from notewriter import jsonl
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.errors import UserError
 from notewriter.models import roles
@@ -62,6 +64,7 @@ def served(world, monkeypatch):
             running.append(path)
             calls.append((options["served_model_name"], len(running)))
             endpoint.model = options["served_model_name"]
+            endpoint.adapters = [module.split("=")[0] for module in options.get("lora_modules", [])]
             yield SimpleNamespace(base_url=endpoint.base_url)
             running.remove(path)
 
@@ -128,11 +131,81 @@ def test_curves_show_score_loss_and_margin_against_steps(run, served):
     assert [circle.get("class") for circle in svg.iter(f"{name}circle")] == ["score", "score", "best", "score"]
 
 
+@pytest.fixture
+def adapters(training_run, tiny_model):
+    """The checkpoints as LoRA adapters of one base."""
+    for name in KNOWN:
+        folder = training_run / name
+        (folder / "config.json").unlink()
+        for weights in folder.glob("*.safetensors"):
+            weights.unlink()
+        settings = {"base_model_name_or_path": str(tiny_model), "r": 8, "peft_type": "LORA"}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
+        (folder / "adapter_model.safetensors").write_bytes(name.encode())
+
+
+def test_adapters_of_one_base_share_a_server(run, served, adapters, training_run, monkeypatch):
+    modules = []
+    serve = roles.serve
+
+    def remember(path, options, **rest):
+        modules.extend(options["lora_modules"])
+        return serve(path, options, **rest)
+
+    monkeypatch.setattr(roles, "serve", remember)
+    folder = run()
+
+    assert len(served) == 1
+    assert modules == [f"{name}={training_run / name}" for name in KNOWN]
+    best = json.loads((folder / "best_checkpoint.json").read_text())
+    assert (best["step"], [each["score"]["mean"] > 0.5 for each in best["checkpoints"]]) == (4, [False, True, True])
+    served.clear()
+    run()
+    assert served == []
+
+
+def test_scores_go_to_the_trackers_of_the_training_at_each_step(run, served, training_run, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    config = {"report_to": ["wandb"], "project": "notes", "run_name": "dpo-1"}
+    (training_run / "config.yaml").write_text(json.dumps(config))
+
+    run()
+    (log,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    expected = [b"checkpoints/f1", b"checkpoints/em", b"dpo-1-checkpoints", b"0.666666", b"notes"]
+    logged = b""
+    deadline = time.monotonic() + 30
+    while not all(part in logged for part in expected) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        logged = log.read_bytes()
+    assert [part for part in expected if part not in logged] == []
+
+    run()
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["wandbb"], r"unknown tracker in report_to 'wandbb'"), (["clearml"], r"report_to: clearml is not installed")],
+)
+def test_a_tracker_that_cannot_be_used_is_named(training_run, names, message):
+    with pytest.raises(UserError, match=message):
+        trackers_of(training_run, names)
+
+
+def test_a_tracker_of_the_training_that_is_missing_here_is_left_out(training_run, caplog):
+    (training_run / "config.yaml").write_text(json.dumps({"report_to": ["clearml", "kubeflow"]}))
+    assert trackers_of(training_run, None).names == []
+    assert trackers_of(training_run, ["none"]).names == []
+    assert "kubeflow, which is not available here" in caplog.text
+
+
 def test_values_outside_the_axes_are_never_drawn():
     scored = [Scored("a", 3, Interval(0.2, 0.1, 0.3)), Scored("b", 7, Interval(0.9, 0.8, 1.0))]
     history = [{"step": step, "rewards/margins": value} for step, value in ((1, -3.7), (7, 12.4))]
 
-    svg = ElementTree.fromstring(checkpoints.draw("f1", scored, scored[1], history))
+    svg = ElementTree.fromstring(checkpoints.draw(BestCheckpoint("f1", "b", 7, scored[1].score, scored), history))
 
     for line in svg.iter("{http://www.w3.org/2000/svg}polyline"):
         for x, y in (map(float, point.split(",")) for point in line.get("points").split()):

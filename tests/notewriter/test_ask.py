@@ -161,7 +161,7 @@ def test_a_refused_request_is_named(run):
     ],
 )
 def test_every_error_is_one_line_that_says_what_to_do(run, monkeypatch, faults, options, problem):
-    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
     with pytest.raises(UserError, match=problem) as caught:
         run(*options, faults=faults)
     assert "\n" not in str(caught.value)

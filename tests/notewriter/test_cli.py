@@ -230,7 +230,7 @@ def test_an_endpoint_that_is_not_there(evaluate, unused_tcp_port, monkeypatch):
     ids=["key", "model", "faulty"],
 )
 def test_an_endpoint_that_fails(evaluate, monkeypatch, faults, problem):
-    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
     with fake_endpoint(faults=faults) as endpoint:
         assert complains(evaluate("--base_url", endpoint.base_url, "--model", "fake"), endpoint.base_url, problem)
 

@@ -9,6 +9,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from notewriter import jsonl
+from notewriter.artifacts.best_checkpoint import BestCheckpoint
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
@@ -37,6 +38,7 @@ def model_card(
     example: str | None = None,
     curves: str | None = None,
     revisions: Sequence[str] = (),
+    best: BestCheckpoint | None = None,
 ) -> str:
     """The model card: YAML metadata with the scores as a model-index, and a body from `model_card.md.jinja`.
 
@@ -52,6 +54,7 @@ def model_card(
         example: the file with a request whose prompt is one of the training data.
         curves: the file with the training curves.
         revisions: the revisions with the run's checkpoints.
+        best: what says which of the run's checkpoints this is, unless it is the last.
 
     Raises:
         UserError: a record does not have the format that notewriter writes; names the file.
@@ -92,6 +95,7 @@ def model_card(
         example=example,
         curves=curves,
         revisions=revisions,
+        best=best,
     )
 
 

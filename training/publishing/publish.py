@@ -3,12 +3,13 @@
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
 
 from notewriter import config
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training.publishing import leaks
@@ -59,6 +60,13 @@ class PublishArguments:
         default=False,
         metadata={"help": "publish the run's checkpoints too, each as a revision of the model's repository"},
     )
+    load_best: str | None = field(
+        default=None,
+        metadata={
+            "help": "the output folder of `notewriter evaluate --checkpoints` over this run: publish the checkpoint "
+            "that scored best in place of the last, with its metrics.json unless --metrics is given"
+        },
+    )
     metrics: list[str] = field(
         default_factory=list,
         metadata={"help": "metrics.json files of evaluations of this checkpoint, for the card and its model-index"},
@@ -101,6 +109,9 @@ def publish(arguments: PublishArguments) -> None:
             repository where a private one is wanted, or a hub that refuses or is unreachable.
     """
     check_ids(arguments)
+    if arguments.load_best and not arguments.metrics:
+        name = best_of(arguments)[0].name
+        arguments = replace(arguments, metrics=[str(Path(arguments.load_best) / name / "metrics.json")])
     data = read_data(Path(arguments.data)) if arguments.data else None
     repositories = plan(arguments, data)
     if arguments.collection:
@@ -133,6 +144,8 @@ def check_ids(arguments: PublishArguments) -> None:
             raise UserError(f"{option}: has no repository; give {name} owner/name")
         if repo_id:
             check_repo_id(repo_id, name)
+    if arguments.load_best and not arguments.checkpoint:
+        raise UserError("load_best: chooses a checkpoint of a training run; give it with --checkpoint")
 
 
 def plan(arguments: PublishArguments, data: Data | None) -> list[Repository]:
@@ -146,21 +159,21 @@ def plan(arguments: PublishArguments, data: Data | None) -> list[Repository]:
         repositories.append(Repository("dataset", arguments.data_repo_id, data.files, stale=("*.parquet",)))
     if not (arguments.checkpoint and arguments.repo_id):
         return repositories
-    folder, repo_id = Path(arguments.checkpoint), arguments.repo_id
+    run, repo_id = Path(arguments.checkpoint), arguments.repo_id
+    folder = best_of(arguments)[0] if arguments.load_best else run
     check_checkpoint(folder)
     written = model_texts(arguments, data)
     for name, text in written.items():
         kind = leaks.Kind.ROWS if name == EXAMPLE else leaks.Kind.PROSE
         leaks.check_text(text.decode("utf-8"), "the model card" if name == "README.md" else name, kind)
-    checkpoint_folders = revisions(folder) if arguments.revisions else []
+    checkpoint_folders = revisions(run) if arguments.revisions else []
     if arguments.revisions:
-        for path in sorted(set(folder.glob("checkpoint-*")) - set(checkpoint_folders)):
+        for path in sorted(set(run.glob("checkpoint-*")) - set(checkpoint_folders)):
             logger.warning("%s: has no weights in safetensors; it is left out", path)
-    for each in (folder, *checkpoint_folders):
+    for revision, each in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
         sent: Mapping[str, Path | bytes] = {path.name: path for path in files(each)}
         for path in files(each):
             leaks.check_file(path)
-        revision = "main" if each == folder else each.name
         repositories.append(Repository("model", repo_id, {**sent, **written}, (*checkpoints.WEIGHTS, INDEX), revision))
     return repositories
 
@@ -197,7 +210,22 @@ def card(arguments: PublishArguments, data: Data | None = None) -> str:
         example=EXAMPLE if data and data.first_prompt else None,
         curves=CURVES if curves(Path(arguments.checkpoint)) else None,
         revisions=[each.name for each in revisions(Path(arguments.checkpoint))] if arguments.revisions else (),
+        best=best_of(arguments)[1] if arguments.load_best else None,
     )
+
+
+def best_of(arguments: PublishArguments) -> tuple[Path, BestCheckpoint]:
+    """The checkpoint of the run that its evaluation named the best, and the record that does.
+
+    Raises:
+        UserError: there is no such record, or the run no longer has that checkpoint.
+    """
+    assert arguments.checkpoint and arguments.load_best
+    best = read_best_checkpoint(Path(arguments.load_best))
+    folder = Path(arguments.checkpoint) / Path(best.checkpoint).name
+    if not folder.is_dir():
+        raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
+    return folder, best
 
 
 def items(arguments: PublishArguments) -> list[Item]:

@@ -36,7 +36,7 @@ SAID = b'{"choices": ["words"]}'
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without waiting."""
-    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 

@@ -318,7 +318,7 @@ async def test_a_stage_that_there_is_none_of_is_named(tmp_path):
 
 
 async def test_a_dead_server_of_ours_is_revived_before_a_call_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
     revived = []
     with fake_endpoint(faults=["reset"]) as endpoint:
         arguments = ModelArguments(base_url=endpoint.base_url, model="fake", cache=str(tmp_path / "cache.sqlite"))

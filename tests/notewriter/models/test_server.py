@@ -298,7 +298,7 @@ def test_an_error_in_the_block_stops_the_server(stand_in, model, tmp_path):
 
 
 async def test_a_call_to_a_server_that_was_killed_is_answered_by_the_next_one(stand_in, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("notewriter.models.client._backoff", lambda state: 0.05)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0.05)
     with serve(model, log=tmp_path / "log") as server:
         client = Client(Endpoint(server.base_url, "fake", attempts=50), revive=server.ensure_alive)
         first = await client.complete([{"role": "user", "content": "hi"}], Sampling())

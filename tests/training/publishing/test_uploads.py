@@ -1,14 +1,18 @@
 """Data, revisions and collections, read back byte for byte through the hub's own client, while the network fails."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
+from metrics_file import write_metrics
 from pair_rows import row
 
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
+from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.parquet import write_rows
 from notewriter.errors import UserError
@@ -194,6 +198,45 @@ def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_
         assert found["tokenizer.json"] == main["tokenizer.json"]
     assert set(hub.repositories["model", REPO].branches) == {"main", "checkpoint-10", "checkpoint-20"}
     assert "revisions of this repository: checkpoint-10, checkpoint-20." in main["README.md"].decode()
+
+
+@pytest.fixture
+def scores(checkpoint: Path, tmp_path: Path) -> Path:
+    """What the evaluation of three checkpoints left, the second of which is the best."""
+    folder = tmp_path / "scores"
+    (folder / "checkpoint-10").mkdir(parents=True)
+    write_metrics(folder / "checkpoint-10" / "metrics.json")
+    found = [
+        Scored(f"elsewhere/checkpoint-{step}", step, Interval(f1, 0, 1))
+        for step, f1 in ((5, 0.2), (10, 0.6), (15, 0.4))
+    ]
+    write_best_checkpoint(folder, BestCheckpoint("f1", "elsewhere/checkpoint-10", 10, found[1].score, found))
+    (checkpoint / "checkpoint-10" / "config.json").write_text("{}")
+    (checkpoint / "checkpoint-10" / "tokenizer.json").write_text("{}")
+    (checkpoint / "checkpoint-10" / "model.safetensors").write_bytes(b"the best")
+    return folder
+
+
+def test_the_checkpoint_that_scored_best_is_published_with_its_scores(hub: Hub, checkpoint: Path, scores: Path) -> None:
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
+    assert hub.arrived()["model.safetensors"] == b"the best"
+    text = hub.arrived()["README.md"].decode()
+    assert "| published | the checkpoint of step 10, the best of 3 by f1 |" in text
+    assert "| base model | Qwen/Qwen2.5-7B-Instruct |" in text
+    results = ModelCard(text).data.eval_results
+    assert results and results[0].metric_value == 0.5123
+
+
+def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, scores: Path) -> None:
+    shutil.rmtree(checkpoint / "checkpoint-10")
+    with pytest.raises(UserError, match=r"checkpoint-10: scored best but is not there"):
+        publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
+    assert hub.requests == []
+
+
+def test_scores_without_a_best_checkpoint_are_refused(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"best_checkpoint\.json"):
+        publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(tmp_path)))
 
 
 def test_the_cards_metadata_are_valid_and_link_data_and_base(hub: Hub, checkpoint: Path, pairs: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from notewriter import __version__
 from notewriter.artifacts.run_folder import open_run
-from notewriter.artifacts.run_record import NAME, add_start, read_run_record, start_of
 from notewriter.errors import UserError
 from notewriter.records import Question
+from notewriter.run_record import NAME, add_start, read_run_record, start_of
 
 
 def test_a_run_records_code_packages_machine_seeds_and_inputs(tmp_path: Path) -> None:

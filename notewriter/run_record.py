@@ -1,17 +1,19 @@
 """run.json, the record of a stage: the code, packages and hardware that it ran with, its seeds and its inputs."""
 
 import functools
+import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from notewriter import __version__, jsonl
+from notewriter.config import command_line
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -36,6 +38,8 @@ class Start:
     """The settings with `seed` in their names."""
     inputs: dict[str, str]
     """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
+    command: list[str] = field(default_factory=list)
+    """The command line; empty for a run of a version that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +57,17 @@ def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
         packages=_packages(),
         hardware=_hardware(),
         seeds={key: value for key, value in config.items() if "seed" in key and type(value) is int},
-        inputs=dict(inputs),
+        inputs=dict(inputs) | _config_file(command_line()),
+        command=command_line(),
     )
+
+
+def _config_file(command: Sequence[str]) -> dict[str, str]:
+    """The digest of the file after `--config`."""
+    if "--config" not in command[:-1]:
+        return {}
+    path = command[command.index("--config") + 1]
+    return {f"config: {path}": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
 
 
 def read_run_record(folder: Path) -> RunRecord | None:
@@ -89,7 +102,7 @@ def add_start(folder: Path, start: Start) -> None:
 
 @functools.cache
 def _commit() -> str | None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     if not (root / ".git").exists():
         return None
 
@@ -118,6 +131,8 @@ def _packages() -> dict[str, str]:
 @functools.cache
 def _hardware() -> dict[str, str | int]:
     found: dict[str, str | int] = {"machine": platform.machine(), "cpus": os.cpu_count() or 0}
+    if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        found["processes"] = processes
     # The driver's own list of GPUs: torch would take seconds to import, and vLLM may not start after CUDA has.
     drivers = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = [line.split(":", 1)[1].strip() for path in drivers for line in _lines(path) if line.startswith("Model:")]

@@ -1,0 +1,60 @@
+"""best_checkpoint.json: what the checkpoints of a training run score, and which of them is the best."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from notewriter import jsonl
+from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.reading import check_schema, known_fields, read_json
+
+NAME = "best_checkpoint.json"
+SCHEMA = "notewriter/best_checkpoint/1"
+REMEDY = "run notewriter evaluate --checkpoints again"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A checkpoint and its score."""
+
+    checkpoint: str
+    step: int
+    score: Interval
+
+
+@dataclass(frozen=True)
+class BestCheckpoint:
+    """The checkpoint with the best score of a metric, and those that it was compared with."""
+
+    metric: str
+    checkpoint: str
+    step: int
+    score: Interval
+    checkpoints: list[Scored]
+
+    def dumps(self) -> str:
+        """The contents of the file."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def read_best_checkpoint(folder: Path) -> BestCheckpoint:
+    """The best checkpoint that an evaluation in a folder named.
+
+    Raises:
+        UserError: there is no such file, or it is damaged; names the key.
+    """
+    path = folder / NAME
+    record = read_json(path, REMEDY)
+    check_schema(record, SCHEMA, str(path), REMEDY)
+    known = known_fields(record, BestCheckpoint, str(path), REMEDY)
+    scored = [Scored(**each | {"score": Interval(**each["score"])}) for each in known["checkpoints"]]
+    return BestCheckpoint(**known | {"score": Interval(**known["score"]), "checkpoints": scored})
+
+
+def write_best_checkpoint(folder: Path, best: BestCheckpoint) -> None:
+    """Write the file, which marks the comparison as finished.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write_text(folder / NAME, [best.dumps()])

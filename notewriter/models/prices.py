@@ -1,0 +1,166 @@
+"""What model calls cost: prices by role, and the budget that a run does not exceed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from notewriter import jsonl
+from notewriter.config import choose
+from notewriter.errors import UserError
+from notewriter.method import ROLES
+from notewriter.records import Completion, Message, Sampling
+
+SPENT = "spent.jsonl"
+"""What a run with a budget has paid, a line per call."""
+
+BYTES_A_TOKEN = 3
+"""Fewer than in most text, so that prompts are seldom longer than expected."""
+
+Prices = Mapping[str, list[float]]
+"""Role -> price of a million prompt tokens, of a million completion tokens, and optionally a factor on both.
+
+`policy` stands for the roles without their own price.
+"""
+
+
+@dataclass
+class CostArguments:
+    """What model calls cost, and how much a run may spend."""
+
+    prices: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs in money; "
+            "a third number is a factor on both, such as 0.5 for a batch API. `policy` is the price of the roles "
+            "without their own; without it they cost nothing"
+        },
+    )
+    max_cost: Annotated[float, Interval(gt=0)] | None = field(
+        default=None,
+        metadata={
+            "help": "the most that the run in this folder may spend, in the currency of prices; it stops before a call "
+            "that could exceed it. Finished work is kept: run again with a higher value to go on"
+        },
+    )
+
+
+def check_prices(prices: Mapping[str, object]) -> None:
+    """Check that each role has two prices, and at most a factor.
+
+    Raises:
+        UserError: names the role.
+    """
+    for role, price in prices.items():
+        choose("role in prices", role, dict.fromkeys(ROLES))
+        numbers = isinstance(price, list) and all(type(each) in (int, float) and each >= 0 for each in price)
+        if not (numbers and len(price) in (2, 3)):  # type: ignore[arg-type]
+            raise UserError(
+                f"prices: {role}: {price!r} is not [price of a million prompt tokens, of a million completion tokens]; "
+                "a third number is a factor on both"
+            )
+
+
+def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) -> float:
+    """What tokens of a role cost, in the currency of the prices."""
+    prompt, completion, factor = [*prices.get(role, prices.get("policy", [0.0, 0.0])), 1.0][:3]
+    return factor * (prompt * prompt_tokens + completion * completion_tokens) / 1e6
+
+
+def check_costs(costs: CostArguments) -> None:
+    """Check the prices, and that a limit comes with some.
+
+    Raises:
+        UserError: names the role or the option.
+    """
+    check_prices(costs.prices)
+    if costs.max_cost is not None and not costs.prices:
+        raise UserError(
+            "max_cost: there are no prices, so that nothing is known to cost anything; add "
+            "--prices '{\"policy\": [PROMPT, COMPLETION]}', in the price lists' unit of a million tokens"
+        )
+
+
+Pay = Callable[[Completion], None]
+"""Pays for a reply."""
+
+Reserve = Callable[[list[Message], Sampling], contextlib.AbstractAsyncContextManager[Pay]]
+"""Waits until a call fits into a budget."""
+
+
+class Budget:
+    """What a run has spent, over all of its starts, and what its calls in flight could cost at most.
+
+    A call waits while it and the calls in flight could exceed `max_cost` together; when nothing is in flight and the
+    rest is too little for it, the run ends. Nothing that was paid is lost, and the limit is exceeded by no more than
+    the prompts' tokens are underestimated by (`BYTES_A_TOKEN`).
+
+    Raises:
+        UserError: there is a limit but no prices, or the record of what was spent is damaged.
+    """
+
+    def __init__(
+        self,
+        max_cost: float,
+        prices: Prices,
+        folder: Path,
+        priced: Iterable[str] = (),
+    ) -> None:
+        """`folder` is the run's, and `priced` are the roles whose models are paid for."""
+        self._limit = max_cost
+        self._prices = prices
+        self._path = folder / SPENT
+        self._reserved = 0.0
+        self._released = asyncio.Condition()
+        self.spent = 0.0
+        for role in priced:
+            if role not in self._prices and "policy" not in self._prices:
+                raise UserError(
+                    f"max_cost: {role} has no price, so that its cost is unknown; add "
+                    f"--prices '{{\"{role}\": [PROMPT, COMPLETION]}}', per million tokens ([0, 0] for a model of yours)"
+                )
+        with jsonl.Journal(self._path):  # removes a partial last line
+            pass
+        for number, record in jsonl.read(self._path):
+            if not isinstance(record.get("cost"), int | float):
+                raise UserError(f"{self._path}:{number}: cost is not a number; remove the line")
+            self.spent += record["cost"]
+
+    @contextlib.asynccontextmanager
+    async def reserve(self, role: str, messages: list[Message], sampling: Sampling) -> AsyncIterator[Pay]:
+        """Wait until a call fits into the budget; yields what to pay its reply with.
+
+        Raises:
+            UserError: the rest of the budget is too little for the call.
+        """
+        prompt = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
+        most = cost(self._prices, role, prompt // BYTES_A_TOKEN + 1, sampling.max_tokens)
+        async with self._released:
+            await self._released.wait_for(lambda: not self._reserved or self._fits(most))
+            if not self._fits(most):
+                raise UserError(
+                    f"max_cost: {self.spent:.4f} of {self._limit:g} are spent, and the next call may cost {most:.4f}; "
+                    "finished work is kept; to go on, run the same command again with a higher --max_cost"
+                )
+            self._reserved += most
+
+        def pay(completion: Completion) -> None:
+            paid = cost(self._prices, role, completion.prompt_tokens, completion.completion_tokens)
+            with jsonl.Journal(self._path) as journal:
+                journal.append({"role": role, "cost": paid})
+            self.spent += paid
+
+        try:
+            yield pay
+        finally:
+            # Sums of decimal fractions never return to zero exactly.
+            self._reserved = 0.0 if self._reserved - most < 1e-12 else self._reserved - most
+            async with self._released:
+                self._released.notify_all()
+
+    def _fits(self, most: float) -> bool:
+        return self.spent + self._reserved + most <= self._limit
