@@ -17,11 +17,17 @@ Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 
 async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The supporting facts that occur verbatim in the note so far or the passages, one per line; None without any."""
+    """The supporting facts that occur verbatim in the note so far or the passages; None without any.
+
+    The facts of a passage, or of a paragraph of the note, are one paragraph, as DeepNote's prompts ask.
+    """
     note = variables.get("note", "")
-    texts = [note, *(passage.text for passage in variables["passages"])]
-    facts = [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
-    return "\n".join(facts) or None
+    sources = [*note.split("\n"), note, *(passage.text for passage in variables["passages"])]
+    paragraphs: dict[str, list[str]] = {}
+    for fact in question.supporting_facts:
+        if source := next((text for text in sources if fact in text), None):
+            paragraphs.setdefault(source, []).append(fact)
+    return "\n".join(" ".join(facts) for facts in paragraphs.values()) or None
 
 
 async def gold_document_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:

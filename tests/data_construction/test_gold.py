@@ -45,6 +45,16 @@ async def test_the_gold_note_keeps_the_facts_of_the_note_so_far():
     assert await gold_note(QUESTION, {"note": f"Note: {MOTHER}", "passages": [MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
 
 
+async def test_the_gold_note_is_written_in_paragraphs_one_for_each_passage_as_the_prompts_ask():
+    song = "She sings."
+    question = Question("q1", "Who sings?", ("Mira",), ("p1", "p2"), (BIRTH, MOTHER, song))
+    first = await gold_note(question, {"passages": [OSK, MIRA]}, search)
+    assert first == f"{BIRTH} {song}\n{MOTHER}"
+    # An updated note keeps the paragraphs of the one before.
+    alone = await gold_note(question, {"passages": [MIRA]}, search)
+    assert await gold_note(question, {"note": alone, "passages": [OSK]}, search) == first
+
+
 async def test_the_gold_query_names_the_title_of_the_passage_with_the_first_missing_fact():
     query = await gold_query(QUESTION, {"note": MOTHER, "queries": []}, search)
     assert query == "What is known about Mira?"
