@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eval.evidence import turns_of
 from eval.metrics.metric import Metric
 from notewriter.artifacts.judgements import FOLDER, Judgement, read_judgements
 from notewriter.artifacts.predictions import Prediction
@@ -280,14 +281,12 @@ def chain_of(trace: Trace) -> list[str]:
     passages in the next prompt. Whatever else was written is a thought, or the answer.
     """
     chats = [
-        place
-        for place, step in enumerate(trace.steps)
-        if not isinstance(step, Retrieval) and any(message["role"] == "assistant" for message in step.messages)
+        place for place, step in enumerate(trace.steps) if not isinstance(step, Retrieval) and turns_of(step.messages)
     ]
     steps = trace.steps
     told: list[str] = []
     if chats and not isinstance(last := steps[chats[-1]], Retrieval):
-        for message in last.messages[1:]:
+        for message in turns_of(last.messages):
             text = message["content"].strip()
             is_named = message["role"] == "assistant" or _IS_OBSERVATION.match(text)
             told.append(_shortened(text if is_named else f"Observation: {text}"))

@@ -342,8 +342,12 @@ def test_a_chain_in_a_chat_is_its_thoughts_actions_and_observations():
         generation("renact/step", "Thought: I know.\nAction: finish[1871]", "Find.", thought, seen),
     ]
     assert chain_of(trace(*steps)) == [thought, seen, "Thought: I know.\nAction: finish[1871]"]
-    released = [generation("rearag/released", "Action 2: finish", "Who?", "Action 1: search", "It is in Osk.")]
-    assert chain_of(trace(*released))[1] == "Observation: It is in Osk."
+    released = generation("rearag/released", "Action 2: finish", "Who?", "Action 1: search", "It is in Osk.")
+    released.messages.insert(0, {"role": "system", "content": "Reason."})
+    released.messages[-1]["role"] = "observation"
+    found = trace(Retrieval("Osk", 5, [OSK], 0.1), released)
+    assert chain_of(found) == ["Action 1: search", "Observation: It is in Osk.", "Action 2: finish"]
+    assert reference_of(found, "Who?") == "It is in Osk."
     # Where the steps ran out, the last search is in no chat.
     unfinished = [*steps[:3], steps[3], Retrieval("Tolen", 5, [], 0.1), generation("renact/answer", "1871", "Answer.")]
     assert chain_of(trace(*unfinished))[3:] == [
