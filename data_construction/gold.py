@@ -4,7 +4,7 @@ They use nothing that the model cannot see: a note has facts of the passages in 
 passage that the index can find. Pairs mark them (`chosen_source.kind`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from eval.metrics.text import token_f1
@@ -17,8 +17,11 @@ Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 
 async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The supporting facts that occur verbatim in the note so far or the passages, one per line; None without any."""
-    return "\n".join(_known_facts(question, variables)) or None
+    """The supporting facts that occur verbatim in the note so far or the passages; None without any.
+
+    The facts of a passage, or of a paragraph of the note, are one paragraph, as DeepNote's prompts ask.
+    """
+    return _written(_known_facts(question, variables))
 
 
 async def gold_document_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
@@ -69,12 +72,12 @@ GOLD: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str |
 
 async def note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
     """`gold_note` without the facts that contain a gold answer; None if that removes nothing or leaves nothing."""
-    return _without_answer(_known_facts(question, variables), question)
+    return _written(_without_answer(_known_facts(question, variables), question))
 
 
 async def document_note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
     """`gold_document_note` without the facts that contain a gold answer; None likewise."""
-    note = _without_answer(_new_facts(question, variables), question)
+    note = _written(_without_answer([[fact] for fact in _new_facts(question, variables)], question))
     return note and f"YES#{note}"
 
 
@@ -116,15 +119,29 @@ def document_note_score(reply: str, question: Question, variables: Mapping[str, 
     return token_f1(note, " ".join(facts)) if facts else float(not note)
 
 
-def _without_answer(facts: Sequence[str], question: Question) -> str | None:
-    kept = [fact for fact in facts if not note_quality(fact, question).get("note_has_answer")]
-    return "\n".join(kept) if 0 < len(kept) < len(facts) else None
+Paragraphs = list[list[str]]
+"""The facts of each paragraph of a note."""
 
 
-def _known_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:
-    """The supporting facts that occur verbatim in the note so far or in the passages."""
-    texts = [variables.get("note", ""), *(passage.text for passage in variables["passages"])]
-    return [fact for fact in question.supporting_facts if any(fact in text for text in texts)]
+def _written(paragraphs: Paragraphs) -> str | None:
+    return "\n".join(" ".join(facts) for facts in paragraphs if facts) or None
+
+
+def _without_answer(paragraphs: Paragraphs, question: Question) -> Paragraphs:
+    """The facts that contain no gold answer; empty if that removes nothing."""
+    kept = [[fact for fact in facts if not note_quality(fact, question).get("note_has_answer")] for facts in paragraphs]
+    return kept if kept != paragraphs else []
+
+
+def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:
+    """The supporting facts that occur verbatim in the note so far or the passages, by the paragraph or passage."""
+    note = variables.get("note", "")
+    sources = [*note.split("\n"), note, *(passage.text for passage in variables["passages"])]
+    paragraphs: dict[str, list[str]] = {}
+    for fact in question.supporting_facts:
+        if source := next((text for text in sources if fact in text), None):
+            paragraphs.setdefault(source, []).append(fact)
+    return list(paragraphs.values())
 
 
 def _new_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:

@@ -1,11 +1,12 @@
 """What a question's rollout read: which gold evidence it retrieved, and the text its answer was written from."""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 from eval.metrics.metric import Metric
 from notewriter.artifacts.traces import Trace
-from notewriter.records import Question
+from notewriter.records import Message, Question
 
 METRICS = (Metric("supporting_recall", "Gold passages retrieved", "Share of the passages needed for the answer."),)
 """What `supporting_recall` returns."""
@@ -74,6 +75,12 @@ def reference_of(trace: Trace, question: str) -> str | None:
         end = text.rfind(question)
         return _LABEL.sub("", text[first.start() : end if end > first.start() else None]).strip()
     for messages in reversed(prompts):
-        if observations := [message["content"] for message in messages[1:] if message["role"] == "user"]:
+        if observations := [message["content"] for message in turns_of(messages) if message["role"] != "assistant"]:
             return "\n".join(observations)
     return None
+
+
+def turns_of(messages: Sequence[Message]) -> Sequence[Message]:
+    """The turns of a chat after the instruction: from the first of the assistant on."""
+    first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    return messages[first:]

@@ -2,8 +2,8 @@
 
 `answer`: does the prediction contain a gold answer (judged_accuracy); `graded_answer`: the same in grades of 0, 0.5 and
 1 (graded_accuracy, ReaRAG's ACC_L); `explained_answer`: the same after an explanation (explained_accuracy, as in
-NotesWriting). `chain`: efficiency, redundancy and coherence of
-the steps from 0 to 5, where 5 is always best (chain_efficiency, ...). `density`: the share of the note, or of the
+NotesWriting). `chain`: efficiency, redundancy and coherence of thoughts, actions and observations
+from 0 to 5, where 5 is always best (chain_efficiency, ...). `density`: the share of the note, or of the
 passages for methods without notes, that is evidence (knowledge_density). The scores are added to the run's, for
 compare and report; unreadable replies are counted by reason and left out of the means. `judged/costs.json` says what
 judging cost: tokens, seconds and, at given prices, money.
@@ -12,7 +12,7 @@ judging cost: tokens, seconds and, at given prices, money.
 import asyncio
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,9 +27,10 @@ from eval.judgements import (
     Case,
     Outcome,
     RunJudgements,
+    chain_of,
     left_out,
+    outline_of,
     read_run_judgements,
-    steps_of,
     summary_of,
     with_judgements,
 )
@@ -51,6 +52,9 @@ from notewriter.records import Question
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.rollouts.runner import for_each_question
+
+Chains = dict[str, list[str]]
+"""Question id -> the steps of its trace (`chain_of`)."""
 
 
 @dataclass
@@ -79,11 +83,11 @@ def main(argv: list[str]) -> None:
     check_inputs(models, None)
     runs = list(dict.fromkeys(map(Path, arguments.runs)))
     with contextlib.ExitStack() as folders:
-        cases = {}
+        cases, chains = {}, {}
         for run in runs:
             read_metrics(run / "metrics.json")
             folders.enter_context(locked(run))
-            cases[run] = _read_cases(run)
+            cases[run], chains[run / FOLDER] = _read_cases(run)
             folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run], defaults(models)))
         work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in arguments.judgements}
         for journal in work:
@@ -94,30 +98,31 @@ def main(argv: list[str]) -> None:
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with served_models(models, runs[0] / FOLDER) as roles:
                 budget = budget_of(costs, roles, runs[0] / FOLDER)
-                asyncio.run(_judge(models, roles, budget, work))
+                asyncio.run(_judge(models, roles, budget, work, chains))
         summaries = [_merge(run, costs.prices) for run in runs]
     sys.stdout.write("".join(summaries))
 
 
-def _read_cases(run: Path) -> list[Question]:
-    """A run's questions; all that a judge sees of the answers is in their metadata, and so part of their digest.
+def _read_cases(run: Path) -> tuple[list[Question], Chains]:
+    """A run's questions, and their chains.
+
+    The questions' metadata tell what was answered and how, so that a change of it changes the questions' digest.
 
     Raises:
         UserError: a file is missing or malformed, or a prediction has no trace.
     """
     predictions = read_predictions(run / "predictions.jsonl")
     path = run / "traces.jsonl"
-    seen = {
-        trace.question_id: {
-            "steps": steps_of(trace),
-            "reference": reference_of(trace, predictions[trace.question_id].question),
-        }
-        for trace in read_traces(path)
-        if trace.question_id in predictions
-    }
+    seen: dict[str, dict[str, Any]] = {}
+    chains: Chains = {}
+    for trace in read_traces(path):
+        if trace.question_id in predictions:
+            reference = reference_of(trace, predictions[trace.question_id].question)
+            seen[trace.question_id] = {"steps": outline_of(trace), "reference": reference}
+            chains[trace.question_id] = chain_of(trace)
     if missing := predictions.keys() - seen.keys():
         raise UserError(f"{path}: has no trace of question {min(missing)!r}; run the evaluation again")
-    return [
+    questions = [
         Question(
             id=id,
             question=prediction.question,
@@ -126,6 +131,7 @@ def _read_cases(run: Path) -> list[Question]:
         )
         for id, prediction in predictions.items()
     ]
+    return questions, chains
 
 
 async def _judge(
@@ -133,30 +139,29 @@ async def _judge(
     roles: dict[str, tuple[Endpoint, list[Server]]],
     budget: Budget | None,
     work: Mapping[Path, list[Question]],
+    chains: Mapping[Path, Chains],
 ) -> None:
     async with open_resources(models, roles, None, budget) as resources:
         for journal, questions in work.items():
-            name, run = journal.stem, journal.parent.parent.name
+            name, run, steps = journal.stem, journal.parent.parent.name, chains[journal.parent]
 
-            async def judge(question: Question, name: str = name) -> dict[str, Any]:
-                return (await judge_one(question, name, resources)).to_dict()
+            async def judge(question: Question, name: str = name, steps: Chains = steps) -> dict[str, Any]:
+                return (await judge_one(question, steps[question.id], name, resources)).to_dict()
 
             await for_each_question(
                 questions, judge, journal, concurrency=models.concurrency, description=f"{run}: judging {name}"
             )
 
 
-async def judge_one(question: Question, name: str, resources: Resources) -> Judgement:
-    """Judge one question (`_read_cases`).
+async def judge_one(question: Question, steps: Sequence[str], name: str, resources: Resources) -> Judgement:
+    """Judge one question (`_read_cases`) and its steps (`chain_of`).
 
     A question that ended in an error scores 0, as with every metric, without asking the judge. An unreadable reply and
     a request that the endpoint refuses (a prompt longer than the judge's context) leave a reason and no score.
     """
     rollout = Rollout(question, name, resources)
     seen = question.metadata
-    case = Case(
-        question.question, question.answers, seen["prediction"], seen["steps"], seen["reference"], rollout.generate
-    )
+    case = Case(question.question, question.answers, seen["prediction"], steps, seen["reference"], rollout.generate)
     kind, refusal = JUDGEMENTS[name], ""
     if seen["error"]:
         outcome = Outcome(dict.fromkeys(kind.scores, 0.0))

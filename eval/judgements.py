@@ -11,13 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eval.evidence import turns_of
 from eval.metrics.metric import Metric
 from notewriter.artifacts.judgements import FOLDER, Judgement, read_judgements
 from notewriter.artifacts.predictions import Prediction
-from notewriter.artifacts.traces import Gold, Retrieval, Step, Trace
+from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, Trace
 from notewriter.errors import UserError
 from notewriter.method import Stage
-from notewriter.rollouts.parsing import parse_correct, parse_decision, parse_evidence, parse_ratings
+from notewriter.methods import STAGES
+from notewriter.rollouts.parsing import (
+    parse_correct,
+    parse_decision,
+    parse_evidence,
+    parse_note,
+    parse_ratings,
+    without_thinking,
+)
 
 ANSWER = Stage("judge/answer", "judge")
 GRADED_ANSWER = Stage("judge/graded_answer", "judge")
@@ -34,7 +43,7 @@ class Case:
         question: its text.
         golds: its gold answers.
         prediction: the method's answer.
-        steps: the method's steps in words (`steps_of`).
+        steps: the method's thoughts, actions and observations (`chain_of`).
         reference: the text the answer was written from (`eval.evidence.reference_of`); None where there is none.
         ask: sends a stage's prompt to the judge's model and returns its reply.
     """
@@ -256,8 +265,91 @@ def _find(tokens: list[str], piece: list[str]) -> int | None:
     return None if place < 0 else text.count("\n", 0, place)
 
 
-def steps_of(trace: Trace) -> list[str]:
-    """A trace's steps as a judge reads them: searches with the titles found, and what was written at which stage."""
+OBSERVATION_WORDS = 1000
+"""Longest observation that the judge of chains is shown, in words; what is cut is marked."""
+
+_NOTES = ("note", "updated note", "document note")
+_NUMBER = re.compile(r"^\[\d+\] ", re.MULTILINE)
+_IS_OBSERVATION = re.compile(r"observation\b", re.IGNORECASE)
+
+
+def chain_of(trace: Trace) -> list[str]:
+    """A trace as thoughts, actions and observations, for every method alike (NotesWriting, section 6, figure 7).
+
+    Methods that act in a chat: its turns, which are thought, action and observation already. For all others, a search
+    is an action, and what the method goes on with is its observation: the notes that were taken of it, or else the
+    passages in the next prompt. Whatever else was written is a thought, or the answer.
+    """
+    chats = [
+        place for place, step in enumerate(trace.steps) if not isinstance(step, Retrieval) and turns_of(step.messages)
+    ]
+    steps = trace.steps
+    told: list[str] = []
+    if chats and not isinstance(last := steps[chats[-1]], Retrieval):
+        for message in turns_of(last.messages):
+            text = message["content"].strip()
+            is_named = message["role"] == "assistant" or _IS_OBSERVATION.match(text)
+            told.append(_shortened(text if is_named else f"Observation: {text}"))
+        told.append(_text_of(last))
+        steps = steps[chats[-1] + 1 :]
+    for place, step in enumerate(steps):
+        if isinstance(step, Retrieval):
+            told += [f"Action: search: {step.query}", f"Observation: {_shortened(_observed(step, steps[place + 1 :]))}"]
+        elif _kind_of(step) == "answer":
+            told.append(f"Answer: {_text_of(step)}")
+        elif _kind_of(step) not in _NOTES:
+            told.append(f"Thought ({_name_of(step)}): {_text_of(step)}")
+    return told
+
+
+def _observed(search: Retrieval, after: Sequence[Step]) -> str:
+    """What a method goes on with after a search: the notes on its passages, or its passages in the next prompt."""
+    if not search.passages:
+        return "nothing was found"
+    notes: list[str] = []
+    for step in after:
+        if isinstance(step, Retrieval):
+            break
+        if (kind := _kind_of(step)) not in _NOTES:
+            if not notes:
+                return _passages_in(step, search) or "; ".join(passage["title"] for passage in search.passages)
+            break
+        notes.append(_text_of(step) if kind != "document note" else parse_note(_text_of(step)) or "")
+    return "\n".join(filter(None, notes)) or "nothing relevant"
+
+
+def _passages_in(step: Generation | Gold, search: Retrieval) -> str:
+    """The passages of a search in a prompt that lists them as `[1] title: text`; empty if it does not."""
+    prompt = step.messages[-1]["content"]
+    titles = tuple(f"{passage['title']}:" for passage in search.passages)
+    parts = _NUMBER.split(prompt)[1:]
+    if parts:
+        # The rest of the prompt follows the last passage after a blank line.
+        parts[-1] = parts[-1].partition("\n\n")[0]
+    return "\n".join(part.strip() for part in parts if part.startswith(titles))
+
+
+def _shortened(text: str) -> str:
+    words = text.split(" ")
+    left_out = len(words) - OBSERVATION_WORDS
+    return text if left_out <= 0 else f"{' '.join(words[:OBSERVATION_WORDS])} [... {left_out} more words]"
+
+
+def _kind_of(step: Generation | Gold) -> str:
+    stage = STAGES.get(step.stage)
+    return stage.kind if stage else "step"
+
+
+def _name_of(step: Generation | Gold) -> str:
+    return step.stage.rpartition("/")[2].replace("_", " ")
+
+
+def _text_of(step: Generation | Gold) -> str:
+    return (step.text if isinstance(step, Gold) else without_thinking(step.completion.text)).strip()
+
+
+def outline_of(trace: Trace) -> list[str]:
+    """What identifies a trace in a folder of judgements: searches with the titles found, and what was written."""
     return [_in_words(step) for step in trace.steps]
 
 
@@ -266,7 +358,7 @@ def _in_words(step: Step) -> str:
         found = "; ".join(passage["title"] for passage in step.passages) or "nothing"
         return f"search: {step.query}\nfound: {found}"
     text = step.text if isinstance(step, Gold) else step.completion.text
-    return f"{step.stage.rpartition('/')[2].replace('_', ' ')}: {text.strip()}"
+    return f"{_name_of(step)}: {text.strip()}"
 
 
 RunJudgements = Mapping[str, Mapping[str, Judgement]]

@@ -7,7 +7,7 @@ from annotated_types import Interval
 
 
 class Message(TypedDict):
-    """One chat message; `role` is system, user or assistant."""
+    """One chat message; `role` is system, user or assistant, or another that the chat template knows (observation)."""
 
     role: str
     content: str

@@ -545,6 +545,7 @@ RECORDS: dict[str, tuple[str, Any]] = {
             ],
         },
     ),
+    "triviaqa": ("lines", {"id": "t", "question": "who", "golden_answers": ["Ana"], "metadata": {"type": "x"}}),
     "fanoutqa": ("list", {"id": "f", "question": "Who?", "answer": {"Ana": ["x"]}, "decomposition": [TITLED]}),
     "frames": ("lines", {"question": "Who?", "answer": "Ana", "wikipedia_link_1": "https://en.wikipedia.org/wiki/Ana"}),
     "multihoprag": (
@@ -556,6 +557,7 @@ MAPPED = {
     "asqa": {"dev": {"a": {"ambiguous_question": "Who?", "qa_pairs": [{"short_answers": ["Ana"]}]}}},
     "strategyqa": {"p1": {"title": "Ana", "content": "She is."}},
     "iirc": {"Ana": "She is.", "Bo": "He is."},
+    "triviaqa": {"Data": [{"QuestionId": "t", "Question": "Who?", "Answer": {"Value": "Ana", "Aliases": ["A."]}}]},
 }
 """Files that are one object, of questions or of passages."""
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from notewriter.benchmarks import (
     asqa,
+    bamboogle,
     fanoutqa,
+    flashrag,
     frames,
     hotpotqa,
     iirc,
@@ -19,8 +21,10 @@ from notewriter.benchmarks import (
     musique,
     nq,
     own,
+    popqa,
     reading,
     strategyqa,
+    triviaqa,
     two_wiki_multihop_qa,
 )
 from notewriter.benchmarks.benchmark import Benchmark
@@ -40,6 +44,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "fanoutqa": fanoutqa.BENCHMARK,
     "frames": frames.BENCHMARK,
     "multihoprag": multihoprag.BENCHMARK,
+    "triviaqa": triviaqa.BENCHMARK,
+    "popqa": popqa.BENCHMARK,
+    "bamboogle": bamboogle.BENCHMARK,
 }
 """Benchmarks by their `--dataset` name; `jsonl` is our own format."""
 
@@ -47,11 +54,15 @@ BENCHMARKS: dict[str, Benchmark] = {
 def load_questions(dataset: str, path: str | Path) -> list[Question]:
     """All questions of a file, in file order. `dataset` is a key of `BENCHMARKS`.
 
+    Files in FlashRAG's form (`golden_answers`) are read for any benchmark.
+
     Raises:
         UserError: the dataset is unknown, the file cannot be read or contains no questions, a record is malformed,
             a field is missing or has the wrong type, or an id occurs twice.
     """
-    return choose("dataset", dataset, BENCHMARKS).load_questions(Path(path))
+    benchmark = choose("dataset", dataset, BENCHMARKS)
+    load = flashrag.load_questions if flashrag.is_flashrag(Path(path)) else benchmark.load_questions
+    return load(Path(path))
 
 
 def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:

@@ -13,14 +13,7 @@ from notewriter.records import Passage, Question
 
 def load_questions(path: Path) -> list[Question]:
     """The original `test.tsv`, or JSON Lines with `question` and `answer`."""
-    return reading.questions(_rows if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
-
-
-def _rows(path: Path) -> reading.Records:
-    rows = reading.tsv(path)
-    _, names = next(rows, ("", []))
-    for place, row in rows:
-        yield place, dict(zip(names, row, strict=False))
+    return reading.questions(reading.table if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from notewriter.benchmarks import BENCHMARKS, load_questions, select, with_ids, with_metadata
+from notewriter.benchmarks.question_sets import with_question_set
+from notewriter.errors import UserError
 from notewriter.records import Question
 
 
@@ -30,13 +32,20 @@ class QuestionArguments:
     ids: str | None = field(
         default=None, metadata={"help": "a file with the ids of the questions to use, one per line"}
     )
+    question_set: str | None = field(
+        default=None,
+        metadata={
+            "help": "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
+            "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used"
+        },
+    )
     where: dict[str, Any] | None = field(
         default=None,
         metadata={"help": "use the questions with this metadata, e.g. {type: bridge}"},
     )
     limit: Annotated[int, Interval(ge=1)] | None = field(
         default=None,
-        metadata={"help": "maximum number of questions, sampled with the seed after ids and where are applied"},
+        metadata={"help": "maximum number of questions, sampled with the seed after ids or question_set and where"},
     )
     seed: int | None = field(
         default=0,
@@ -45,16 +54,20 @@ class QuestionArguments:
 
 
 def load_selected(arguments: QuestionArguments) -> list[Question]:
-    """The questions selected by the options, in file order.
+    """The questions selected by the options, in file order, or in the order of the question set.
 
     A limit that excludes no question is set to None, so that the run is the same as one without it.
 
     Raises:
-        UserError: as `load_questions`, `with_ids`, `with_metadata` and `select`.
+        UserError: as `load_questions`, `with_ids`, `with_question_set`, `with_metadata` and `select`.
     """
+    if arguments.ids and arguments.question_set:
+        raise UserError("ids and question_set are both given; leave one of them out")
     questions = load_questions(arguments.dataset, arguments.path)
     if arguments.ids:
         questions = with_ids(questions, Path(arguments.ids))
+    if arguments.question_set:
+        questions = with_question_set(questions, Path(arguments.question_set), arguments.path)
     questions = with_metadata(questions, arguments.where or {})
     if arguments.limit is not None and arguments.limit >= len(questions):
         arguments.limit = None

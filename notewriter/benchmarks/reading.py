@@ -158,16 +158,29 @@ def mapping(path: Path) -> Iterator[tuple[str, Any]]:
 
 def tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The rows of a TSV file with their places; the first row has the column names."""
+    return _rows(path, "\t")
+
+
+def table(path: Path) -> Records:
+    """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
+    rows = _rows(path, "," if path.suffix == ".csv" else "\t")
+    _, names = next(rows, ("", []))
+    for place, row in rows:
+        yield place, dict(zip(names, row, strict=False))
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
     csv.field_size_limit(sys.maxsize)
     with open_text(path) as file:
-        rows = csv.reader(file, delimiter="\t")
+        rows = csv.reader(file, delimiter=delimiter)
         while True:
             try:
                 row = next(rows)
             except StopIteration:
                 return
             except (UnicodeDecodeError, csv.Error) as error:
-                raise UserError(f"{path}:{rows.line_num + 1}: is not UTF-8 tab-separated text ({error})") from error
+                kind = "comma-separated" if delimiter == "," else "tab-separated"
+                raise UserError(f"{path}:{rows.line_num + 1}: is not UTF-8 {kind} text ({error})") from error
             yield f"{path}:{rows.line_num}", row
 
 

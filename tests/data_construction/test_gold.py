@@ -58,6 +58,16 @@ async def test_a_note_without_the_answer_is_the_gold_note_less_what_tells_it():
     assert await document_note_without_answer(QUESTION, known | {"note": MOTHER}, search) is None
 
 
+async def test_the_gold_note_is_written_in_paragraphs_one_for_each_passage_as_the_prompts_ask():
+    song = "She sings."
+    question = Question("q1", "Who sings?", ("Mira",), ("p1", "p2"), (BIRTH, MOTHER, song))
+    first = await gold_note(question, {"passages": [OSK, MIRA]}, search)
+    assert first == f"{BIRTH} {song}\n{MOTHER}"
+    # An updated note keeps the paragraphs of the one before.
+    alone = await gold_note(question, {"passages": [MIRA]}, search)
+    assert await gold_note(question, {"note": alone, "passages": [OSK]}, search) == first
+
+
 async def test_the_gold_query_names_the_title_of_the_passage_with_the_first_missing_fact():
     query = await gold_query(QUESTION, {"note": MOTHER, "queries": []}, search)
     assert query == "What is known about Mira?"

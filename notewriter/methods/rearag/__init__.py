@@ -16,12 +16,17 @@ RETRIES = 20
 """How many replies without a readable action are drawn again in one chain (the authors' code)."""
 
 
+RELEASED_STOPS = ("<|user|>", "<|observation|>", "<|assistant|>")
+"""What ends a step of the released checkpoints (the authors' code): the marks of GLM-4's chat template."""
+
+
 @dataclass
 class Chain:
     """A reasoning chain (section 3.1, equation 1).
 
-    `turns` is the chat after the instruction: the assistant's thoughts and actions alternate with the user's
-    observations. `searches` maps each query to its latest observation. `answer` is None if the chain did not finish.
+    `turns` is the chat after the instruction: the assistant's thoughts and actions alternate with observations, which
+    are the user's, or a role of their own in the released format. `searches` maps each query to its latest observation.
+    `answer` is None if the chain did not finish.
     """
 
     turns: list[Message] = field(default_factory=list)
@@ -37,6 +42,9 @@ _REHEARSAL = 'Thought:{filling}\nAction: {"function": "search", "parameters": {"
 
 STEP = Stage("rearag/step", rehearsal=_REHEARSAL)
 OBSERVE = Stage("rearag/observe", "answer")
+RELEASED = Stage("rearag/released", rehearsal=_REHEARSAL)
+"""A step of the authors' checkpoints, such as ReaRAG-9B, in the format that they were trained on."""
+
 CONCLUDE = Stage("rearag/conclude", "answer", "answer")
 SHORTEN = Stage("rearag/shorten", "answer", "answer")
 
@@ -54,6 +62,7 @@ async def rearag(
     top_k: int = 3,
     max_step: int = 15,
     retries: int = RETRIES,
+    released_format: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Reason until the chain finishes, then shorten its answer (ReaRAG, Algorithm 2).
@@ -66,9 +75,13 @@ async def rearag(
         top_k: passages per search (the authors' code: 3).
         max_step: T_max, maximum number of steps (the authors' code: 15).
         retries: how many unreadable replies are drawn again per chain (the authors' code: 20).
+        released_format: reason in the format of the authors' checkpoints (THU-KEG/ReaRAG-9B): the instruction is a
+            system message, the question the user's; steps stay as they were written, and what a search found is a
+            message of the role `observation`. The chat template must know that role, as GLM-4's does.
         answer_style: `short`, `list`, `long` or `yes_no`.
     """
-    chain = await reason(question, rollout, STEP, top_k=top_k, max_step=max_step, retries=retries)
+    stage = RELEASED if released_format else STEP
+    chain = await reason(question, rollout, stage, top_k=top_k, max_step=max_step, retries=retries)
     if chain.answer is None:
         return await rollout.generate(CONCLUDE, question=question, searches=chain.searches, answer_style=answer_style)
     return await rollout.generate(SHORTEN, question=question, reference=chain.answer, answer_style=answer_style)
@@ -81,18 +94,20 @@ async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, m
     the chain ends. A query that was sent before is searched and answered again. Counts `steps`, `invalid_actions`
     (chains that ended that way), `redrawn_steps`, `repeated_queries` and `unfinished`.
     """
+    is_released = stage is RELEASED
+    stops = RELEASED_STOPS if is_released else ("\nObservation",)
     chain = Chain()
     sent: Counter[str] = Counter()
     left = retries
     for number in range(1, max_step + 1):
         rollout.count("steps")
         action: Action | None = None
-        draw = 0
+        reply, draw = "", 0
         while action is None:
             # A stop string inside a model's thinking cuts the reply. Later draws have none, and whatever is invented
             # after the action is ignored.
             reply = await rollout.generate(
-                stage, stop=() if draw else ("\nObservation",), sample=draw, turns=chain.turns, question=question
+                stage, stop=() if draw else stops, sample=draw, turns=chain.turns, question=question
             )
             action = parse_action(reply, ACTIONS)
             if action is None:
@@ -101,7 +116,7 @@ async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, m
                     return chain
                 left, draw = left - 1, draw + 1
                 rollout.count("redrawn_steps")
-        chain.add("assistant", as_step(action, number))
+        chain.add("assistant", reply if is_released else as_step(action, number))
         if action.name == "finish":
             chain.answer = action.argument
             return chain
@@ -111,7 +126,10 @@ async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, m
         passages = await rollout.retrieve(query, top_k)
         chain.searches[query] = await rollout.generate(OBSERVE, sample=sent[query], query=query, passages=passages)
         sent[query] += 1
-        chain.add("user", as_observation(chain.searches[query], number))
+        if is_released:
+            chain.add("observation", chain.searches[query])
+        else:
+            chain.add("user", as_observation(chain.searches[query], number))
     rollout.count("unfinished")
     return chain
 
@@ -128,4 +146,4 @@ def as_observation(text: str, number: int) -> str:
     return f"Observation {number}: {text}"
 
 
-METHOD = Method(rearag, (STEP, OBSERVE, CONCLUDE, SHORTEN))
+METHOD = Method(rearag, (STEP, RELEASED, OBSERVE, CONCLUDE, SHORTEN))

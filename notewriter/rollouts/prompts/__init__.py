@@ -12,10 +12,14 @@ from notewriter.errors import UserError
 from notewriter.records import Message
 from notewriter.text import without_surrogates
 
+SYSTEM = ".system.jinja"
+"""The end of the name of a file with a stage's system message."""
+
 
 class Prompts:
     """The prompts by stage: `deepnote/init_note` is the file `deepnote/init_note.jinja`.
 
+    A second file, `init_note.system.jinja`, would be its system message; most stages have none.
     A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used.
     An undefined variable in a prompt is an error.
 
@@ -39,6 +43,8 @@ class Prompts:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        names = self._environment.list_templates(filter_func=lambda name: name.endswith(SYSTEM))
+        self._with_system = {name.removesuffix(SYSTEM) for name in names}
 
     def check(self, stage: str) -> None:
         """Check that a stage has a prompt.
@@ -46,7 +52,8 @@ class Prompts:
         Raises:
             UserError: it has none; suggests the most similar stage.
         """
-        stages = [name.removesuffix(".jinja") for name in self._environment.list_templates(extensions=["jinja"])]
+        names = self._environment.list_templates(extensions=["jinja"])
+        stages = [name.removesuffix(".jinja") for name in names if not name.endswith(SYSTEM)]
         if stage not in stages:
             near = difflib.get_close_matches(stage, stages, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else "add a file of that name to prompts_dir"
@@ -55,12 +62,20 @@ class Prompts:
     def render(self, stage: str, *, turns: Sequence[Message] = (), **variables: Any) -> list[Message]:
         """Render a stage's prompt as a chat: one user message, followed by the earlier `turns` of the method.
 
+        A stage with a system message begins with it.
+
         Raises:
             UserError: there is no such prompt, or it uses an undefined variable.
         """
-        name = f"{stage}.jinja"
+        messages: list[Message] = []
+        if stage in self._with_system:
+            messages.append({"role": "system", "content": self._text(stage + SYSTEM, variables)})
+        messages += [{"role": "user", "content": self._text(f"{stage}.jinja", variables)}, *turns]
+        return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]
+
+    def _text(self, name: str, variables: dict[str, Any]) -> str:
         try:
-            text = self._environment.get_template(name).render(variables)
+            return self._environment.get_template(name).render(variables).strip()
         except jinja2.TemplateNotFound as error:
             raise UserError(f"no prompt {error.name!r}; add a file of that name to prompts_dir") from error
         except jinja2.TemplateSyntaxError as error:
@@ -73,5 +88,3 @@ class Prompts:
         except Exception as error:
             given = ", ".join(sorted(variables))
             raise UserError(f"prompt {name}: {' '.join(str(error).split())}; the stage provides: {given}") from error
-        messages: list[Message] = [{"role": "user", "content": text.strip()}, *turns]
-        return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]

@@ -294,3 +294,58 @@ def test_the_case_of_holley(prompts):
     assert case.counts == {"steps": 4}
     assert len(case.searches) == 3
     assert case.rollout.trace.steps[-1].stage == "rearag/shorten"
+
+
+# The format of the released checkpoints (github.com/THU-KEG/ReaRAG, commit 89baa21: src/agents.py, src/utils.py).
+
+
+def released(number: int, thought: str, name: str, argument: str) -> str:
+    """A step as ReaRAG-9B writes it: numbered, its call a Python dictionary in a code block."""
+    call = f"{{'function': '{name}', 'parameters': {{'{ACTIONS[name]}': '{argument}'}}}}"
+    return f"Thought {number}: {thought}\nAction {number}:\n```\n{call}\n```"
+
+
+def test_the_released_checkpoints_chat_in_their_own_format(prompts):
+    """The case of Table 8: where an astronaut works, then where that employer has its seat."""
+    replies = [
+        released(1, "His employer comes first.", "search", "Who is Ulrich Walter's employer?"),
+        released(2, "It is the DLR.", "search", "Where is the German Aerospace Center headquartered?"),
+        released(3, "This answers it.", "finish", "Cologne, Germany"),
+    ]
+    question = "Where is Ulrich Walter's employer headquartered?"
+    play = Play(prompts, replies)
+    assert play.run(question, released_format=True) == "final"
+    system, *chat = play.reasoner.chats[-1]
+    assert system["role"] == "system" and '"name": "finish"' in system["content"]
+    assert chat == [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": replies[0]},
+        {"role": "observation", "content": "answer to Who is Ulrich Walter's employer?"},
+        {"role": "assistant", "content": replies[1]},
+        {"role": "observation", "content": "answer to Where is the German Aerospace Center headquartered?"},
+    ]
+    assert set(play.reasoner.stops) == {("<|user|>", "<|observation|>", "<|assistant|>")}
+    assert play.told[-1]["reference"] == "Cologne, Germany"
+    assert play.counts == {"steps": 3}
+
+
+def test_the_chat_template_of_glm4_writes_what_the_authors_code_sends():
+    """Its roles are marks of their own, the observation's too; agents.py renders the chat with it."""
+    import jinja2
+
+    template = (
+        "[gMASK]<sop>{% for item in messages %}<|{{ item['role'] }}|>\n{{ item['content'] }}{% endfor %}<|assistant|>"
+    )
+    turns = [{"role": "assistant", "content": "Action 1: ..."}, {"role": "observation", "content": "In Osk."}]
+    messages = Prompts().render("rearag/released", question="Who?", turns=turns)
+    text = jinja2.Template(template).render(messages=messages)
+    assert text.startswith("[gMASK]<sop><|system|>\n")
+    assert text.endswith("<|user|>\nWho?<|assistant|>\nAction 1: ...<|observation|>\nIn Osk.<|assistant|>")
+
+
+def test_an_unreadable_step_of_a_released_checkpoint_is_drawn_again(prompts):
+    replies = ["Thought 1: hm", released(1, "Now.", "search", "Where?"), released(2, "Done.", "finish", "Osk")]
+    play = Play(prompts, replies)
+    assert play.run(released_format=True) == "final"
+    assert [message["content"] for message in play.reasoner.chats[-1][2:]] == [replies[1], "answer to Where?"]
+    assert play.counts == {"steps": 2, "redrawn_steps": 1}

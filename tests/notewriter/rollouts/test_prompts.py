@@ -48,6 +48,7 @@ STAGES = {
         "decomposition": [{"question": "bridge >> builder", "answer": "Osk {1}"}],
         "evidence": ["Osk built {it}."],
     },
+    "rearag/released": {"question": "Who {x}?"},
     "rearag/observe": {"query": "Who {built} it?", "passages": PASSAGES},
     "rearag/shorten": {"question": "Who?", "reference": "It was {Mira}.", "answer_style": "short"},
     "rearag/conclude": {"question": "Who?", "searches": {"Where?": "In {Osk}."}, "answer_style": "short"},
@@ -124,7 +125,7 @@ def write(folder: Path, **files: str) -> Prompts:
 def test_every_stage_that_we_have_is_listed_here():
     shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
     files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
-    assert files == set(STAGES) | shared
+    assert files == set(STAGES) | shared | {"rearag/released.system"}
 
 
 def texts_in(value: Any) -> list[str]:
@@ -136,8 +137,8 @@ def texts_in(value: Any) -> list[str]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
     variables = STAGES[stage]
-    (message,) = Prompts().render(stage, **variables)
-    assert message["role"] == "user"
+    *system, message = Prompts().render(stage, **variables)
+    assert message["role"] == "user" and bool(system) == (stage == "rearag/released")
     text = message["content"]
     assert text == text.strip()
     told = [value for key, value in variables.items() if key not in ("answer_style", "kind", "passages")]
@@ -188,6 +189,15 @@ def test_a_users_prompts_go_before_ours_file_by_file(tmp_path):
     assert message["content"].startswith("Mine: Who?[1] Braces")
     ours = Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])
     assert prompts.render("deepnote/decide", **STAGES["deepnote/decide"]) == ours
+
+
+def test_a_stage_may_have_a_system_message(tmp_path):
+    prompts = write(tmp_path, **{"deepnote__decide.system": "You compare {{ question }}."})
+    system, user = prompts.render("deepnote/decide", turns=(), **STAGES["deepnote/decide"])
+    assert system == {"role": "system", "content": f"You compare {STAGES['deepnote/decide']['question']}."}
+    assert [user] == Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])
+    with pytest.raises(UserError, match=r"no prompt 'deepnote/decide\.system'"):
+        prompts.check("deepnote/decide.system")
 
 
 def test_a_users_list_of_passages_is_used_by_our_prompts(tmp_path):
