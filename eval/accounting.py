@@ -13,7 +13,7 @@ from notewriter.errors import UserError
 from notewriter.models.roles import ROLES
 
 METRICS = tuple(
-    Metric(name, label, meaning, better=None, decimals=1)
+    Metric(name, label, meaning, better=None, decimals=1, share=False)
     for name, label, meaning in (
         ("calls", "Model calls", "Requests to a language model, including the method's own judges."),
         ("retrievals", "Retrievals", "Queries sent to the passage index."),
