@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -113,6 +113,9 @@ class ModelArguments:
 
 Roles = dict[str, tuple[Endpoint, list[Server]]]
 """Each role's endpoint, and the servers that were started for it."""
+
+Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
+"""Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
 
 
 @dataclass(frozen=True)

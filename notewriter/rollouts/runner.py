@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from notewriter import jsonl
 from notewriter.models.client import Client
-from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.models.roles import ModelArguments, Roles, Serve, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, open_resources
@@ -121,8 +121,9 @@ def run_questions(
     *,
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
+    serve: Serve = served_models,
 ) -> None:
-    """`for_each_question` with the configured models; servers are started first and stopped at the end.
+    """`for_each_question` with the configured models, which `serve` starts first and may stop at the end.
 
     The servers' logs are written beside the journal.
     """
@@ -139,7 +140,7 @@ def run_questions(
                 count=count,
             )
 
-    with served_models(models, journal.parent) as roles:
+    with serve(models, journal.parent) as roles:
         asyncio.run(run(roles))
 
 
