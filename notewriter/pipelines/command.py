@@ -16,10 +16,9 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from notewriter.config import choose, parse
-from notewriter.errors import UserError
 from notewriter.pipelines import slurm
 from notewriter.pipelines.local import command_line, run_here
-from notewriter.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.pipelines.pipeline import Pipeline, changes_of, read_pipeline
 
 PLACES = ("here", "slurm")
 
@@ -52,10 +51,7 @@ def main(argv: list[str]) -> None:
         argv = ["--file", *argv]
     (arguments,) = parse(PipelineArguments, argv, prog="notewriter pipeline", description=__doc__)
     choose("value of --on", arguments.on, dict.fromkeys(PLACES))
-    if malformed := [change for change in arguments.set if "=" not in change]:
-        raise UserError(f"--set {malformed[0]}: is not NAME=VALUE; write --set model_dir=models/x")
-    changes = dict(change.split("=", 1) for change in arguments.set)
-    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes)
+    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     if arguments.status:
         sys.stdout.write(slurm.status(pipeline))
     elif arguments.on == "slurm":

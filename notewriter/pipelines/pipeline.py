@@ -127,6 +127,17 @@ class Pipeline:
         return [each for each in self.stages if each.title in stage.after]
 
 
+def changes_of(given: Sequence[str]) -> dict[str, str]:
+    """The variables that `--set NAME=VALUE ...` sets.
+
+    Raises:
+        UserError: one is not NAME=VALUE.
+    """
+    if malformed := [change for change in given if "=" not in change]:
+        raise UserError(f"--set {malformed[0]}: is not NAME=VALUE; write --set model_dir=models/x")
+    return dict(change.split("=", 1) for change in given)
+
+
 def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[str, str] | None = None) -> Pipeline:
     """Read a pipeline file; `output_dir` and `changes` replace the file's folder and variables.
 
