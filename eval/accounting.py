@@ -11,7 +11,7 @@ from notewriter.artifacts.traces import Trace
 from notewriter.models.prices import Prices, cost
 
 METRICS = tuple(
-    Metric(name, label, meaning, better=None, decimals=1)
+    Metric(name, label, meaning, better=None, decimals=1, share=False)
     for name, label, meaning in (
         ("calls", "Model calls", "Requests to a language model, including the method's own judges."),
         ("retrievals", "Retrievals", "Queries sent to the passage index."),

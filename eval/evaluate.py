@@ -2,65 +2,21 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from eval import checkpoints
-from eval.accounting import run_costs
 from eval.checkpoints import CheckpointArguments
-from eval.judgements import read_run_judgements, summary_of, with_judgements
-from eval.metrics import FAMILIES, check_family, check_questions
-from eval.scoring import prediction_of, summarise, trace_of
+from eval.evaluation import EvaluateArguments, checked, evaluate
 from eval.trackers import trackers_of
-from notewriter import __version__
-from notewriter.artifacts.costs import write_costs
-from notewriter.artifacts.metrics import Metrics, write_metrics
-from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import (
-    ResumeArguments,
-    check_journal,
-    config_hash,
-    defaults,
-    drop_errors,
-    finished,
-    open_run,
-    remaining,
-    tell_errors,
-)
-from notewriter.artifacts.traces import Trace, TraceRecord
-from notewriter.benchmarks import BENCHMARKS
-from notewriter.benchmarks.questions import QuestionArguments, load_selected
-from notewriter.config import choose, parse
-from notewriter.method import Method
-from notewriter.methods import METHODS, check_index, prepare
+from notewriter.artifacts.metrics import Metrics
+from notewriter.artifacts.run_folder import ResumeArguments
+from notewriter.config import parse
 from notewriter.models.checkpoints import is_adapter
-from notewriter.models.prices import CostArguments, Prices, check_costs
-from notewriter.models.roles import ModelArguments, Running, start_groups
-from notewriter.records import Question
-from notewriter.retrieval.chain import parts_of
-from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
-from notewriter.rollouts.resources import check_inputs
-from notewriter.rollouts.runner import run_questions
-
-
-@dataclass(kw_only=True)
-class EvaluateArguments(QuestionArguments):
-    """What is evaluated, on which questions, and how answers are scored."""
-
-    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
-    method_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
-    )
-    family: str | None = field(
-        default=None,
-        metadata={
-            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
-        },
-    )
-    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments, Running, Serve, served_models, start_groups
+from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 
 
 def main(argv: list[str]) -> None:
@@ -101,9 +57,10 @@ def _evaluate_checkpoints(
         adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
         if len(adapters) > 1 and not dry.dry_run:
             running = start_groups(stack, adapters, models, lambda group: output / "vllm-checkpoints.log")
+        serve = partial(served_models, running=running)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, running)
+            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, serve)
             if one is None:
                 # All checkpoints cost the same.
                 return
@@ -119,102 +76,17 @@ def _evaluate(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
-    running: Running | None = None,
+    serve: Serve = served_models,
 ) -> Metrics | None:
     """Evaluate one model; returns its metrics, or None after a dry run."""
-    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
-    arguments.family = arguments.family or benchmark.family
-    check_family(arguments.family)
-    method = prepare(arguments.method, arguments.method_options)
-    if "answer_style" in method.options:
-        arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
-    parts = parts_of(arguments.index, arguments.retriever)
-    check_index(method, parts)
-    check_costs(costs)
-    check_inputs(models, parts)
-    questions = load_selected(arguments)
-    check_questions(arguments.family, questions)
-    work = partial(trace_of, method=method, options=arguments.method_options)
+    evaluation = checked(arguments, models, costs)
+    folder = Path(arguments.output_dir)
     if dry.dry_run:
-        estimate(dry, models, parts, questions, work, Path(arguments.output_dir), costs.prices)
+        estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
         return None
-    config = asdict(arguments) | asdict(models) | {"prices": costs.prices}
-    with open_run(arguments.output_dir, config, questions, defaults(arguments, models, costs)) as folder:
-        journal = folder / "traces.jsonl"
-        check_journal(journal, TraceRecord)
-        if resume.retry_errors:
-            drop_errors(journal)
-        if remaining(journal, questions):
-            run_questions(
-                models,
-                parts,
-                questions,
-                work,
-                journal,
-                description="evaluating",
-                count=lambda trace: {"errors": int(bool(trace["error"]))},
-                costs=costs,
-                running=running,
-            )
-        metrics = _finish(folder, arguments, models, questions, method, config, costs.prices)
-        tell_errors(journal, questions)
+    metrics = evaluate(evaluation, resume, serve)
     sys.stdout.write(_summary(metrics, folder))
     return metrics
-
-
-def _finish(
-    folder: Path,
-    arguments: EvaluateArguments,
-    models: ModelArguments,
-    questions: list[Question],
-    method: Method,
-    config: dict[str, Any],
-    prices: Prices,
-) -> Metrics:
-    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
-
-    Scores that `notewriter judge` left in the folder are kept.
-    """
-    by_id = {question.id: question for question in questions}
-    family = arguments.family or BENCHMARKS[arguments.dataset].family
-    judgements = read_run_judgements(folder)
-    scored = (prediction_of(by_id[trace.question_id], trace, family) for trace in _traces(folder, questions, method))
-    path = folder / "predictions.jsonl"
-    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
-    predictions = read_predictions(path).values()
-    metrics = Metrics(
-        name=arguments.name or folder.name,
-        dataset=arguments.dataset,
-        method=arguments.method,
-        model=_model_name(models),
-        family=family,
-        **summarise(predictions),
-        estimate=estimated(folder).get("estimate"),
-        config_hash=config_hash(config),
-        version=__version__,
-        judged=summary_of(judgements),
-    )
-    costs = run_costs(_traces(folder, questions, method), predictions, prices)
-    write_costs(folder / "costs.json", costs)
-    write_metrics(folder / "metrics.json", metrics)
-    return metrics
-
-
-def _traces(folder: Path, questions: list[Question], method: Method) -> Iterator[Trace]:
-    """The run's traces in the order of the questions, one at a time in memory."""
-    for record in finished(folder / "traces.jsonl", questions):
-        trace = Trace.from_checked(record)
-        if trace.retrieves is None:
-            # Earlier versions did not record it.
-            trace.retrieves = method.retrieves
-        yield trace
-
-
-def _model_name(models: ModelArguments) -> str:
-    """The name of the policy's model; of a served one, its folder's."""
-    policy = models.models.get("policy", {})
-    path = models.serve or policy.get("serve")
-    return Path(path).name if path else str(models.model or policy.get("model", ""))
 
 
 def _summary(metrics: Metrics, folder: Path) -> str:

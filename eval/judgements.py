@@ -186,7 +186,7 @@ class JudgementKind:
 
 
 def _rating(name: str, label: str, scale: str) -> Metric:
-    return Metric(name, label, f"A judge model's rating of the steps; {scale}.", decimals=1)
+    return Metric(name, label, f"A judge model's rating of the steps; {scale}.", decimals=1, share=False)
 
 
 JUDGEMENTS = {

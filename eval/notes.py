@@ -9,7 +9,7 @@ from notewriter.records import Question
 METRICS = (
     Metric("note_fact_recall", "Supporting facts in the note", "Share of the supporting facts' words in the note."),
     Metric("note_has_answer", "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
-    Metric("note_words", "Words in the note", "Length of the final note.", better=None, decimals=1),
+    Metric("note_words", "Words in the note", "Length of the final note.", better=None, decimals=1, share=False),
 )
 """What `note_quality` returns."""
 

@@ -98,6 +98,11 @@ def fewer_searches(predictions: Iterable[Prediction]) -> FewerSearches | None:
     known = [prediction for prediction in predictions if prediction.gold_documents]
     if not any(prediction.retrievals for prediction in known):
         return None
-    right = [each for each in known if next((each.scores[key] for key in RIGHT if key in each.scores), 0.0) == 1]
+    right = list(filter(is_right, known))
     fewer = sum(prediction.retrievals < prediction.gold_documents for prediction in right)
     return FewerSearches(right=len(right), fewer=fewer)
+
+
+def is_right(prediction: Prediction) -> bool:
+    """Whether an answer has the full score by the first of `RIGHT` that it was scored by."""
+    return next((prediction.scores[key] for key in RIGHT if key in prediction.scores), 0.0) == 1

@@ -48,3 +48,55 @@ def write_list(path: Path, *records: Any) -> Path:
 def own_question(**changes: Any) -> dict[str, Any]:
     """A question in our own format."""
     return {"id": "q1", "question": "Who?", "answers": ["Ana"], **changes}
+
+
+def _iirc(number: int) -> dict[str, Any]:
+    return {
+        "title": "Ana",
+        "text": "Ana was born in Brel.",
+        "questions": [
+            {
+                "qid": f"i{number}",
+                "question": "Where was she born?",
+                "answer": {"type": "span", "answer_spans": [{"text": "Brel"}]},
+                "context": [{"text": "Ana was born in Brel.", "passage": "main"}],
+            }
+        ],
+    }
+
+
+TWO_QUESTIONS: dict[str, list[dict[str, Any]]] = {
+    "hotpotqa": [HOTPOT, HOTPOT | {"_id": "h2"}],
+    "2wikimultihopqa": [HOTPOT | {"evidences": []}, HOTPOT | {"_id": "h2", "evidences": []}],
+    "musique": [MUSIQUE, MUSIQUE | {"id": "2hop__3_4"}],
+    "asqa": [
+        {"sample_id": name, "question": "Who won?", "qa_pairs": [{"question": "In 1990?", "short_answers": ["Ana"]}]}
+        for name in ("a1", "a2")
+    ],
+    "strategyqa": [
+        {"qid": name, "question": "Would it fit?", "answer": True, "facts": ["It is small."], "evidence": []}
+        for name in ("s1", "s2")
+    ],
+    "iirc": [_iirc(1), _iirc(2)],
+    "nq": [{"question": "who won", "answer": ["Ana"]}, {"question": "who lost", "answer": ["Bo"]}],
+    "fanoutqa": [
+        {"id": name, "question": "Who runs?", "answer": ["Ana"], "decomposition": [{"evidence": {"title": "Ana"}}]}
+        for name in ("f1", "f2")
+    ],
+    "frames": [
+        {"question": question, "answer": "7", "reasoning_types": "Multiple constraints"}
+        for question in ("How old?", "How tall?")
+    ],
+    "multihoprag": [
+        {"query": query, "answer": "Ana", "question_type": "inference_query", "evidence_list": []}
+        for query in ("Who was faster?", "Who was slower?")
+    ],
+}
+"""Two questions of each benchmark, as its own file has them."""
+
+
+def write_two_questions(folder: Path, dataset: str) -> Path:
+    """A file of two questions in the benchmark's own format."""
+    lines = {"musique", "nq", "frames"}
+    write = write_lines if dataset in lines else write_list
+    return write(folder / f"{dataset}.{'jsonl' if dataset in lines else 'json'}", *TWO_QUESTIONS[dataset])

@@ -17,6 +17,7 @@ class Metric:
         meaning: what it measures, in one sentence.
         better: which direction is better; None where neither is.
         decimals: how many are shown.
+        share: whether its values lie in [0, 1], so that tables in percent multiply them by 100.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Metric:
     meaning: str
     better: Literal["higher", "lower"] | None = "higher"
     decimals: int = 3
+    share: bool = True
 
 
 @dataclass(frozen=True)

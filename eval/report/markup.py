@@ -1,4 +1,4 @@
-"""The report's main tables as Markdown and LaTeX."""
+"""Tables as text: Markdown, LaTeX, and aligned for the terminal."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ MARKDOWN = str.maketrans(
 LATEX = str.maketrans(
     {character: "\\" + character for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "✓": r"$\surd$", "\n": " "}
 )
 
 
@@ -44,3 +44,21 @@ def latex(tables: Sequence[Table]) -> str:
         ]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def aligned(tables: Sequence[Table]) -> str:
+    """Tables for the terminal, each below its caption; columns of numbers are aligned right."""
+    lines = []
+    for caption, header, rows in tables:
+        columns = list(zip(header, *rows, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+        numbers = [all(cell[:1].isdecimal() for cell in column[1:] if cell) for column in columns]
+        lines += [caption, ""]
+        for line in (header, *rows):
+            cells = (
+                cell.rjust(width) if is_number else cell.ljust(width)
+                for cell, width, is_number in zip(line, widths, numbers, strict=True)
+            )
+            lines.append("  ".join(cells).rstrip())
+        lines.append("")
+    return "\n".join(lines)

@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
 
-import yaml
-
-from eval.catalogue import metric_named
+from eval.catalogue import METRICS, metric_named
 from eval.comparison import Comparison, Paired, compare_uncorrected, corrected, p_value_text
 from eval.report.headline import headline, measured
 from eval.report.markup import Table
+from eval.report.papers import PublishedRow, published_rows
 from eval.report.runs import Run
 from eval.statistics import bootstrap_interval
 from notewriter.artifacts.predictions import COSTS, Prediction
@@ -21,9 +19,6 @@ KINDS = {"type": "Type", "hops": "Hops"}
 
 MOST_KINDS = 20
 """At most so many rows for each of `KINDS`: the kinds with the most questions."""
-
-PUBLISHED = Path(__file__).with_name("published.yaml")
-"""The papers' main tables: `paper`, `table`, `dataset`, `method`, `model` and `values` (metric -> percent)."""
 
 
 class Cell(TypedDict):
@@ -67,17 +62,6 @@ class Difference(TypedDict):
     run: Run
     reason: str
     rows: dict[str, DifferenceRow]
-
-
-class PublishedRow(TypedDict):
-    """A row of a paper's table; values are percentages."""
-
-    paper: str
-    table: int
-    dataset: str
-    method: str
-    model: str
-    values: dict[str, float]
 
 
 class OwnRow(TypedDict):
@@ -210,16 +194,26 @@ def _kind_cell(values: list[float]) -> Cell:
 
 
 def published(runs: Sequence[Run]) -> list[PublishedTable]:
-    """The runs' scores beside the papers', for each of the runs' datasets that a paper reports."""
-    rows: list[PublishedRow] = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+    """The runs' scores beside the papers', for each of the runs' datasets that a paper reports.
+
+    Of a paper's rows these are the ones with its own settings, once where several of its tables have them.
+    """
+    rows: dict[tuple[str, ...], PublishedRow] = {}
+    for row in published_rows():
+        if not row["setting"] and any(map(_is_score, row["values"])):
+            rows.setdefault((row["paper"], row["dataset"], row["method"], row["model"]), row)
     tables = []
     for dataset in dict.fromkeys(run.metrics.dataset for run in runs):
-        theirs = [row for row in rows if row["dataset"] == dataset]
-        metrics = list(dict.fromkeys(metric for row in theirs for metric in row["values"]))
+        theirs = [row for row in rows.values() if row["dataset"] == dataset]
+        metrics = list(dict.fromkeys(metric for row in theirs for metric in filter(_is_score, row["values"])))
         ours = [_own_row(run, metrics) for run in runs if run.metrics.dataset == dataset]
         if theirs:
             tables.append(PublishedTable(dataset=dataset, metrics=metrics, ours=ours, theirs=theirs))
     return tables
+
+
+def _is_score(metric: str) -> bool:
+    return metric in METRICS and METRICS[metric].share
 
 
 def _own_row(run: Run, metrics: list[str]) -> OwnRow:

@@ -129,6 +129,8 @@ Roles = dict[str, tuple[Endpoint, list[Server]]]
 
 Running = dict[str, tuple[str, list[Server]]]
 """By a checkpoint's path its name in requests and the servers that hold it."""
+Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
+"""Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
 
 
 @dataclass(frozen=True)

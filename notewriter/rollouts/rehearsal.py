@@ -133,7 +133,21 @@ def estimate(
     folder: Path,
     prices: Prices,
 ) -> None:
-    """Print the estimated cost of a run over the questions and save it in the folder.
+    """Print the estimated cost of a run over the questions and save it in the folder; see `rehearse`."""
+    result = rehearse(dry, models, retriever, questions, work, prices)
+    jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
+    sys.stdout.write(_table(result))
+
+
+def rehearse(
+    dry: DryRunArguments,
+    models: ModelArguments,
+    retriever: Sequence[Part],
+    questions: Sequence[Question],
+    work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
+    prices: dict[str, Any],
+) -> Estimate:
+    """The estimated cost of a run over the questions.
 
     `work` is what the run does with a question; its record contains `usage`, or traces to count from.
 
@@ -174,7 +188,7 @@ def estimate(
     for record in asyncio.run(run()):
         usage.add(record)
     total = usage.to_dict(len(questions) / len(sample))
-    result: Estimate = {
+    return {
         "schema": "notewriter/estimate/1",
         "questions": len(questions),
         "sample": len(sample),
@@ -183,8 +197,6 @@ def estimate(
         **total,
         **_costs(dry.tokens_per_second, prices, total["tokens"]),
     }
-    jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
-    sys.stdout.write(_table(result))
 
 
 def estimated(folder: Path) -> dict[str, Any]:

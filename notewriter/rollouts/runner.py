@@ -13,7 +13,7 @@ from tqdm import tqdm
 from notewriter import jsonl
 from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments, Roles, Running, served_models
+from notewriter.models.roles import ModelArguments, Roles, Serve, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
@@ -123,11 +123,9 @@ def run_questions(
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     costs: CostArguments | None = None,
-    running: Running | None = None,
+    serve: Serve = served_models,
 ) -> None:
-    """`for_each_question` with the configured models; servers are started first and stopped at the end.
-
-    Checkpoints that are `running` already are asked there.
+    """`for_each_question` with the configured models, which `serve` starts first and may stop at the end.
 
     The servers' logs, and what was spent if `costs` sets a limit, are written beside the journal.
     """
@@ -145,7 +143,7 @@ def run_questions(
                 count=count,
             )
 
-    with served_models(models, journal.parent, running) as roles:
+    with serve(models, journal.parent) as roles:
         asyncio.run(run(roles))
 
 

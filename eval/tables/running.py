@@ -1,0 +1,109 @@
+"""The runs of a table's cells: each an ordinary run folder, evaluated and judged as far as that is missing."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eval.evaluation import Evaluation, checked, evaluate
+from eval.judging import judge
+from eval.tables.files import Cell, Table
+from eval.tables.values import Finished
+from notewriter.artifacts.metrics import Metrics
+from notewriter.artifacts.run_folder import ResumeArguments, questions_digest, read_digest
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments, Roles, served_models
+
+logger = logging.getLogger(__name__)
+
+ASKED = ("serve", "serve_options", "port", "base_url", "model", "models", "chat_template_kwargs", "replicas")
+"""The options that decide which servers run, and what is sent to them with every request."""
+
+
+class KeptServers:
+    """Serves models like `served_models`, but keeps the servers for the next run that asks the same models."""
+
+    def __init__(self, logs: Path) -> None:
+        """`logs` is where the servers' logs go."""
+        self._logs = logs
+        self._running = contextlib.ExitStack()
+        self._key = ""
+        self._roles: Roles = {}
+
+    @contextlib.contextmanager
+    def __call__(self, models: ModelArguments, log_dir: Path) -> Iterator[Roles]:
+        """The roles of the models; their servers go on running when the block ends."""
+        key = repr([getattr(models, name) for name in (*ASKED, "concurrency")])
+        if key != self._key:
+            self.close()
+            self._logs.mkdir(parents=True, exist_ok=True)
+            self._roles = self._running.enter_context(served_models(models, self._logs))
+            self._key = key
+        yield self._roles
+
+    def close(self) -> None:
+        """Stop the servers."""
+        self._key = ""
+        self._running.close()
+
+
+def folders(table: Table, output: Path, cell: Cell) -> list[Path]:
+    """The run folders of a cell's samples."""
+    root = output / "cells" / cell.folder
+    return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, table.content.samples + 1))]
+
+
+def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> None:
+    """Evaluate and judge what is missing of the cells, those of one model after another.
+
+    All inputs are checked first. Cells that lack something are left out.
+
+    Raises:
+        UserError: an input is missing or malformed, or a server or an endpoint fails.
+    """
+    waiting: dict[Path, Evaluation] = {}
+    runs: list[Path] = []
+    for cell in cells:
+        if cell.lacks:
+            logger.warning("%s is skipped: %s", cell.name, cell.lacks)
+            continue
+        for number, folder in enumerate(folders(table, output, cell), start=1):
+            # A sample after the first has draws of its own, so replies of its own to the same prompts.
+            cache = output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
+            if folder not in runs:
+                evaluation = checked(*cell.arguments(folder, cache))
+                runs.append(folder)
+                if resume.retry_errors or not _is_finished(folder, evaluation):
+                    waiting[folder] = evaluation
+    models = list(dict.fromkeys(map(_asked, waiting.values())))
+    order = sorted(waiting, key=lambda folder: models.index(_asked(waiting[folder])))
+    servers = KeptServers(output / "logs")
+    with contextlib.closing(servers):
+        for number, folder in enumerate(order, start=1):
+            metrics = evaluate(waiting[folder], resume, servers)
+            logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
+        if table.judge and table.judge.judgements and runs:
+            models_of_judge = table.judge.models(output / "cache.sqlite")
+            judge(runs, table.judge.judgements, models_of_judge, resume, CostArguments(), servers)
+
+
+def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
+    """Whether the folder has the metrics of these questions; its name tells the settings."""
+    if not (folder / "metrics.json").exists():
+        return False
+    return read_digest(folder, "questions") == questions_digest(evaluation.questions)
+
+
+def _asked(evaluation: Evaluation) -> str:
+    return repr([getattr(evaluation.models, name) for name in ASKED])
+
+
+def _summary(metrics: Metrics) -> str:
+    scores = ", ".join(f"{name} {interval.mean:.3f}" for name, interval in list(metrics.metrics.items())[:3])
+    return f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, {scores}"
+
+
+def finished(table: Table, output: Path, cell: Cell) -> list[Finished]:
+    """The finished runs of a cell's samples; empty unless all are there."""
+    found = [Finished(folder) for folder in folders(table, output, cell) if (folder / "metrics.json").exists()]
+    return found if len(found) == table.content.samples and not cell.lacks else []

@@ -1,0 +1,188 @@
+"""A table as it is read: our values with their intervals, and the published ones beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eval.judgements import JUDGEMENTS
+from eval.metrics import FAMILIES
+from eval.metrics.metric import Metric
+from eval.report.markup import Table as Markup
+from eval.report.papers import PublishedRow, published_rows
+from eval.tables.files import Cell, Table
+from eval.tables.running import finished
+from eval.tables.values import SHOWN, SUMMARIES, metric_shown, value_of
+from notewriter.artifacts.metrics import Interval
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.pages import write_page
+
+INSIDE = "✓"
+"""Marks a published value that lies inside our interval."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value of ours and the published one, as text; empty where there is none. `inside`: see `INSIDE`."""
+
+    ours: str = ""
+    interval: str = ""
+    published: str = ""
+    inside: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: `lacks` says why it was not run, `folders` where its runs are."""
+
+    method: str
+    model: str
+    setting: str
+    lacks: str
+    folders: list[str]
+    entries: list[Entry]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a benchmark."""
+
+    benchmark: str
+    metrics: list[Metric]
+    rows: list[Row]
+
+
+def parts_of(table: Table, cells: Sequence[Cell], output: Path) -> list[Part]:
+    """The table's cells by benchmark, with the values of those that are finished."""
+    parts = []
+    for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
+        own = [cell for cell in cells if cell.benchmark == benchmark]
+        names = columns(table, benchmark)
+        rows = [
+            Row(
+                method=cell.method,
+                model=model_shown(table, cell),
+                setting=cell.setting,
+                lacks=cell.lacks,
+                folders=[run.folder.name for run in finished(table, output, cell)],
+                entries=_entries(table, cell, names, output),
+            )
+            for cell in own
+        ]
+        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows))
+    return parts
+
+
+def columns(table: Table, benchmark: str) -> list[str]:
+    """The names of a benchmark's metrics: those of the file that it has, else those that the paper reports."""
+    if table.content.metrics:
+        known = scored_by(table, next(cell for cell in table.cells if cell.benchmark == benchmark))
+        return [name for name in table.content.metrics if name in known]
+    reported = [row["values"] for row in _rows_of(table) if row["dataset"] == benchmark]
+    return list(dict.fromkeys(name for values in reported for name in values))
+
+
+def scored_by(table: Table, cell: Cell) -> set[str]:
+    """The names of the scores and costs that a finished cell has."""
+    family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
+    judgements = table.judge.judgements if table.judge else []
+    judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
+    return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
+
+
+def published_of(table: Table, cell: Cell) -> dict[str, float]:
+    """What the paper reports of a cell at the table's place; empty where it does not."""
+    return next(
+        (
+            row["values"]
+            for row in _rows_of(table)
+            if (row["dataset"], row["method"], row["model"], row["setting"])
+            == (cell.benchmark, cell.method, cell.model, cell.setting)
+        ),
+        {},
+    )
+
+
+def _rows_of(table: Table) -> list[PublishedRow]:
+    place = (table.paper.paper, table.content.place)
+    return [row for row in published_rows() if (row["paper"], row["place"]) == place]
+
+
+def model_shown(table: Table, cell: Cell) -> str:
+    """The model's name, after that of its substitute."""
+    substitute = table.substitutes.model
+    return f"{Path(substitute).name} (substitute for {cell.model})" if substitute else cell.model
+
+
+def _entries(table: Table, cell: Cell, names: Sequence[str], output: Path) -> list[Entry]:
+    runs = finished(table, output, cell)
+    theirs = published_of(table, cell)
+    entries = []
+    for name in names:
+        metric = metric_shown(name)
+        value = value_of(name, runs) if runs else None
+        # Three decimals of a share are one of its percentage.
+        places = metric.decimals - 2 if metric.share else metric.decimals
+        published = f"{theirs[name]:,.10g}" if name in theirs else ""
+        if isinstance(value, Interval):
+            # What another model scores is no reproduction, wherever it lies.
+            inside = name in theirs and not table.substitutes.model and value.low <= theirs[name] <= value.high
+            bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
+            entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
+        else:
+            entries.append(Entry("" if value is None else f"{value:,.{places}f}", "", published))
+    return entries
+
+
+def notes_of(table: Table) -> list[str]:
+    """What has to be known to read the table."""
+    notes = [table.content.note] if table.content.note else []
+    if table.substitutes.model:
+        name = Path(table.substitutes.model).name
+        notes.append(f"{name} stands in for every model, so that no value here is comparable with the published ones.")
+    if table.substitutes.indexes:
+        notes.append(f"The indexes in {table.substitutes.indexes} were searched instead of the paper's retriever.")
+    if table.substitutes.questions:
+        notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
+    if table.substitutes.limit:
+        notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
+    notes.append(f"Ours with 95% bootstrap intervals; {INSIDE} marks a published value inside our interval.")
+    return notes
+
+
+def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
+    """One table a benchmark, for `eval.report.markup` and the terminal."""
+    found: list[Markup] = []
+    for part in parts:
+        has_setting = any(row.setting for row in part.rows)
+        header = ["Method", "Model", *(["Setting"] if has_setting else [])]
+        for metric in part.metrics:
+            header += [metric.label, "published"]
+        rows = []
+        for row in part.rows:
+            line = [row.method, row.model, *([row.setting] if has_setting else [])]
+            for entry in row.entries:
+                ours = f"{entry.ours} [{entry.interval}]" if entry.interval else entry.ours
+                line += [
+                    ours or ("–" if row.folders else "not run"),
+                    f"{entry.published} {INSIDE}" if entry.inside else entry.published,
+                ]
+            rows.append(line)
+        found.append((f"{table.content.title}, {part.benchmark}. {' '.join(notes_of(table))}", header, rows))
+    return found
+
+
+def write_table_page(table: Table, parts: Sequence[Part], path: Path) -> None:
+    """Write the table as one self-contained HTML page in the report's style.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    write_page(
+        path,
+        Path(__file__).with_name("table.html.jinja"),
+        {},
+        title=table.content.title,
+        notes=notes_of(table),
+        parts=parts,
+        inside=INSIDE,
+    )

@@ -1,0 +1,119 @@
+"""The table files of configs/papers: what they name exists, the papers' values are found, and they run."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from benchmark_files import TWO_QUESTIONS
+
+from eval.report.papers import PAPERS, published_rows
+from eval.tables.files import Substitutes, read_table
+from eval.tables.showing import columns, published_of, scored_by
+from eval.tables.values import metric_shown
+from notewriter.benchmarks import BENCHMARKS
+from notewriter.methods import METHODS, prepare
+
+CONFIGS = Path(__file__).parents[3] / "configs/papers"
+FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
+PENDING = {"self_rag", "recomp", "replug", "searchain", "infogent", "langchain_react", "search_r1"}
+PENDING_BENCHMARKS = {"triviaqa", "popqa", "bamboogle"}
+
+
+NEEDS = {"fanoutqa": "fanoutqa"}
+"""Benchmarks whose scorer is a package that may not be there."""
+
+
+def named(path):
+    return f"{path.parent.name}-{path.stem}"
+
+
+@pytest.fixture(params=FILES, ids=named)
+def table(request):
+    return read_table(request.param, {}, Substitutes())
+
+
+def test_every_table_and_figure_with_results_has_a_file():
+    assert {named(path) for path in FILES} == {
+        *(f"deepnote-table_{number}" for number in (1, 2, 4, 5, 6, 7, 8, 9)),
+        *(f"deepnote-figure_{number}" for number in (3, 4, 5, 6)),
+        *(f"rearag-table_{number}" for number in (1, 2, 3, 4)),
+        "rearag-figure_3",
+        *("resp-table_2", "resp-table_4", "resp-iterations", "resp-figure_3", "resp-figure_4", "resp-figure_5"),
+        *(f"noteswriting-table_{number}" for number in range(1, 10)),
+        *("noteswriting-figure_2", "noteswriting-figure_3"),
+        "search_r1-seven_sets",
+    }
+
+
+def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_path):
+    for cell in table.cells:
+        arguments, _ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
+        assert arguments.dataset in {*BENCHMARKS, *PENDING_BENCHMARKS}
+        if arguments.method not in PENDING:
+            prepare(arguments.method, arguments.method_options)
+    if table.judge:
+        table.judge.models(tmp_path / "cache.sqlite")
+
+
+def test_columns_are_metrics_that_there_are(table):
+    for benchmark in {cell.benchmark for cell in table.cells if cell.options["dataset"] in BENCHMARKS}:
+        names = columns(table, benchmark)
+        assert names and all(metric_shown(name).label for name in names)
+
+
+def test_columns_are_what_the_cells_are_scored_by(table):
+    for cell in table.cells:
+        if cell.options["dataset"] in BENCHMARKS:
+            assert {*published_of(table, cell), *columns(table, cell.benchmark)} <= scored_by(table, cell), cell.name
+
+
+def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table):
+    place = (table.paper.paper, table.content.place)
+    rows = [row for row in published_rows() if (row["paper"], row["place"]) == place]
+    if table.content.place is None:
+        assert table.content.metrics and not rows
+        return
+    cells = {(cell.benchmark, cell.method, cell.model, cell.setting) for cell in table.cells}
+    published = {(row["dataset"], row["method"], row["model"], row["setting"]) for row in rows}
+    if table.path.stem == "figure_4":
+        assert cells < published
+    else:
+        assert cells == published
+    assert all(published_of(table, cell) for cell in table.cells)
+
+
+def test_all_published_rows_are_in_a_table():
+    places = {
+        (PAPERS[path.parent.name], read_table(path, {}, Substitutes()).content.place)
+        for path in FILES
+        if path.parent.name in PAPERS
+    }
+    assert {(row["paper"], row["place"]) for row in published_rows()} <= places
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=named(path), marks=[] if named(path) in QUICK else [pytest.mark.integration])
+        for QUICK in [{"deepnote-table_9", "rearag-table_1", "resp-iterations", "noteswriting-table_2"}]
+        for path in FILES
+    ],
+)
+def test_a_table_runs_from_the_first_cell_to_its_page(path, run_table, tmp_path):
+    table = read_table(path, {}, Substitutes())
+    known = [
+        cell
+        for cell in table.cells
+        if cell.options["method"] in METHODS
+        and cell.options["dataset"] in TWO_QUESTIONS
+        and find_spec(NEEDS.get(cell.benchmark, "eval"))
+    ]
+    if not known:
+        pytest.skip(f"{named(path)} needs methods, or a scorer's package, that are not here")
+    printed = run_table(path, "--limit", "1", "--cells", *(cell.name for cell in known))
+    for cell in known:
+        assert cell.benchmark in printed and cell.method in printed
+    assert "substitute for" in printed and "✓ marks" in printed
+    assert "not run" not in printed
+    for ending in ("md", "tex", "html"):
+        assert (tmp_path / "out" / f"{table.name}.{ending}").stat().st_size > 500
