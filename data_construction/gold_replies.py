@@ -22,29 +22,31 @@ from data_construction.sampling import pairs_by_stage
 from notewriter.artifacts.rollouts import JOURNAL, GoldRollout
 from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, tell_errors
 from notewriter.config import parse
+from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import parts_of
-from notewriter.rollouts.rehearsal import PricedDryRunArguments, estimate
+from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 from notewriter.rollouts.resources import check_inputs
 from notewriter.rollouts.runner import run_questions
 
 
 def main(argv: list[str]) -> None:
     """Write conversations; running the command again resumes it."""
-    arguments, models, resume, dry = parse(
-        [GoldArguments, ModelArguments, ResumeArguments, PricedDryRunArguments],
+    arguments, models, resume, dry, costs = parse(
+        [GoldArguments, ModelArguments, ResumeArguments, DryRunArguments, CostArguments],
         argv,
         prog="notewriter gold",
         description=__doc__,
     )
     recipe = read_gold_recipe(arguments)
     parts = parts_of(arguments.index, arguments.retriever)
+    check_costs(costs)
     check_inputs(models, parts)
     selection = clean_selection(arguments)
     members = shard_of(selection.questions, arguments.shard)
     work = partial(roll_out, recipe=recipe)
     if dry.dry_run:
-        estimate(dry, models, parts, members, work, Path(arguments.output_dir), dry.prices)
+        estimate(dry, models, parts, members, work, Path(arguments.output_dir), costs.prices)
         return
     config = asdict(arguments) | asdict(models)
     with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
@@ -53,7 +55,9 @@ def main(argv: list[str]) -> None:
         if resume.retry_errors:
             drop_errors(journal)
         if to_do(arguments, selection.questions, journal):
-            run_questions(models, parts, members, work, journal, description="writing", count=pairs_by_stage)
+            run_questions(
+                models, parts, members, work, journal, description="writing", count=pairs_by_stage, costs=costs
+            )
         summary = finish(arguments, folder, selection, config)
         tell_errors(journal, members)
     sys.stdout.write(summary)

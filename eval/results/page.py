@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from notewriter.artifacts.run_record import read_run_record
 
 from eval.catalogue import metric_named
 from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_text
@@ -21,6 +20,7 @@ from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.pipelines.local import command_line
 from notewriter.pipelines.pipeline import Pipeline
+from notewriter.run_record import read_run_record
 
 NOT_RUN = "not run"
 

@@ -81,7 +81,8 @@ class Judge:
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
-        found = ModelArguments(**{"cache": str(cache)} | self.options)
+        options: Options = {"cache": str(cache)} | self.options
+        found = ModelArguments(**options)
         check(found)
         return found
 
@@ -210,10 +211,10 @@ class Cell:
         Raises:
             UserError: a value is of the wrong type.
         """
-        options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
-        arguments, models, costs = (
-            kind(**{each.name: options[each.name] for each in fields(kind) if each.name in options}) for kind in KINDS
-        )
+        options: Options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
+        arguments = EvaluateArguments(**_of(EvaluateArguments, options))
+        models = ModelArguments(**_of(ModelArguments, options))
+        costs = CostArguments(**_of(CostArguments, options))
         for each in (arguments, models, costs):
             try:
                 check(each)
@@ -334,14 +335,18 @@ class _Reader:
         options, missing = _filled(_merged([options, self.substitutes.options]), self.variables, f"{self.base}: judge")
         if missing:
             raise UserError(f"{self.base}: judge: add --set {missing[0]}=VALUE")
-        known = {each.name for each in fields(ModelArguments)}
-        return Judge({key: value for key, value in options.items() if key in known}, judgements, plays)
+        return Judge(_of(ModelArguments, options), judgements, plays)
+
+
+def _of(kind: type[EvaluateArguments | ModelArguments | CostArguments], options: Options) -> Options:
+    """The options that a dataclass has."""
+    return {each.name: options[each.name] for each in fields(kind) if each.name in options}
 
 
 def _read(path: Path, kind: type) -> dict[str, Any]:
     """A YAML file that has the keys of a dataclass."""
     _, found = read_mapping(path, "check the path of the table")
-    _check_keys(found, [each.name for each in fields(kind)], str(path))  # type: ignore[arg-type]
+    _check_keys(found, [each.name for each in fields(kind)], str(path))
     if problem := misfit(found, kind, str(path)):
         raise UserError(problem)
     return found

@@ -335,6 +335,9 @@ class Client:
         self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
     ) -> ChatCompletion:
         scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
+        extra: dict[str, Any] = {"extra_body": _continuing(messages) | scoring | self.endpoint.extra_body or None}
+        if self.endpoint.batch:
+            extra["extra_headers"] = {CUSTOM_ID: key}
         return await api.chat.completions.create(
             model=self.endpoint.model,
             messages=messages,  # type: ignore[arg-type]
@@ -345,8 +348,7 @@ class Client:
             logprobs=sampling.logprobs or openai.omit,
             top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
             response_format=_response_format(sampling.json_schema),
-            extra_body=_continuing(messages) | scoring | self.endpoint.extra_body or None,
-            extra_headers={CUSTOM_ID: key} if self.endpoint.batch else None,
+            **extra,
         )
 
     async def _continue_text(

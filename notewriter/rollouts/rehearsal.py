@@ -145,7 +145,7 @@ def rehearse(
     retriever: Sequence[Part],
     questions: Sequence[Question],
     work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
-    prices: dict[str, Any],
+    prices: Prices,
 ) -> Estimate:
     """The estimated cost of a run over the questions.
 
