@@ -30,7 +30,7 @@ async def replug(
     Args:
         question: the question to answer.
         rollout: the rollout to run in; `answer` writes and scores.
-        top_k: passages (the paper, question answering: 10).
+        top_k: passages (the paper: up to 10).
         weights: `uniform` or `reciprocal_rank`.
         answer_style: `short`, `list`, `long` or `yes_no`.
 

@@ -30,13 +30,13 @@ class _Node(NamedTuple):
 async def searchain(
     question: str, rollout: Rollout, *, top_k: int = 1, max_step: int = 5, answer_style: str = "short"
 ) -> str:
-    """Plan a Chain-of-Query; let retrieval verify and complete it node by node (Xu et al. 2023, Algorithm 1).
+    """Plan a Chain-of-Query; let retrieval verify and complete it node by node (Xu et al. 2023, section 3).
 
     Each round writes a whole chain. Its new nodes are searched in order. A reader, sure of another answer than the
     node's, corrects it; a node without an answer is completed in any case. Either one is told to the model, which goes
     on from that node with a new chain, the next branch of the tree; nodes seen before are not searched again. A chain
     without objections ends the loop, and its final content is the answer. The note lists the nodes with the passages
-    that support them (section 3.4, tracing).
+    that support them (the paper's tracing).
 
     The paper reads with DPR's reader, confident at a relevance above 1.5, and compares queries with a cross-encoder;
     here a model in the role `judge` reads and says whether it is sure, and queries are compared by their words. As in
@@ -48,7 +48,7 @@ async def searchain(
         question: the question to answer.
         rollout: the rollout to run in; `policy` plans, `judge` reads, `answer` answers without a final content.
         top_k: passages per query (the authors' code: 1).
-        max_step: maximum number of rounds (section 4.1: 5).
+        max_step: maximum number of rounds (the authors' code: 5).
         answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")

@@ -108,3 +108,15 @@ def test_the_trace_holds_the_reply_that_was_scored():
 def test_other_weights_are_refused():
     with pytest.raises(UserError, match="unknown weights 'score'; choose one of: reciprocal_rank, uniform"):
         prepare("replug", {"weights": "score"})
+
+
+def test_a_scored_reply_begins_where_the_prompt_ends(tiny_model):
+    """The length of the prompt tells which of the continued chat's tokens are the reply's."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    chat = [{"role": "user", "content": "the bridge"}]
+    reply = {"role": "assistant", "content": "the river"}
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+    whole = tokenizer.apply_chat_template([*chat, reply], continue_final_message=True, return_dict=True)["input_ids"]
+    assert whole[: len(prompt)] == prompt and tokenizer.decode(whole[len(prompt) :]) == "the river"

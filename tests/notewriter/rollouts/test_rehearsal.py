@@ -188,6 +188,14 @@ def test_tokens_are_counted_with_the_models_own_tokenizer(run, tiny_model, capsy
     assert told["tokens_counted_with"] == f"the tokenizer of {tiny_model}"
 
 
+def test_a_raw_prompt_is_counted_without_a_chat_template(run, tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    (folder / "chat_template.jinja").unlink()
+    options = {"tokenizer": str(folder), "method": "self_rag", "method_options": {"top_k": 1}}
+    told = json.loads((run("evaluate", dry_run=True, **options) / "estimate.json").read_text())
+    assert told["tokens_in_all"]["calls"] == 2 * QUESTIONS and told["tokens_in_all"]["prompt_tokens"] > 0
+
+
 def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):
     folder = shutil.copytree(tiny_model, tmp_path / "model")
     (folder / "chat_template.jinja").write_text("{% for number in range(10**9) %}{% endfor %}")
