@@ -56,7 +56,10 @@ def _evaluate_checkpoints(
         finished_before = [path for path in found.values() if (output / path.name / "metrics.json").is_file()]
         adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
         if len(adapters) > 1 and not dry.dry_run:
-            running = start_groups(stack, adapters, models, lambda group: output / "vllm-checkpoints.log")
+            # One at a time is asked, so that only one needs memory of a GPU.
+            options = {"max_loras": 1, "max_cpu_loras": len(adapters)} | models.serve_options
+            together = replace(models, serve_options=options)
+            running = start_groups(stack, adapters, together, lambda group: output / "vllm-checkpoints.log")
         serve = partial(served_models, running=running)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")

@@ -67,6 +67,8 @@ def _config_file(command: Sequence[str]) -> dict[str, str]:
     if "--config" not in command[:-1]:
         return {}
     path = command[command.index("--config") + 1]
+    if not Path(path).is_file():
+        return {}
     return {f"config: {path}": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
 
 

@@ -169,7 +169,7 @@ class Batches(httpx2.AsyncBaseTransport):
         async with self._failing(keys):
             try:
                 if batch is None:
-                    running = await self._existing(file) or await self._create(file)
+                    running = await self._patiently(self._existing, file) or await self._create(file)
                 else:
                     running = await self._patiently(self.api.batches.retrieve, batch)
             except (openai.NotFoundError, openai.BadRequestError) as error:

@@ -119,10 +119,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        cache: ResponseCache | None = None,
-        revive: Callable[[], None] | None = None,
+        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
     ) -> None:
         self.endpoint = endpoint
         self.received = 0

@@ -80,8 +80,8 @@ def check_costs(costs: CostArguments) -> None:
     check_prices(costs.prices)
     if costs.max_cost is not None and not costs.prices:
         raise UserError(
-            "max_cost: there are no prices, so that nothing is known to cost anything; add "
-            "--prices '{\"policy\": [PROMPT, COMPLETION]}', in the price lists' unit of a million tokens"
+            "max_cost: there are no prices, so that the cost of a call is unknown; add "
+            "--prices '{\"policy\": [PROMPT, COMPLETION]}', per million tokens"
         )
 
 
@@ -103,18 +103,12 @@ class Budget:
         UserError: there is a limit but no prices, or the record of what was spent is damaged.
     """
 
-    def __init__(
-        self,
-        max_cost: float,
-        prices: Prices,
-        folder: Path,
-        priced: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, max_cost: float, prices: Prices, folder: Path, priced: Iterable[str] = ()) -> None:
         """`folder` is the run's, and `priced` are the roles whose models are paid for."""
         self._limit = max_cost
         self._prices = prices
         self._path = folder / SPENT
-        self._reserved = 0.0
+        self._in_flight, self._reserved = 0, 0.0
         self._released = asyncio.Condition()
         self.spent = 0.0
         for role in priced:
@@ -140,13 +134,13 @@ class Budget:
         prompt = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
         most = cost(self._prices, role, prompt // BYTES_A_TOKEN + 1, sampling.max_tokens)
         async with self._released:
-            await self._released.wait_for(lambda: not self._reserved or self._fits(most))
+            await self._released.wait_for(lambda: not self._in_flight or self._fits(most))
             if not self._fits(most):
                 raise UserError(
                     f"max_cost: {self.spent:.4f} of {self._limit:g} are spent, and the next call may cost {most:.4f}; "
                     "finished work is kept; to go on, run the same command again with a higher --max_cost"
                 )
-            self._reserved += most
+            self._in_flight, self._reserved = self._in_flight + 1, self._reserved + most
 
         def pay(completion: Completion) -> None:
             paid = cost(self._prices, role, completion.prompt_tokens, completion.completion_tokens)
@@ -157,8 +151,9 @@ class Budget:
         try:
             yield pay
         finally:
-            # Sums of decimal fractions never return to zero exactly.
-            self._reserved = 0.0 if self._reserved - most < 1e-12 else self._reserved - most
+            self._in_flight -= 1
+            # Sums of decimal fractions seldom return to zero exactly.
+            self._reserved = self._reserved - most if self._in_flight else 0.0
             async with self._released:
                 self._released.notify_all()
 

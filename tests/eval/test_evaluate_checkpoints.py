@@ -150,6 +150,7 @@ def test_adapters_of_one_base_share_a_server(run, served, adapters, training_run
 
     def remember(path, options, **rest):
         modules.extend(options["lora_modules"])
+        assert (options["max_loras"], options["max_cpu_loras"]) == (1, 3)
         return serve(path, options, **rest)
 
     monkeypatch.setattr(roles, "serve", remember)

@@ -1,22 +1,42 @@
 """run.json tells what a run was started with, and each resumption that differs."""
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from notewriter import __version__
+from notewriter import __version__, config
 from notewriter.artifacts.run_folder import open_run
 from notewriter.errors import UserError
 from notewriter.records import Question
+from notewriter.retrieval.index import IndexArguments
 from notewriter.run_record import NAME, add_start, read_run_record, start_of
 
 
+@pytest.fixture(autouse=True)
+def no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_COMMAND", [])
+
+
+def test_the_command_is_recorded_with_the_hash_of_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "index.yaml").write_text("dataset: jsonl\n")
+    argv = [f"--config={tmp_path / 'index.yaml'}", "--index", "i"]
+    config.parse(IndexArguments, argv, prog="notewriter index")
+    with open_run(tmp_path / "run", {}) as folder:
+        pass
+    record = read_run_record(folder)
+    assert record is not None
+    assert record.starts[0].command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), "--index", "i"]
+    digest = hashlib.sha256(b"dataset: jsonl\n").hexdigest()
+    assert record.starts[0].inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
+
+
 def test_a_run_records_code_packages_machine_seeds_and_inputs(tmp_path: Path) -> None:
-    config = {"seed": 3, "data_seed": None, "limit": 5, "prompts_dir": str(tmp_path / "prompts")}
+    settings = {"seed": 3, "data_seed": None, "limit": 5, "prompts_dir": str(tmp_path / "prompts")}
     (tmp_path / "prompts").mkdir()
-    with open_run(tmp_path / "run", config, [Question("q", "Who?", ("x",))]) as folder:
+    with open_run(tmp_path / "run", settings, [Question("q", "Who?", ("x",))]) as folder:
         pass
     record = read_run_record(folder)
     assert record is not None

@@ -75,6 +75,17 @@ async def test_calls_stop_before_the_limit_and_go_on_with_a_higher_one(tmp_path:
     cache.close()
 
 
+async def test_sums_of_fractions_leave_nothing_reserved(tmp_path: Path) -> None:
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    # A call may cost 1/3, so that two fit.
+    budget = Budget(0.7, {"judge": [0.0, 1e5 / 3]}, tmp_path, ["judge"])
+    with fake_endpoint(lambda request: "word") as endpoint:
+        replies = await asyncio.wait_for(ask(budget, cache, endpoint.base_url, range(30)), 30)
+    assert sum(isinstance(reply, UserError) for reply in replies) == 30 - len(endpoint.requests) > 0
+    assert 0.7 - 1 / 3 < budget.spent <= 0.7
+    cache.close()
+
+
 async def test_a_call_that_fails_costs_nothing(tmp_path: Path) -> None:
     cache = ResponseCache(tmp_path / "cache.sqlite")
     budget = Budget(10, PRICES, tmp_path, ["judge"])
