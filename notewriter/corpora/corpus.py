@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,7 @@ def main(argv: list[str]) -> None:
     arguments, split, questions = config.parse(
         (CorpusArguments, SplitArguments, PerQuestionArguments), argv, prog="notewriter corpus", description=__doc__
     )
+    per_question.sizes(questions)
     source, pages = _source(arguments, split), _pages(arguments)
     paths, output_dir = [Path(path) for path in arguments.path], Path(arguments.output_dir)
     for path in paths:
@@ -121,7 +123,7 @@ def main(argv: list[str]) -> None:
             if what_differs:
                 logger.warning("%s: has %s; scores on it are not comparable", arguments.path[0], what_differs)
         if arguments.source == PER_QUESTION:
-            manifest["questions"] = _write_per_question(arguments, split, questions, folder)
+            manifest |= _write_per_question(arguments, split, questions, folder)
         jsonl.write_text(folder / MANIFEST, [json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"])
         (folder / PROGRESS).unlink()
     sys.stdout.write(_summary(output_dir, progress, manifest))
@@ -165,7 +167,8 @@ def _settings(
     if arguments.pages_of is not None:
         settings["pages_of"] = hashlib.sha256(Path(arguments.pages_of).read_bytes()).hexdigest()
     if arguments.source == PER_QUESTION:
-        settings |= dataclasses.asdict(questions)
+        # Unset ones are left out: earlier versions did not have them.
+        settings |= {key: value for key, value in dataclasses.asdict(questions).items() if value is not None}
     return settings
 
 
@@ -188,7 +191,8 @@ def _pages_found(pages: Pages, folder: Path) -> dict[str, Any]:
 
 def _write_per_question(
     arguments: CorpusArguments, split: SplitArguments, questions: PerQuestionArguments, folder: Path
-) -> int:
+) -> dict[str, Any]:
+    """Write the corpora of the questions; returns how many there are and, for each file, their mean size."""
     dataset = str(arguments.dataset)
     source = per_question.source(dataset)
     files = [(name, path) for name, path in _files(source, arguments)]
@@ -201,23 +205,32 @@ def _write_per_question(
     def count_tokens(passage: Passage) -> int:
         return len(tokenizer.encode(f"{passage.title}\n{passage.text}", add_special_tokens=False).ids)
 
-    gold = per_question.gold_ids(dataset, [path for _, path in files])
-    written, small = 0, 0
+    # ReaRAG's distractors are not the gold paragraphs of other questions; RULER's may be.
+    gold = set() if questions.lengths else per_question.gold_ids(dataset, [path for _, path in files])
+    tokens = per_question.tokens_of(contexts, count_tokens)
+    counts: dict[str, Counter[str]] = {}
 
-    def records() -> Iterator[dict[str, Any]]:
-        nonlocal written, small
-        for each in per_question.corpora(contexts, count_tokens, gold, questions):
-            written += 1
-            small += each["tokens"] < questions.min_tokens
+    def records(size: per_question.Size, count: Counter[str]) -> Iterator[dict[str, Any]]:
+        for each in per_question.corpora(itertools.islice(contexts(), questions.first), tokens, gold, size):
+            is_small = each["tokens"] < size.low
+            count.update(questions=1, paragraphs=len(each["passage_ids"]), tokens=each["tokens"], small=is_small)
             yield dict(each)
 
-    jsonl.write(folder / per_question.FILE, records())
-    if small:
-        logger.warning(
-            "%d of %d questions have fewer than %d tokens: there are not enough paragraphs of other questions",
-            *(small, written, questions.min_tokens),
-        )
-    return written
+    for size in per_question.sizes(questions):
+        count = counts[size.file] = Counter()
+        jsonl.write(folder / size.file, records(size, count))
+        if count["small"]:
+            logger.warning(
+                "%s: %d of %d questions have fewer than %d tokens: there are not enough paragraphs of other questions",
+                *(size.file, count["small"], count["questions"], size.low),
+            )
+    return {
+        "questions": next(iter(counts.values()))["questions"],
+        "per_question": {
+            file: {key: round(count[key] / max(1, count["questions"]), 1) for key in ("paragraphs", "tokens")}
+            for file, count in counts.items()
+        },
+    }
 
 
 def _files(source: Source, arguments: CorpusArguments) -> Iterator[tuple[str, Path]]:
@@ -229,4 +242,7 @@ def _summary(output_dir: Path, progress: Progress, manifest: dict[str, Any]) -> 
     if progress.skipped:
         lines.append(f"skipped: {progress.skipped:,} (all in {output_dir / SKIPPED})")
         lines += [f"  {count:,} {reason}" for reason, count in manifest["skipped"].items()]
+    for file, mean in manifest.get("per_question", {}).items():
+        size = f"{mean['paragraphs']:,} paragraphs and {mean['tokens']:,} tokens each on average"
+        lines.append(f"{output_dir / file}: {manifest['questions']:,} questions with {size}")
     return "\n".join(lines) + "\n"

@@ -1,11 +1,16 @@
-"""A corpus for each question: its own paragraphs and random ones of other questions, as in ReaRAG (section 4.1).
+"""A corpus for each question: its own paragraphs and random ones of other questions.
 
-ReaRAG enlarges the corpus of each question to 48,000 to 58,000 tokens with distractors of other questions, or with
-their gold documents where there are not enough.
+ReaRAG (section 4.1) enlarges the corpus of each question to 48,000 to 58,000 tokens with distractors of other
+questions, or with their gold documents where there are not enough.
+
+RULER's QA task (Hsieh et al. 2024, section 3) hides a question's paragraphs among random ones up to a given length, in
+random order. RULER-HotpotQA is what MemAgent is evaluated on (section 4.1), from 7,000 tokens on, doubled each time.
+The authors' code of the latter fixes the number of paragraphs instead (50, 100, ... 3,200); that of both draws the gold
+paragraphs of other questions as well, and so does this with `lengths`.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -21,6 +26,9 @@ from notewriter.records import Passage
 
 FILE = "per_question.jsonl"
 
+SHORTEST = 97
+"""How long a corpus of a given length is at least, in percent, where there are enough paragraphs."""
+
 
 @dataclass
 class PerQuestionArguments:
@@ -33,6 +41,17 @@ class PerQuestionArguments:
         default=58_000, metadata={"help": "tokens in a question's corpus, at most, unless its own paragraphs have more"}
     )
     seed: int = field(default=0, metadata={"help": "for the random paragraphs of each question"})
+    lengths: list[int] | None = field(
+        default=None,
+        metadata={
+            "help": "instead of the bounds, these numbers of tokens, a file for each (RULER-HotpotQA: 7000 14000 28000 "
+            "56000 112000 224000 448000)"
+        },
+    )
+    first: Annotated[int, Interval(ge=1)] | None = field(
+        default=None,
+        metadata={"help": "only so many questions get a corpus, the first ones; the others lend their paragraphs"},
+    )
 
 
 class QuestionCorpus(TypedDict):
@@ -75,44 +94,76 @@ def gold_ids(dataset: str, paths: Collection[Path]) -> set[str]:
     return {id for path in paths for question in load_questions(dataset, path) for id in question.supporting_ids}
 
 
+@dataclass(frozen=True)
+class Size:
+    """A file of corpora, the bounds of their tokens, and what their random paragraphs follow from."""
+
+    file: str
+    low: int
+    high: int
+    seed: str
+
+
+def sizes(arguments: PerQuestionArguments) -> list[Size]:
+    """The files to write.
+
+    Raises:
+        UserError: the bounds are in the wrong order, or a length is not positive.
+    """
+    low, high = arguments.min_tokens, arguments.max_tokens
+    if arguments.lengths is None:
+        if low > high:
+            raise UserError(f"min_tokens: {low} is more than max_tokens {high}; exchange them")
+        return [Size(FILE, low, high, str(arguments.seed))]
+    if not arguments.lengths or min(arguments.lengths) < 1:
+        raise UserError(f"lengths: {arguments.lengths} must be numbers of tokens above 0")
+    stem, _, suffix = FILE.partition(".")
+    return [
+        # The last paragraph hardly ever ends exactly there.
+        Size(f"{stem}_{length}.{suffix}", length * SHORTEST // 100, length, f"{arguments.seed} {length}")
+        for length in dict.fromkeys(arguments.lengths)
+    ]
+
+
+def tokens_of(
+    contexts: Callable[[], Iterator[tuple[str, list[Passage]]]], count_tokens: Callable[[Passage], int]
+) -> dict[str, int]:
+    """The tokens of every paragraph by id."""
+    tokens: dict[str, int] = {}
+    for _, passages in contexts():
+        for passage in passages:
+            if passage.id not in tokens:
+                tokens[passage.id] = count_tokens(passage)
+    return tokens
+
+
 def corpora(
-    contexts: Callable[[], Iterator[tuple[str, list[Passage]]]],
-    count_tokens: Callable[[Passage], int],
+    contexts: Iterable[tuple[str, list[Passage]]],
+    tokens: dict[str, int],
     gold: Collection[str],
-    arguments: PerQuestionArguments,
+    size: Size,
 ) -> Iterator[QuestionCorpus]:
     """A corpus for each question, in file order; ids and token counts are kept in memory, texts are not.
 
     What a question gets depends on the seed, its id and the pool, not on the questions before it.
 
     Args:
-        contexts: yields each question's id and own paragraphs; called twice.
-        count_tokens: the tokens of a passage.
-        gold: supporting passages of any question, which are drawn only when the others have run out.
-        arguments: bounds and seed.
-
-    Raises:
-        UserError: the bounds are in the wrong order.
+        contexts: each question's id and own paragraphs.
+        tokens: the tokens of every paragraph (`tokens_of`).
+        gold: paragraphs that are drawn only when the others have run out.
+        size: bounds and seed.
     """
-    low, high = arguments.min_tokens, arguments.max_tokens
-    if low > high:
-        raise UserError(f"min_tokens: {low} is more than max_tokens {high}; exchange them")
-    tokens: dict[str, int] = {}
-    for _, passages in contexts():
-        for passage in passages:
-            if passage.id not in tokens:
-                tokens[passage.id] = count_tokens(passage)
     pools = [[id for id in tokens if id not in gold], [id for id in tokens if id in gold]]
-    for question_id, passages in contexts():
-        generator = random.Random(f"{arguments.seed} {question_id}")
+    for question_id, passages in contexts:
+        generator = random.Random(f"{size.seed} {question_id}")
         chosen = dict.fromkeys(passage.id for passage in passages)
         own = len(chosen)
         total = sum(tokens[id] for id in chosen)
-        target = generator.randint(low, high)
+        target = generator.randint(size.low, size.high)
         for id in (id for pool in pools for id in _shuffled(pool, generator)):
             if total >= target:
                 break
-            if id not in chosen and total + tokens[id] <= high:
+            if id not in chosen and total + tokens[id] <= size.high:
                 chosen[id] = None
                 total += tokens[id]
         ids = list(chosen)

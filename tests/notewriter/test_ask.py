@@ -60,6 +60,25 @@ def test_the_steps_and_the_answer_are_told(run, capsys):
     assert re.search(r"\nanswer \(searches: 1, calls: 1, \d+ \+ 1 tokens, \d+\.\d s\)\n  Mira\n\n$", out)
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "last"),
+    [
+        ("search_r1", {}, "<answer>Mira</answer>"),
+        ("s3", {}, "<search_complete>True</search_complete> Mira"),
+        ("mem_agent", {"chunk_tokens": 2}, "Mira"),
+        ("corag", {"max_path_length": 2}, "Mira"),
+        ("corag", {"max_path_length": 1, "best_n": 2, "decode_strategy": "best_of_n"}, "Mira"),
+    ],
+)
+def test_the_trained_successors_answer_too(run, capsys, method, options, last):
+    first = {"search_r1": "<think>Hm.</think><search>the bridge</search>", "s3": '<query>{"query": "bridge"}</query>'}
+    replies = iter([first[method]] if method in first else [])
+    run("--method", method, "--method_options", json.dumps(options), reply=lambda request: next(replies, last))
+    out = capsys.readouterr().out
+    assert re.search(r"\nanswer \(searches: \d, calls: \d+, .*\)\n  .*Mira\n\n$", out)
+    assert "search: " in out and f"\n{method}/" in out
+
+
 def test_each_step_is_told_before_the_next_one_is_asked_for(run, terminal):
     seen = []
 

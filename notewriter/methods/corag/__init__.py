@@ -12,8 +12,8 @@ from notewriter.rollouts.rollout import Rollout
 
 SUB_QUERY = Stage("corag/sub_query", "query", "query", temperature=0.0, max_tokens=64)
 SAMPLED_SUB_QUERY = Stage("corag/sampled_sub_query", "query", "query", temperature=0.7, max_tokens=64)
-SUB_ANSWER = Stage("corag/sub_answer", "notes", temperature=0.0, max_tokens=128)
-PENALTY = Stage("corag/penalty", "notes")
+SUB_ANSWER = Stage("corag/sub_answer", "answer", temperature=0.0, max_tokens=128)
+PENALTY = Stage("corag/penalty", "answer")
 ANSWER = Stage("corag/answer", "answer", "answer", calls=1, max_tokens=128)
 
 NOTHING_FOUND = "No relevant information found"
@@ -66,7 +66,7 @@ async def corag(
 
     Args:
         question: the question to answer.
-        rollout: the rollout to run in; `query` asks sub-queries, `notes` answers them, `answer` answers the question.
+        rollout: the rollout to run in; `query` asks sub-queries, `answer` answers them and the question.
         decode_strategy: `greedy`, `best_of_n` or `tree_search`.
         max_path_length: L, the most sub-queries in a chain (section 4.2: 6).
         top_k: passages per sub-query (the authors' code: 5).

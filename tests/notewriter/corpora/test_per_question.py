@@ -7,7 +7,7 @@ import pytest
 from corpus_files import read_corpus
 
 from notewriter.corpora import corpus
-from notewriter.corpora.per_question import PerQuestionArguments, corpora
+from notewriter.corpora.per_question import PerQuestionArguments, corpora, sizes, tokens_of
 from notewriter.errors import UserError
 from notewriter.records import Passage
 
@@ -21,7 +21,8 @@ GOLD = {f"{question}.0" for question in range(10)}
 
 
 def draw(low, high, seed=0, gold=GOLD, source=contexts):
-    return list(corpora(source, lambda _: 10, gold, PerQuestionArguments(low, high, seed)))
+    (size,) = sizes(PerQuestionArguments(low, high, seed))
+    return list(corpora(source(), tokens_of(source, lambda _: 10), gold, size))
 
 
 def test_each_corpus_has_the_questions_own_paragraphs_and_stays_within_the_bounds():
@@ -89,6 +90,42 @@ def test_the_command_writes_the_union_once_and_a_list_of_ids_for_each_question(m
     assert len(ids) == 24
     assert [line["question_id"] for line in lines] == list("012345")
     assert all(set(line["passage_ids"]) <= ids and 40 <= line["tokens"] <= 60 for line in lines)
+
+
+def test_each_length_has_a_file_of_corpora_that_long_and_counts_in_the_manifest(musique, tmp_path, tokenizer, capsys):
+    """RULER: a question's paragraphs among random ones, up to a length, in random order."""
+    settings = ["--source", "per-question", "--dataset", "musique", "--tokenizer", str(tokenizer), "--first", "2"]
+    folder = tmp_path / "out"
+    corpus.main([*settings, "--path", str(musique), "--output_dir", str(folder), "--lengths", "42", "84", "138"])
+    out = capsys.readouterr().out
+    assert len(read_corpus(folder)) == 24
+    assert not (folder / "per_question.jsonl").exists()
+    counts = json.loads((folder / "manifest.json").read_text())["per_question"]
+    # A paragraph has six tokens.
+    for length, paragraphs in ((42, 7), (84, 14), (138, 23)):
+        name = f"per_question_{length}.jsonl"
+        lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        assert [line["question_id"] for line in lines] == ["0", "1"]
+        assert [(line["tokens"], len(line["passage_ids"]), line["own"]) for line in lines] == [
+            (length, paragraphs, 4)
+        ] * 2
+        assert counts[name] == {"paragraphs": paragraphs, "tokens": length}
+        assert f"{name}: 2 questions with {paragraphs}.0 paragraphs and {length}.0 tokens each on average" in out
+
+
+def test_a_length_does_not_depend_on_the_others_and_gold_paragraphs_are_drawn_like_any(tmp_path):
+    both = sizes(PerQuestionArguments(lengths=[100, 300], seed=3))
+    tokens = tokens_of(contexts, lambda _: 10)
+    (alone,) = sizes(PerQuestionArguments(lengths=[300], seed=3))
+    drawn = list(corpora(contexts(), tokens, (), alone))
+    assert drawn == list(corpora(contexts(), tokens, (), both[1]))
+    assert any(GOLD & set(each["passage_ids"]) - {f"{number}.0"} for number, each in enumerate(drawn))
+
+
+@pytest.mark.parametrize("lengths", [["0"], ["-7", "7000"]])
+def test_a_length_is_positive(lengths, musique, tmp_path, tokenizer):
+    with pytest.raises(UserError, match=r"lengths: .* must be numbers of tokens above 0"):
+        run(musique, tmp_path / "out", tokenizer, "--lengths", *lengths)
 
 
 def test_too_few_paragraphs_are_a_warning(musique, tmp_path, tokenizer, caplog):

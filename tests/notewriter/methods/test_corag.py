@@ -38,7 +38,7 @@ def test_the_case_of_the_star_of_dark_hazard():
     # Passages stand last to first, as in the authors' code.
     assert final["passages"][-1].endswith("study?.0")
     assert rollout.told("sub_answer")[0]["passages"][-1].endswith("Hazard?.0")
-    assert rollout.roles == {"sub_query": "query", "sub_answer": "notes", "answer": "answer"}
+    assert rollout.roles == {"sub_query": "query", "sub_answer": "answer", "answer": "answer"}
     assert rollout.trace.counts == {"unanswered_queries": 1}
 
 
