@@ -350,9 +350,10 @@ def training(tiny_model: Path, tiny_pairs: Path, name: str, disturbed: bool = Fa
     """A stage of a pipeline: DPO in six small steps on two nodes."""
     options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/{name}"
     options += " --total_batch_size 4 --per_device_train_batch_size 2 --max_length 64 --max_steps 6 --disable_tqdm true"
+    options += " --learning_rate 0.001 --save_strategy no"
     return {
         "title": name,
-        "command": f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py {options} --save_strategy no",
+        "command": f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py {options}",
         "launch": "configs/accelerate/cpu_ddp.yaml",
         "result": f"$output_dir/{name}/training.json",
         "after": [],
