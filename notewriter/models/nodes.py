@@ -110,9 +110,10 @@ def start_command(place: Place, arguments: Sequence[str], port: int) -> list[str
         # The module, not the `vllm` command, which cannot find its metadata in the CPU package.
         return [sys.executable, "-m", API_SERVER, *arguments]
     count = str(len(place.nodes))
-    step = ["srun", "--overlap", "--kill-on-bad-exit=1", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
+    step = ["srun", "--overlap", "--export=ALL", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
     # --wait: once one node has ended, the others have so many seconds.
-    step += ["--wait=5", "--nodelist", ",".join(place.nodes), *(["--label"] if len(place.nodes) > 1 else [])]
+    step += ["--kill-on-bad-exit=1", "--wait=5", "--nodelist", ",".join(place.nodes)]
+    step += ["--label"] if len(place.nodes) > 1 else []
     if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):
         # Since Slurm 22.05 a step does not inherit it.
         step.append(f"--cpus-per-task={cpus}")

@@ -350,9 +350,10 @@ def training(tiny_model: Path, tiny_pairs: Path, name: str, disturbed: bool = Fa
     """A stage of a pipeline: DPO in six small steps on two nodes."""
     options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/{name}"
     options += " --total_batch_size 4 --per_device_train_batch_size 2 --max_length 64 --max_steps 6 --disable_tqdm true"
+    options += " --learning_rate 0.001 --save_strategy no"
     return {
         "title": name,
-        "command": f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py {options} --save_strategy no",
+        "command": f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py {options}",
         "launch": "configs/accelerate/cpu_ddp.yaml",
         "result": f"$output_dir/{name}/training.json",
         "after": [],
@@ -394,11 +395,7 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
         return sorted(path.name for path in (run / "disturbed").glob("checkpoint-*"))
 
     def back_in_the_queue(times: int) -> None:
-        def requeued() -> bool:
-            shown = cluster.show(job)
-            return shown["Restarts"] == str(times) and shown["JobState"] == "PENDING"
-
-        wait_until(requeued, f"the queue for the {times}. time", 90)
+        wait_until(lambda: cluster.show(job)["Restarts"] == str(times), f"the queue for the {times}. time", 90)
 
     try:
         slurm.submit(pipeline, cluster_env)
