@@ -5,7 +5,7 @@ In both, the reference of DPO is the model that the run starts from: the base wi
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from peft import PeftModel
 from transformers import PreTrainedModel
@@ -68,5 +68,5 @@ def load_to_continue(adapter: str, loading: dict[str, Any]) -> PreTrainedModel:
     merging.check_base(Path(adapter), base, revision)
     with checkpoints.loading(adapter):
         model = create_model_from_path(base, **loading | {"revision": revision})
-        continued: PreTrainedModel = PeftModel.from_pretrained(model, adapter, is_trainable=True)
-    return continued
+        # TRL takes either kind.
+        return cast(PreTrainedModel, PeftModel.from_pretrained(model, adapter, is_trainable=True))
