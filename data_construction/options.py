@@ -1,4 +1,4 @@
-"""The options of `notewriter pairs` and `notewriter chains`; merging shards reads them back from config.yaml."""
+"""The options of `notewriter pairs`, `gold` and `chains`; merging shards reads them back from config.yaml."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -15,7 +15,32 @@ from notewriter.methods.rearag import RETRIES
 
 
 @dataclass(kw_only=True)
-class PairsArguments(SelectionArguments):
+class RolloutArguments(SelectionArguments):
+    """How the methods of the trained stages are run."""
+
+    method_options: dict[str, dict[str, Any]] = field(
+        default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
+    )
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
+        default_factory=lambda: [3, 9],
+        metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
+    )
+
+
+@dataclass(kw_only=True)
+class GoldArguments(RolloutArguments):
+    """The stages whose replies are written from the gold evidence."""
+
+    gold_stages: list[str] = field(
+        metadata={
+            "help": "stages to write conversations for; their methods are run, and the model plays the other stages. "
+            f"Possible: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class PairsArguments(RolloutArguments):
     """What is rolled out, which stages are trained, and who judges them."""
 
     stages: dict[str, Any] = field(
@@ -24,13 +49,6 @@ class PairsArguments(SelectionArguments):
             "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "
             f"Judges: {', '.join(JUDGES)}"
         },
-    )
-    method_options: dict[str, dict[str, Any]] = field(
-        default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
-    )
-    top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
-        default_factory=lambda: [3, 9],
-        metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
     )
     temperatures: list[float] = field(
         default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "one candidate for each temperature x top_p"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges import JUDGES
 from data_construction.judges.case import Judge, Rejected
-from data_construction.options import PairsArguments
+from data_construction.options import GoldArguments, PairsArguments, RolloutArguments
 from eval.metrics import check_family
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import choose
@@ -95,24 +95,15 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
     check_family(arguments.family)
     if not arguments.stages:
         raise UserError("stages: is empty; give stage -> judge, e.g. {deepnote/init_note: reference}")
-    if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
-        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
     judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
-    methods = {}
-    for name in methods_of(arguments.stages):
-        options = arguments.method_options.get(name, {})
-        methods[name] = PreparedMethod(prepare(name, options), options)
-        check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
-    if unused := set(arguments.method_options) - set(methods):
-        raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
+    methods, top_k_range = read_methods(arguments, arguments.stages)
     for option in ("gold_stages", "gold_negatives", "quotas"):
         if unknown := set(getattr(arguments, option)) - set(arguments.stages):
             raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
-    for stage in arguments.gold_stages:
-        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+    _check_gold(arguments.gold_stages)
     for stage in arguments.gold_negatives:
         choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
     if arguments.gold_negatives and arguments.rejected != "hardest":
@@ -125,7 +116,6 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(
                 f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
             )
-    least, most = arguments.top_k_range
     return Recipe(
         judges=judges,
         samplers=samplers,
@@ -139,9 +129,49 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         family=arguments.family,
         seed=arguments.seed,
         methods=methods,
-        top_k_range=(least, most),
+        top_k_range=top_k_range,
         sample_full_stages=arguments.sample_full_stages,
     )
+
+
+def read_gold_recipe(arguments: GoldArguments) -> Recipe:
+    """Check the options before any model is called, as `read_recipe`; the stages have no judges.
+
+    Raises:
+        UserError: an option does not fit the others or names something that does not exist.
+    """
+    if not arguments.gold_stages:
+        raise UserError("gold_stages: is empty; name stages, e.g. [deepnote/init_note, deepnote/answer]")
+    _check_gold(arguments.gold_stages)
+    methods, top_k_range = read_methods(arguments, dict.fromkeys(arguments.gold_stages))
+    judges: dict[str, Sequence[tuple[str, Judge]]] = dict.fromkeys(arguments.gold_stages, ())
+    return Recipe(judges=judges, seed=arguments.seed, methods=methods, top_k_range=top_k_range)
+
+
+def read_methods(
+    arguments: RolloutArguments, stages: Mapping[str, object]
+) -> tuple[dict[str, PreparedMethod], tuple[int, int]]:
+    """The methods of some stages with their checked options, and `top_k_range`.
+
+    Raises:
+        UserError: an option is out of range, or names something that does not exist.
+    """
+    if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
+        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+    methods = {}
+    for name in methods_of(stages):
+        options = arguments.method_options.get(name, {})
+        methods[name] = PreparedMethod(prepare(name, options), options)
+        check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
+    if unused := set(arguments.method_options) - set(methods):
+        raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
+    least, most = arguments.top_k_range
+    return methods, (least, most)
+
+
+def _check_gold(stages: Sequence[str]) -> None:
+    for stage in stages:
+        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
 
 
 def check_models(recipe: Recipe, models: ModelArguments) -> None:

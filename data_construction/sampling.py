@@ -137,8 +137,7 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
     """
     harvest = Harvest()
     traces = []
-    # DNAlign varies top-k so that prompts differ in length (the authors' code: uniform in 3..9).
-    top_k = random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
+    top_k = top_k_of(question, recipe)
     for name in methods_of(recipe.judges):
         method, options = recipe.methods[name]
         options = {"top_k": top_k} | options if method.retrieves else options
@@ -146,6 +145,14 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
         await rollout.run(to_the_end=False)
         traces.append(rollout.trace.to_dict())
     return dict(harvest.record(question.id, traces))
+
+
+def top_k_of(question: Question, recipe: Recipe) -> int:
+    """The passages per retrieval of a question.
+
+    DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9).
+    """
+    return random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
 
 
 async def roll_out_open_stages(
@@ -246,11 +253,15 @@ class SamplingRollout(Rollout):
             self.record(stage, messages, taken.sampling, taken.completion)
         elif taken:
             self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
-        if self._to_sample is not None:
-            self._to_sample[stage.name] -= 1
+        self.count_down(stage)
         text = taken.text if taken else ""
         self._remember(stage, messages, _as_completion(text))
         return text
+
+    def count_down(self, stage: Stage) -> None:
+        """Note that a prompt at a trained stage has its reply."""
+        if self._to_sample is not None:
+            self._to_sample[stage.name] -= 1
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, recorded, and remembered for rolling candidates forward."""

@@ -20,7 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from notewriter import config
+from notewriter import config, shortcuts
+from notewriter.artifacts.pairs import read_pairs
 from notewriter.errors import UserError, writing
 from notewriter.models.connection import check_address
 from training import chat_templates, checks, conversations, cost_model, overview, pairs, prefix_sharing, rows, weights
@@ -77,6 +78,8 @@ def main(argv: list[str]) -> None:
         source = arguments.pairs if isinstance(arguments, DPOArguments) else arguments.data
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
+    if isinstance(arguments, DPOArguments):
+        sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
 
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if shared:
@@ -106,6 +109,14 @@ def load(
         assert isinstance(training, SFTConfiguration)
         files = rows.find_splits(arguments.data, "--data")
         return files, *conversations.load(files, tokenizer, stops, training, arguments)
+
+
+def shortcuts_of(file: Path) -> list[str]:
+    """A line per stage of a file of pairs of which one feature names most chosen sides (`notewriter.shortcuts`)."""
+    stages: dict[str, list[list[float]]] = {}
+    for pair in read_pairs(file):
+        stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
+    return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
 
 
 def check_sharing(model: ModelConfig) -> None:

@@ -78,6 +78,18 @@ def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     return "rearag", {"steps": row["steps"], "words to learn": words["assistant"], "words in all": words.total()}
 
 
+def _gold_yields(stats: Mapping[str, Any]) -> Yields:
+    return {
+        stage: {"conversations": counts["conversations"], **counts["dropped"]}
+        for stage, counts in stats["stages"].items()
+    }
+
+
+def _gold_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
+    *prompt, reply = (len(message["content"].split()) for message in row["messages"])
+    return row["stage"], {"prompt": sum(prompt), "words to learn": reply}
+
+
 PAIRS = CardKind(
     name="pairs",
     title="Preference pairs",
@@ -87,6 +99,16 @@ PAIRS = CardKind(
     columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
     lengths=_pair_lengths,
     unit="tokens",
+)
+GOLD = CardKind(
+    name="conversations",
+    title="Gold evidence",
+    tags=["sft"],
+    template="gold_card.md.jinja",
+    yields=_gold_yields,
+    columns=["messages", "stage"],
+    lengths=_gold_lengths,
+    unit="words",
 )
 CHAINS = CardKind(
     name="chains",
@@ -109,7 +131,7 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         folder: the dataset.
         config: the resolved configuration.
         stats: the statistics, as in stats.json.
-        kind: pairs or chains.
+        kind: pairs, chains or gold evidence.
     """
     lengths = read_lengths(folder, kind)
     source = BENCHMARKS[config["dataset"]]

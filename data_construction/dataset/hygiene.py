@@ -114,6 +114,24 @@ def clean_questions(
     Raises:
         UserError: no question is left.
     """
+    kept, drops = _separate(questions, evaluation)
+    if not kept:
+        counts = Counter(drop.reason for drop in drops).items()
+        reasons = ", ".join(f"{count} times {reason}" for reason, count in counts)
+        raise UserError(f"no question is left to train on: {reasons}; give other questions, or other eval_files")
+    return kept, drops
+
+
+def overlapping(questions: Sequence[Question], evaluation: Sequence[Seen]) -> list[DroppedQuestion]:
+    """The questions that overlap with evaluation questions, for the reasons of `clean_questions`."""
+    _, drops = _separate(questions, evaluation, each_other=False)
+    return [drop for drop in drops if drop.evaluation_file]
+
+
+def _separate(
+    questions: Sequence[Question], evaluation: Sequence[Seen], each_other: bool = True
+) -> tuple[list[Question], list[DroppedQuestion]]:
+    """As `clean_questions`, with no complaint; without `each_other`, questions are not compared among themselves."""
     texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
     frequency = Counter(word for text in texts for word in set(_words(text)))
     rare = max(5, len(texts) / 100)
@@ -147,16 +165,13 @@ def clean_questions(
         elif not usual[0] <= len(_words(question.question)) <= usual[1]:
             drop = DroppedQuestion(question, UNUSUAL_QUESTION)
         else:
-            exact[_words(question.question)] = Seen(question, None)
-            alike.insert(len(known), minhash)
-            known.append(Seen(question, None))
+            if each_other:
+                exact[_words(question.question)] = Seen(question, None)
+                alike.insert(len(known), minhash)
+                known.append(Seen(question, None))
             kept.append(question)
             continue
         drops.append(drop)
-    if not kept:
-        counts = Counter(drop.reason for drop in drops).items()
-        reasons = ", ".join(f"{count} times {reason}" for reason, count in counts)
-        raise UserError(f"no question is left to train on: {reasons}; give other questions, or other eval_files")
     return kept, drops
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from data_construction.dataset import chains, pairs
+from data_construction.dataset import chains, gold, pairs
 from data_construction.dataset.selection import Selection, SelectionArguments, clean_selection
 from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
-from data_construction.options import ChainsArguments, PairsArguments
+from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import read_fingerprints
-from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, PairsRollout
+from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, GoldRollout, PairsRollout
 from notewriter.artifacts.run_folder import (
     check_journal,
     difference,
@@ -51,6 +51,7 @@ class Contents(Generic[Options]):
 
 
 PAIRS = Contents(PairsArguments, PairsRollout, pairs.to_do, pairs.finish)
+GOLD = Contents(GoldArguments, GoldRollout, gold.to_do, gold.finish)
 CHAINS = Contents(ChainsArguments, ChainRollout, chains.to_do, chains.finish)
 
 
@@ -71,7 +72,9 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         config = read_config(folder)
         shard = config.get("shard")
         if shard is None or contents_of(config) is None:
-            raise UserError(f"{folder}: is not a shard; give folders of notewriter pairs or chains with --shard i/n")
+            raise UserError(
+                f"{folder}: is not a shard; give folders of notewriter pairs, gold or chains with --shard i/n"
+            )
         if shard in shards:
             raise UserError(f"{folder}: is shard {shard}, and so is {shards[shard][0]}; give each once")
         shards[shard] = (folder, config)
@@ -105,7 +108,8 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
 
 def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
     """What a folder contains, recognised by an option that only its command has; None for other folders."""
-    known: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS}
+    # Pairs have gold_stages too.
+    known: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS, "gold_stages": GOLD}
     return next((contents for option, contents in known.items() if option in config), None)
 
 

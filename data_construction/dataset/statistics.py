@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Collection
 
-from notewriter.artifacts.rollouts import ChainRollout, PairsRollout
-from notewriter.artifacts.statistics import ChainsTotals, PairsTotals
+from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
+from notewriter.artifacts.statistics import ChainsTotals, GoldTotals, PairsTotals
 from notewriter.rollouts.usage import Usage
 
 
@@ -59,6 +59,34 @@ class PairsTally:
         reasons = self._dropped[stage]
         prompts = self._pairs[stage] + reasons.total()
         return round((self._pairs[stage] + reasons["beyond the quota"]) / prompts, 4) if prompts else None
+
+
+class GoldTally:
+    """What the gold evidence wrote, what it could not, and what the model cost; see `GoldTotals`."""
+
+    def __init__(self, stages: Collection[str]) -> None:
+        self._conversations: Counter[str] = Counter()
+        self._dropped: dict[str, Counter[str]] = {stage: Counter() for stage in stages}
+        self._usage = Usage()
+
+    def add(self, record: GoldRollout) -> None:
+        """Add the record of a finished question."""
+        self._conversations.update(row["stage"] for row in record["rows"])
+        for drop in record["drops"]:
+            self._dropped.setdefault(drop["stage"], Counter())[drop["reason"]] += 1
+        self._usage.add(record)
+
+    def totals(self) -> GoldTotals:
+        """The sums, as stats.json has them."""
+        usage = self._usage.to_dict()
+        return {
+            "stages": {
+                stage: {"conversations": self._conversations[stage], "dropped": dict(sorted(reasons.items()))}
+                for stage, reasons in self._dropped.items()
+            },
+            "tokens": usage["tokens"],
+            "tokens_in_all": usage["tokens_in_all"],
+        }
 
 
 class ChainsTally:

@@ -1,4 +1,4 @@
-"""Chains on disk: train.parquet and dev.parquet in TRL's `messages` format."""
+"""Chains, and replies from the gold evidence, on disk: train.parquet and dev.parquet in TRL's `messages` format."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +27,18 @@ REQUIRED = tuple(_Chain.__annotations__)
 class Chain(_Chain, total=False):
     """A row: a chat in which the assistant's turns are the steps to learn.
 
-    The messages are those that `rearag` sends at evaluation. `f1`, 0 to 1, is that of the chain's answer; `steps`
-    counts thoughts with an action, the last one included.
+    The messages are those that the method sends at evaluation. Of a teacher's chain: `f1`, 0 to 1, is that of its
+    answer; `steps` counts thoughts with an action, the last one included. Of a reply from the gold evidence: its
+    `stage` and `method`, and the passages per retrieval (`top_k`).
     """
 
     schema: str
     dataset: str
     f1: float
     steps: int
+    stage: str
+    method: str
+    top_k: int | None
 
 
 COLUMNS = pa.schema(
@@ -47,7 +51,20 @@ COLUMNS = pa.schema(
         ("steps", pa.int64()),
     ]
 )
-"""The columns of `Chain`."""
+"""The columns of a teacher's chains."""
+
+GOLD_COLUMNS = pa.schema(
+    [
+        ("schema", pa.string()),
+        ("messages", MESSAGES),
+        ("stage", pa.string()),
+        ("method", pa.string()),
+        ("question_id", pa.string()),
+        ("dataset", pa.string()),
+        ("top_k", pa.int64()),
+    ]
+)
+"""The columns of replies from the gold evidence."""
 
 
 def read_chains(path: Path, batch: int = BATCH) -> Iterator[Chain]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from notewriter.artifacts.chains import Chain
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.run_folder import finished
 from notewriter.artifacts.traces import TraceRecord
@@ -66,6 +67,19 @@ class PairsRollout(_PairsRollout, total=False):
     unreadable: list[UnreadableReplies]
 
 
+class GoldRollout(TypedDict):
+    """What the gold evidence wrote for one question: rows without `dataset`, and the prompts that it could not answer.
+
+    `usage` counts every distinct call of the model, which played the other stages and answered these prompts.
+    """
+
+    question_id: str
+    rows: list[Chain]
+    drops: list[Drop]
+    usage: list[StageUsage]
+    traces: list[TraceObject]
+
+
 class ChainRollout(TypedDict):
     """The chain of one question: the chat after the instruction, and the trace, whose answer is the chain's."""
 
@@ -77,6 +91,11 @@ class ChainRollout(TypedDict):
 def read_pairs_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[PairsRollout]:
     """Stream the journal of `pairs` in the questions' order; `check_journal` has checked it."""
     return (cast(PairsRollout, record) for record in finished(journal, questions))
+
+
+def read_gold_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[GoldRollout]:
+    """Stream the journal of `gold` in the questions' order; `check_journal` has checked it."""
+    return (cast(GoldRollout, record) for record in finished(journal, questions))
 
 
 def read_chain_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[ChainRollout]:

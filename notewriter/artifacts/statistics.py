@@ -8,6 +8,7 @@ from notewriter import jsonl
 
 PAIRS_STATISTICS_SCHEMA = "notewriter/pairs-stats/1"
 CHAINS_STATISTICS_SCHEMA = "notewriter/chains-stats/1"
+GOLD_STATISTICS_SCHEMA = "notewriter/gold-stats/1"
 
 NAME = "stats.json"
 
@@ -88,6 +89,19 @@ class ChainsTotals(Usage):
     events: dict[str, int]
 
 
+class GoldYield(TypedDict):
+    """The conversations of a stage, and how many prompts gave none, by reason."""
+
+    conversations: int
+    dropped: dict[str, int]
+
+
+class GoldTotals(Usage):
+    """Sums over the rolled out questions; `stages` has the key `METHOD/*` for what ended a whole method."""
+
+    stages: dict[str, GoldYield]
+
+
 class Quotas(TypedDict, total=False):
     """With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them."""
 
@@ -99,6 +113,18 @@ class Estimated(TypedDict, total=False):
     """The dry run's estimate, if there was one."""
 
     estimate: dict[str, Any]
+
+
+class OverlapCheck(TypedDict):
+    """The overlap of a finished dataset with an evaluation: its questions, those of the dataset, and which overlap.
+
+    `overlapping` counts the dataset's questions by reason. `notewriter overlap` adds these to stats.json as `overlap`,
+    by evaluation file or run; building the dataset again removes them.
+    """
+
+    questions: int
+    training_questions: int
+    overlapping: dict[str, int]
 
 
 class _Statistics(Estimated):
@@ -122,7 +148,13 @@ class ChainsStatistics(_Statistics, ChainsTotals):
     chains: dict[str, int]
 
 
-def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics) -> None:
+class GoldStatistics(_Statistics, GoldTotals):
+    """The statistics of conversations from the gold evidence: `conversations` are the rows per split."""
+
+    conversations: dict[str, int]
+
+
+def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics | GoldStatistics) -> None:
     """Write stats.json into a folder.
 
     Raises:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_construction.options import ChainsArguments, PairsArguments
+from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
 from data_construction.reasoning import check_index
-from data_construction.recipe import read_recipe
+from data_construction.recipe import read_gold_recipe, read_recipe
 from eval import evaluate
 from eval.report.tables import PUBLISHED
 from notewriter.config import parse
@@ -24,7 +24,9 @@ def recipes(pattern: str) -> list:
     return [pytest.param(path, id=path.stem) for path in sorted(CONFIGS.glob(pattern))]
 
 
-@pytest.mark.parametrize("path", [recipe for recipe in recipes("data/*.yaml") if "rearag" not in recipe.id])
+@pytest.mark.parametrize(
+    "path", [recipe for recipe in recipes("data/*.yaml") if not re.match("rearag|gold", recipe.id)]
+)
 def test_recipes_of_pairs_name_stages_judges_and_options_that_there_are(path):
     arguments, models = parse([PairsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     recipe = read_recipe(arguments)
@@ -37,6 +39,13 @@ def test_recipes_of_pairs_name_stages_judges_and_options_that_there_are(path):
 def test_recipes_of_chains_are_what_the_command_takes(path):
     arguments, models = parse([ChainsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     check_index(arguments)
+    check_inputs(models, None)
+
+
+@pytest.mark.parametrize("path", recipes("data/gold_*.yaml"))
+def test_recipes_of_gold_evidence_are_what_the_command_takes(path):
+    arguments, models = parse([GoldArguments, ModelArguments], ["--config", str(path), *OPTIONS])
+    assert set(read_gold_recipe(arguments).judges) == set(arguments.gold_stages)
     check_inputs(models, None)
 
 

@@ -41,6 +41,22 @@ def test_pairs_are_checked_shown_and_estimated(options: list[str], capsys: pytes
     assert "\x1b" not in shown
 
 
+def test_a_shortcut_is_a_line_of_the_preflight(
+    options: list[str],
+    write_pairs: Callable[..., Path],
+    make_pair: Callable[..., dict],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # The rejected side is always one word longer.
+    preflight.main(options)
+    assert "warning" not in capsys.readouterr().out
+    write_pairs([make_pair(number) for number in range(50)])
+    preflight.main(options)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert [line.split(":")[1].strip() for line in lines] == ["init_note", "refine_note"]
+    assert all("the side that is longer is rejected in 100% of 25 pairs" in line for line in lines)
+
+
 def test_conversations_are_taken_where_there_is_data(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ FILES = ("README.md", statistics.NAME, "*.parquet", "*.svg")
 READERS: dict[str, tuple[str, Callable[[Path], Iterator[Mapping[str, object]]]]] = {
     statistics.PAIRS_STATISTICS_SCHEMA: ("pairs", read_pairs),
     statistics.CHAINS_STATISTICS_SCHEMA: ("chains", read_chains),
+    statistics.GOLD_STATISTICS_SCHEMA: ("conversations", read_chains),
 }
 
 REMEDY = "give the folder that `notewriter pairs` or `notewriter chains` wrote"

@@ -1,0 +1,99 @@
+"""The overlap of finished training data with evaluations, for stats.json and the dataset card."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from data_construction.dataset.card import CHAINS, GOLD, PAIRS, CardKind, write_card
+from data_construction.dataset.hygiene import Seen, overlapping
+from data_construction.dataset.splits import SPLITS
+from notewriter import jsonl
+from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.statistics import (
+    CHAINS_STATISTICS_SCHEMA,
+    GOLD_STATISTICS_SCHEMA,
+    NAME,
+    PAIRS_STATISTICS_SCHEMA,
+    OverlapCheck,
+    write_statistics,
+)
+from notewriter.benchmarks.questions import QuestionArguments, load_selected
+from notewriter.errors import UserError
+from notewriter.locks import locked
+from notewriter.records import Question
+
+OVERLAPPING = "overlapping_questions.jsonl"
+"""The training questions that overlap with evaluation questions, beside the data."""
+
+KINDS: dict[str, CardKind] = {
+    PAIRS_STATISTICS_SCHEMA: PAIRS,
+    CHAINS_STATISTICS_SCHEMA: CHAINS,
+    GOLD_STATISTICS_SCHEMA: GOLD,
+}
+
+REMEDY = "give a folder that pairs, chains or gold finished"
+
+
+def load_runs(folders: Sequence[Path]) -> list[Seen]:
+    """The questions of evaluation runs, as their configurations select them.
+
+    Raises:
+        UserError: a folder has no configuration, or its questions cannot be loaded.
+    """
+    return [Seen(question, str(folder)) for folder in folders for question in _selected(folder, read_config(folder))]
+
+
+def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int]:
+    """Compare the questions of a folder's rows with evaluation questions; write stats.json, the card and `OVERLAPPING`.
+
+    Returns:
+        A line per evaluation file or run, and the number of training questions that overlap with any.
+
+    Raises:
+        UserError: the folder is no finished dataset, or its questions cannot be loaded.
+    """
+    path = folder / NAME
+    stats: Any = read_json(path, REMEDY)
+    kind = KINDS.get(str(stats.get("schema"))) if isinstance(stats, dict) else None
+    if kind is None:
+        raise UserError(f"{path}: is not the statistics of training data; {REMEDY}")
+    config = read_config(folder)
+    used = {
+        row["question_id"]
+        for split in SPLITS
+        if (folder / f"{split}.parquet").is_file()
+        for row in read_rows(folder / f"{split}.parquet", ["question_id"], columns=["question_id"])
+    }
+    questions = [question for question in _selected(folder, config) if question.id in used]
+    if len(questions) != len(used):
+        raise UserError(f"{folder}: {len(used) - len(questions)} of its questions are not in {config['path']} any more")
+    lines, drops, checks = [], [], dict[str, OverlapCheck]()
+    for name, count in Counter(str(seen.evaluation_file) for seen in evaluation).items():
+        # One by one, so that a question counts for each evaluation that it overlaps with.
+        found = overlapping(questions, [seen for seen in evaluation if seen.evaluation_file == name])
+        reasons = dict(sorted(Counter(drop.reason for drop in found).items()))
+        drops += found
+        checks[name] = {"questions": count, "training_questions": len(questions), "overlapping": reasons}
+        told = "; ".join(f"{many}: {reason}" for reason, many in reasons.items())
+        lines.append(
+            f"{folder}: {len(found) or 'none'} of {len(questions)} questions overlap with the {count} of {name}"
+            + (f" ({told})" if told else "")
+        )
+    with locked(folder):
+        jsonl.write(folder / OVERLAPPING, (drop.to_dict() for drop in drops))
+        stats["overlap"] = stats.get("overlap", {}) | checks
+        write_statistics(folder, stats)
+        write_card(folder, config, stats, kind)
+    return lines, len({drop.question.id for drop in drops})
+
+
+def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
+    """The questions that a run's configuration selects."""
+    named = {each.name: config[each.name] for each in fields(QuestionArguments) if each.name in config}
+    if not {"dataset", "path"} <= named.keys():
+        raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
+    return load_selected(QuestionArguments(**named | {"output_dir": str(folder)}))
