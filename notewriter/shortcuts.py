@@ -209,7 +209,7 @@ def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
         return None
     return (
         f"{stage}: the side that {feature.more} is {'chosen' if separation.share > 0.5 else 'rejected'} in "
-        f"{separation.predicts:.0%} of {len(rows)} pairs, and DPO may learn just that; see notewriter shortcuts"
+        f"{separation.predicts:.0%} of {len(rows)} pairs, and DPO may learn just that"
     )
 
 

@@ -68,5 +68,5 @@ def load_to_continue(adapter: str, loading: dict[str, Any]) -> PreTrainedModel:
     merging.check_base(Path(adapter), base, revision)
     with checkpoints.loading(adapter):
         model = create_model_from_path(base, **loading | {"revision": revision})
-        # The trainers take both; PEFT's model is none of transformers' by its type.
+        # TRL takes either kind.
         return cast(PreTrainedModel, PeftModel.from_pretrained(model, adapter, is_trainable=True))

@@ -79,7 +79,7 @@ def main(argv: list[str]) -> None:
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
     if isinstance(arguments, DPOArguments):
-        sys.stdout.writelines(f"warning: {line}\n" for line in shortcuts_of(files["train"]))
+        sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
 
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if shared:

@@ -20,6 +20,12 @@ from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.pipelines.pipeline import variables_given
 
+DIFFERENCES = "## Differences"
+"""The heading that the plots come before."""
+
+PLOTS = 2
+"""How many of the plots, which are in the order of the metrics, the page shows."""
+
 
 @dataclass
 class ResultsArguments:
@@ -47,11 +53,10 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
     page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]])
-    for number, metric in enumerate(experiment.metrics):
-        plot = output.with_name(f"{output.stem}-{metric}.svg")
-        jsonl.write_text(plot, [plot_of(experiment, metric)])
-        heading = "## Differences"
-        if number < 2:
-            page = page.replace(heading, f"![{metric}]({plot.name})\n\n{heading}", 1)
+    plots = {metric: plot for metric in experiment.metrics if (plot := plot_of(experiment, metric))}
+    shown = "".join(f"![{metric}]({output.stem}-{metric}.svg)\n\n" for metric in list(plots)[:PLOTS])
+    for metric, plot in plots.items():
+        jsonl.write_text(output.with_name(f"{output.stem}-{metric}.svg"), [plot])
+    page = page.replace(DIFFERENCES, shown + DIFFERENCES, 1)
     jsonl.write_text(output, [page])
     sys.stdout.write(f"{output}: written\n")

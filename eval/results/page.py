@@ -19,7 +19,7 @@ from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.pipelines.local import command_line
-from notewriter.pipelines.pipeline import Pipeline
+from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
 from notewriter.run_record import read_run_record
 
 NOT_RUN = "not run"
@@ -70,8 +70,8 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str]) 
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def plot_of(experiment: Experiment, metric: str) -> str:
-    """A score's means and intervals as SVG: a group for each set, a dot for each cell."""
+def plot_of(experiment: Experiment, metric: str) -> str | None:
+    """A score's means and intervals as SVG: a group for each set, a dot for each cell; None if nothing was run."""
     scores = _scores(experiment)
     shown = {
         title: [
@@ -81,6 +81,8 @@ def plot_of(experiment: Experiment, metric: str) -> str:
         ]
         for name, title in experiment.sets.items()
     }
+    if not any(shown.values()):
+        return None
     highest = max((each.high for members in shown.values() for _, _, each in members), default=0.0)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -274,10 +276,7 @@ def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
                     code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
                     starts.append(f"- {code}; {hardware}; {packages}")
                 settings.append(f"{run}: {read_metrics(run / 'metrics.json').config_hash}")
-    commands = "\n".join(
-        f"# {stage.title}\n{shlex.join(command_line(stage, '$shard' if stage.shards > 1 else 1))}"
-        for stage in pipeline.stages
-    )
+    commands = "\n".join(f"# {stage.title}\n{_command(stage)}" for stage in pipeline.stages)
     return [
         "\n".join(dict.fromkeys(starts)),
         f"<details><summary>The commands of the {len(pipeline.stages)} stages</summary>\n\n"
@@ -287,6 +286,12 @@ def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
         if settings
         else "",
     ]
+
+
+def _command(stage: Stage) -> str:
+    """The command of a stage as it is given in the project's folder."""
+    program, *argv = command_line(stage, "$shard" if stage.shards > 1 else 1)
+    return shlex.join([Path(program).name, *argv]).replace(f"{PROJECT}/", "")
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -4,10 +4,12 @@ import json
 import os
 
 import pytest
+from metrics_file import write_metrics
 
 from notewriter.errors import UserError
-from notewriter.pipelines import slurm
+from notewriter.pipelines import rising, slurm
 from notewriter.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
+from notewriter.pipelines.rising import GO_ON, Rising
 
 # Job ids are 101, 102, ...; each job is pending until the test changes the queue.
 SBATCH = """#!/bin/bash
@@ -80,6 +82,37 @@ def test_each_stage_is_a_job_that_starts_when_those_before_it_have_succeeded(pip
     ]
     assert "# pairs: submitted as job 102\n" in shown
     assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == "103"
+
+
+def test_a_job_of_a_round_is_told_what_ends_the_rounds_and_a_skipped_one_is_not_submitted(queue, cluster_env, tmp_path):
+    def stage(number):
+        runs = [str(tmp_path / str(earlier)) for earlier in range(number)]
+        return Stage(f"round {number}", "train", result=str(tmp_path / "none"), while_rising=Rising("f1", runs))
+
+    for number, score in enumerate((0.2, 0.1)):
+        (tmp_path / str(number)).mkdir()
+        write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
+    pipeline = Pipeline(str(tmp_path / "run"), [stage(1), stage(2)])
+    shown = slurm.submit(pipeline, cluster_env)
+    (call,) = calls(tmp_path)
+    assert f"--export=ALL,UNLESS=f1:{tmp_path}/0 " in call
+    assert "# round 2: skipped\n" in shown
+    assert "round 1 did not raise f1 above 0.200 (0.100)" in slurm.status(pipeline)
+
+
+@pytest.mark.parametrize(("rounds", "code"), [(1, GO_ON), (2, 0)])
+def test_a_job_checks_its_rule_before_it_starts(tmp_path, monkeypatch, capsys, rounds, code):
+    for number, score in enumerate((0.2, 0.1)):
+        (tmp_path / str(number)).mkdir()
+        write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
+    monkeypatch.setenv("UNLESS", ":".join(["f1", *(str(tmp_path / str(number)) for number in range(rounds))]))
+    if code:
+        with pytest.raises(SystemExit) as ended:
+            rising.main()
+        assert ended.value.code == code
+    else:
+        rising.main()
+        assert capsys.readouterr().out == "skipped: round 1 did not raise f1 above 0.200 (0.100)\n"
 
 
 def test_only_what_is_missing_is_submitted_again(pipeline, queue, cluster_env, tmp_path):

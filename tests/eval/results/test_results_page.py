@@ -1,0 +1,143 @@
+"""An experiment's page from hand-made run folders: every number on it can be computed by hand."""
+
+import json
+import textwrap
+
+import pytest
+import yaml
+
+from eval.results.command import main
+from notewriter.artifacts.training_record import TrainingRecord, write_training_record
+from notewriter.errors import UserError
+
+FILE = """
+    output_dir: {folder}
+    stages:
+      - {{title: train, command: train --seed 1, result: $output_dir/model/training.json}}
+    results:
+      title: What training is worth
+      text: A *made-up* experiment.
+      sets: {{near: held out, far: elsewhere}}
+      seeds: [1, 2]
+      cells:
+        base: $output_dir/base/$set
+        trained: $output_dir/trained-$seed/$set
+      metrics: [f1]
+      compare: [[base, trained]]
+    """
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Writes the pipeline file, with a change to its results."""
+
+    def write(**changes):
+        content = yaml.safe_load(textwrap.dedent(FILE.format(folder=tmp_path / "run")))
+        content["results"] |= changes
+        (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return tmp_path / "experiment.yaml"
+
+    return write
+
+
+@pytest.fixture
+def runs(tmp_path, write_run):
+    """The base on the first set is right on none of four questions; the seeds are right on two and on all."""
+    folder = tmp_path / "run"
+    names = "abcd"
+    for cell, values in (("base", [0, 0, 0, 0]), ("trained-1", [1, 1, 0, 0]), ("trained-2", [1, 1, 1, 1])):
+        (folder / cell).mkdir(parents=True)
+        write_run(folder / cell / "near", dict(zip(names, map(float, values), strict=True)))
+    data, model = folder / "pairs", folder / "model"
+    for cell in ("trained-1", "trained-2"):
+        (folder / cell / "near/config.yaml").write_text(yaml.safe_dump({"served": str(model)}))
+    for made, config in ((data, {}), (model, {"pairs": str(data), "model_name_or_path": "models/base"})):
+        made.mkdir()
+        (made / "config.yaml").write_text(yaml.safe_dump(config))
+    metrics = {"train_runtime": 90.0, "num_tokens": 12345.0}
+    write_training_record(model, TrainingRecord(steps=30, hyperparameters={"batch_size": 8}, metrics=metrics))
+    overlap = {"questions": 100, "training_questions_dropped": 3, "evaluation_questions_met": 2}
+    statistics = {
+        "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
+        "hygiene": {"questions_dropped": {}, "evaluation_files": {"dev.jsonl": overlap}},
+    }
+    (data / "stats.json").write_text(json.dumps(statistics))
+    return folder
+
+
+def page(experiment, tmp_path, *options):
+    main([str(experiment), "--output", str(tmp_path / "page.md"), *options])
+    return (tmp_path / "page.md").read_text()
+
+
+def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "# What training is worth\n" in text
+    assert "3 of 6 evaluations are finished." in text
+    # The mean of the seeds 0.5 and 1.0, whose standard deviation is 0.354; half of the questions are half right.
+    assert "| base | 0.000 \\[0.000, 0.000\\] | not run |" in text
+    assert "| trained | 0.750 ± 0.354 \\[0.500, 1.000\\] | not run |" in text
+    assert "| trained, seed 1 | 0.500 | not run |" in text
+    assert "| trained, seed 2 | 1.000 | not run |" in text
+    # A permutation test of four differences of one sign: 2 of 16 flips are as extreme.
+    (line,) = [line for line in text.splitlines() if line.startswith("| f1, held out")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:4] == ["0.000", "0.750", "+0.750 \\[+0.500, +1.000\\] \\*"]
+    assert float(cells[4]) == pytest.approx(1 / 8, abs=0.01)
+    assert cells[5] == "4"
+
+
+def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "| trained | 30 | 240 | 12,345 | 90 | 7,000 | 800 |" in text
+    assert "| base | 0 | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| trained | 3.0 | 1,500.0 | 80.0 |" in text
+    assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
+
+
+def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, runs, tmp_path, write_run):
+    for cell in ("base", "trained-1", "trained-2"):
+        values = [0.0] * 4 if cell == "base" else [1.0] * 4
+        write_run(runs / cell / "far", dict(zip("abcd", values, strict=True)))
+    text = page(experiment(), tmp_path)
+    p_values = [float(line.split("|")[5]) for line in text.splitlines() if line.startswith("| f1, ")]
+    # Each is 1/8 by itself; Holm doubles the smaller one, and the larger is not below it.
+    assert p_values == pytest.approx([0.25, 0.25], abs=0.02)
+
+
+def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "![f1](page-f1.svg)" in text
+    svg = (tmp_path / "page-f1.svg").read_text()
+    assert svg.count("<circle") == 2
+    assert ">0.750</text>" in svg
+
+
+def test_the_page_is_the_same_when_written_again_and_gives_the_command(experiment, runs, tmp_path):
+    file = experiment()
+    first = page(file, tmp_path)
+    assert page(file, tmp_path) == first
+    assert f"`notewriter results {file} --output {tmp_path}/page.md`" in first
+    assert "# train\ntrain --seed 1" in first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": ["f2"]}, "results: metrics: 'f2' is unknown; known are: "),
+        ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
+        ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no \$set"),
+        ({"cells": {"base": "runs/$sede/$set"}, "compare": []}, r"cells: base: \$sede is not a variable"),
+        ({"sets": {}}, "sets"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+    ],
+)
+def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        page(experiment(**changes), tmp_path)
+
+
+def test_a_pipeline_without_results_has_no_page(tmp_path):
+    (tmp_path / "plain.yaml").write_text("output_dir: x\nstages: [{title: a, command: b}]\n")
+    with pytest.raises(UserError, match=r"plain\.yaml: results: is missing"):
+        page(tmp_path / "plain.yaml", tmp_path)

@@ -1,0 +1,127 @@
+"""Rounds of training from a pipeline file: killed and resumed, ended by their score, traceable to the base."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import tiny_world
+
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.training_record import read_training_record
+from notewriter.benchmarks import load_questions
+from notewriter.lineage import lineage
+from notewriter.pipelines.pipeline import PROJECT
+
+pytestmark = pytest.mark.integration
+
+QUESTIONS = 8
+
+FILE = """
+    output_dir: {folder}/run
+    variables:
+      questions: --dataset jsonl --path {path} --index {index} --cache $output_dir/cache.sqlite
+      method: --method_options '{{"top_k":1,"adaptive_retrieval":false}}'
+      endpoint: --base_url {base_url} --model fake
+    stages:
+      - title: the start on dev
+        command: notewriter evaluate $questions $method $endpoint --max_tokens 100 --output_dir $output_dir/round-0/dev
+      - rounds: 3
+        start: {model}
+        model: $output_dir/round-$round/checkpoint
+        earlier: {{$output_dir/round-$round/pairs: 0.5}}
+        while_rising: {{metric: f1, run: $output_dir/round-$round/dev}}
+        stages:
+          - title: round $round pairs
+            command: >-
+              notewriter pairs $questions --stages '{{"deepnote/answer":"metric"}}' --gold_stages deepnote/answer
+              --method_options '{{"deepnote":{{"adaptive_retrieval":false}}}}' --top_k_range 1 1 --temperatures 0.5
+              --top_ps 1.0 --dev_share 0 --seed $round $endpoint --served $previous
+              --output_dir $output_dir/round-$round/pairs
+            result: $output_dir/round-$round/pairs/stats.json
+          - title: round $round DPO
+            command: >-
+              {python} {project}/training/train_dpo.py --model_name_or_path $previous --mix $earlier
+              --pairs $output_dir/round-$round/pairs --output_dir $output_dir/round-$round/checkpoint --max_length 2048
+              --max_steps 1 --per_device_train_batch_size 2 --gradient_checkpointing false --learning_rate 1e-2
+              --precompute_ref_log_probs true --reference_cache $output_dir/reference --save_strategy no --use_cpu true
+            result: $output_dir/round-$round/checkpoint/training.json
+          - title: round $round on dev
+            command: >-
+              notewriter evaluate $questions $method $endpoint --max_tokens 10$round
+              --served $output_dir/round-$round/checkpoint --output_dir $output_dir/round-$round/dev
+            result: $output_dir/round-$round/dev/metrics.json
+    """
+
+
+def test_two_rounds_survive_a_kill_and_a_third_that_is_not_needed_is_skipped(tiny_model: Path, tmp_path: Path) -> None:
+    world = tiny_world(tmp_path / "world", QUESTIONS)
+    questions = load_questions("jsonl", world["path"])
+
+    def answer(request):
+        """Half of the answers are right from round 1 on, so round 2 raises nothing."""
+        text = request["messages"][-1]["content"]
+        # The scripted student tells its rounds apart by the token limit.
+        known = questions[: QUESTIONS // 2] if request["max_tokens"] in (101, 102) else []
+        return next((each.answers[0] for each in known if each.question in text), "a guess that is wrong")
+
+    with fake_endpoint(answer) as endpoint:
+        content = FILE.format(
+            folder=tmp_path,
+            base_url=endpoint.base_url,
+            model=tiny_model,
+            python=shlex.quote(sys.executable),
+            project=PROJECT,
+            **{key: world[key] for key in ("path", "index")},
+        )
+        (tmp_path / "rounds.yaml").write_text(textwrap.dedent(content))
+
+        def start():
+            return subprocess.Popen(
+                [sys.executable, "-m", "notewriter.cli", "pipeline", str(tmp_path / "rounds.yaml")],
+                cwd=PROJECT,
+                env=os.environ | {"PYTHONPATH": str(PROJECT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+
+        run = tmp_path / "run"
+        with start() as running:
+            # In the second round, while it trains.
+            while running.poll() is None and not (run / "round-2/checkpoint/config.yaml").exists():
+                time.sleep(0.05)
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+            printed = running.stdout.read()
+        assert running.returncode == -signal.SIGKILL, printed
+        first_round = (run / "round-1/checkpoint/model.safetensors").stat().st_mtime_ns
+        with start() as running:
+            printed = running.stdout.read()
+        assert running.returncode == 0, printed
+
+    assert (run / "round-1/checkpoint/model.safetensors").stat().st_mtime_ns == first_round
+    scores = [read_metrics(run / f"round-{number}/dev/metrics.json").metrics["f1"].mean for number in range(3)]
+    assert scores[0] == 0
+    assert scores[1] == scores[2] > 0
+    assert printed.count("skipped: round 2 did not raise f1") == 3
+    assert not (run / "round-3").exists()
+
+    # Each round starts from the one before, which is also its reference, and mixes in the earlier pairs.
+    assert read_config(run / "round-2/checkpoint")["model_name_or_path"] == str(run / "round-1/checkpoint")
+    record = read_training_record(run / "round-2/checkpoint")
+    assert record is not None
+    assert record.mix == {str(run / "round-1/pairs"): 0.5}
+    assert len(list((run / "reference").iterdir())) == 2
+    shown = "\n".join(lineage(run / "round-2/dev"))
+    for made in ("round-2/checkpoint", "round-2/pairs", "round-1/checkpoint", "round-1/pairs"):
+        assert f"{run}/{made}: " in shown
+    assert str(tiny_model) in shown
