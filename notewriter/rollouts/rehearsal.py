@@ -110,12 +110,12 @@ class Rehearsal(Resources):
     candidates would be.
 
     Args:
-        count: returns the number of tokens in a chat.
+        count: returns the number of tokens in a chat, or in a text that is sent without a chat template.
         share: the expected length of replies as a fraction of `max_tokens`.
         tokens_a_word: tokens per word in these replies.
     """
 
-    count: Callable[[list[Message]], int] = field(kw_only=True)
+    count: Callable[[list[Message] | str], int] = field(kw_only=True)
     share: float = field(kw_only=True)
     tokens_a_word: float = field(kw_only=True)
 
@@ -133,7 +133,8 @@ class Rehearsal(Resources):
         text = form.replace("{query}", query).replace("{filling}", filling)
         logprobs = [(text, -1.0)] if sampling.logprobs else None
         alternatives: list[dict[str, float]] | None = [{}] if sampling.alternatives else None
-        return Completion(text, "stop", self.count(messages), tokens, 0, 0.0, logprobs, alternatives)
+        prompt = "".join(message["content"] for message in messages) if sampling.raw else messages
+        return Completion(text, "stop", self.count(prompt), tokens, 0, 0.0, logprobs, alternatives)
 
 
 def estimate(
@@ -214,23 +215,26 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[list[Message]], int], float, str]:
-    """A function that counts a chat's tokens, the tokens per word of canned replies, and a description of both."""
+def _count_words(prompt: list[Message] | str) -> int:
+    texts = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
+    return round(TOKENS_A_WORD * sum(len(text.split()) for text in texts))
+
+
+def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[list[Message] | str], int], float, str]:
+    """A function that counts a prompt's tokens, the tokens per word of canned replies, and a description of both."""
     if model is None:
-        return (
-            lambda messages: round(TOKENS_A_WORD * sum(len(message["content"].split()) for message in messages)),
-            TOKENS_A_WORD,
-            f"{TOKENS_A_WORD} tokens per word",
-        )
+        return _count_words, TOKENS_A_WORD, f"{TOKENS_A_WORD} tokens per word"
     from transformers import AutoTokenizer
 
     with checkpoints.loading(f"tokenizer: {model}", "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
 
-    def count(messages: list[Message]) -> int:
+    def count(prompt: list[Message] | str) -> int:
+        if isinstance(prompt, str):
+            return len(tokenizer(prompt)["input_ids"])
         try:
             encoded: Any = tokenizer.apply_chat_template(
-                messages,  # type: ignore[arg-type]
+                prompt,  # type: ignore[arg-type]
                 tokenize=True,
                 add_generation_prompt=True,
                 return_dict=True,

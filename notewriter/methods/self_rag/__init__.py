@@ -24,9 +24,8 @@ _MARKS = re.compile("|".join(map(re.escape, (*REFLECTION, *_OTHER_MARKS))))
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A beam: what the model has said, passages included, its segments alone, and the product of their scores."""
+    """A beam: its segments, the product of their scores, and whether the last one asked for retrieval."""
 
-    said: str = ""
     segments: tuple[str, ...] = ()
     score: float = 1.0
     goes_on: bool = True
@@ -65,17 +64,17 @@ async def self_rag(
     Args:
         question: the question to answer.
         rollout: the rollout to run in; `policy` is the Self-RAG checkpoint.
-        top_k: passages per retrieval (appendix B: 5; 10 for PopQA and TriviaQA).
-        threshold: retrieve if P([Retrieval]) / (P([Retrieval]) + P([No Retrieval])) exceeds it (appendix B: 0.2;
+        top_k: passages per retrieval (the paper: 5; 10 for PopQA and TriviaQA).
+        threshold: retrieve if P([Retrieval]) / (P([Retrieval]) + P([No Retrieval])) exceeds it (the paper: 0.2;
             ASQA: 0); below 0 always retrieves, 1 never.
-        beam_width: paths kept after each segment (appendix B: 2).
+        beam_width: paths kept after each segment (the paper: 2).
         max_step: maximum number of segments: 1 is the authors' short-form inference; their long-form script runs with
             `--max_depth 7`, which makes 6.
         max_tokens: maximum tokens of a segment (the authors' code: 100; long form: 300).
-        relevance_weight: w of IsRel (appendix B: 1.0).
-        support_weight: w of IsSup (appendix B: 1.0).
-        usefulness_weight: w of IsUse (appendix B: 0.5).
-        sequence_score: add the segment's mean token probability (equation 4; the authors' `--use_seqscore`).
+        relevance_weight: w of IsRel (the paper: 1.0).
+        support_weight: w of IsSup (the paper: 1.0).
+        usefulness_weight: w of IsUse (the paper: 0.5).
+        sequence_score: add the segment's mean token probability (equation 3; the authors' `--use_seqscore`).
         retrieve_again: search with the question and the last segment for every further segment (Algorithm 1) instead of
             reading the question's passages.
         answer_style: `short`, `list`, `long` or `yes_no`; short adds no instruction, as for PopQA and TriviaQA.
@@ -103,27 +102,30 @@ async def self_rag(
         reply = await say(SEGMENT, NO_RETRIEVAL)
         return _plain(reply.text.partition("\n\n")[0])
 
+    async def grow(path: _Path, passages: list[Passage]) -> list[_Path]:
+        grown = []
+        for passage in passages:
+            reply = await say(SEGMENT, f"{''.join(path.segments)}{RETRIEVAL}{_paragraph(passage)}")
+            if not _group(reply, RELEVANCE):
+                rollout.count("unreadable_reflections")
+            score = _critique(reply, weights) + (_mean_probability(reply) if sequence_score else 0)
+            segment, goes_on = _segment(reply, threshold)
+            grown.append(_Path((*path.segments, segment), path.score * score, goes_on))
+        return grown
+
     passages = await rollout.retrieve(question, top_k)
     paths = [_Path()]
     for step in range(max_step):
-        if not any(path.goes_on for path in paths):
+        ended = [path for path in paths if not path.goes_on]
+        if len(ended) == len(paths):
             break
         rollout.count("steps")
-        grown = [path for path in paths if not path.goes_on]
+        grown = ended
         for path in paths:
-            if not path.goes_on:
-                continue
-            if retrieve_again and step:
-                passages = await rollout.retrieve(f"{question} {_plain(path.segments[-1])}", top_k)
-            for passage in passages:
-                said = f"{path.said}{RETRIEVAL}{_paragraph(passage)}"
-                reply = await say(SEGMENT, said)
-                if not _group(reply, RELEVANCE):
-                    rollout.count("unreadable_reflections")
-                score = _critique(reply, weights) + (_mean_probability(reply) if sequence_score else 0)
-                segment, goes_on = _segment(reply, threshold)
-                segments = (*path.segments, segment)
-                grown.append(_Path(f"{path.said}{segment}", segments, path.score * score, goes_on))
+            if path.goes_on:
+                if retrieve_again and step:
+                    passages = await rollout.retrieve(f"{question} {_plain(path.segments[-1])}", top_k)
+                grown += await grow(path, passages)
         paths = sorted(grown, key=lambda path: -path.score)[:beam_width]
     best = next((path for path in paths if _plain(" ".join(path.segments))), _Path())
     return " ".join(filter(None, map(_plain, dict.fromkeys(best.segments))))
@@ -177,7 +179,7 @@ def _segment(reply: Completion, threshold: float) -> tuple[str, bool]:
 
 
 def _critique(reply: Completion, weights: tuple[float, float, float]) -> float:
-    """The weighted sum of relevance, support and usefulness (equations 3 and 4, appendix A.3)."""
+    """The weighted sum of relevance, support and usefulness (equation 4, appendix A.3)."""
     return sum(
         weight * _expected(_group(reply, values), values)
         for weight, values in zip(weights, (RELEVANCE, SUPPORT, USEFULNESS), strict=True)

@@ -13,7 +13,7 @@ from notewriter.methods import METHODS
 
 ROWS = yaml.safe_load(PUBLISHED.read_text())
 OTHERS = {
-    *("SearChain", "REPLUG", "deepnote with DPO", "deepnote without adaptive retrieval"),
+    *("deepnote with DPO", "deepnote without adaptive retrieval"),
     *("rearag without reasoning", "ircot with notes", "flare with notes"),
 }
 PAPERS = {

@@ -187,3 +187,11 @@ def test_segments_and_the_decision_are_bounded():
 def test_a_threshold_above_one_is_refused():
     with pytest.raises(UserError, match=r"threshold: 1\.5 is no share of a probability; give a number up to 1"):
         prepare("self_rag", {"threshold": 1.5})
+
+
+def test_the_case_of_anna_of_pomerania():
+    """DeepNote's case study (appendix, Table 21): one retrieval finds nothing on her father, and no second follows."""
+    irrelevant = [{"[Irrelevant]": 0.9, "[Relevant]": 0.1}, "Not mentioned.", {"[No support / Contradictory]": 1.0}]
+    answer, checkpoint, rollout = run(by_passage(**dict.fromkeys("abcde", irrelevant)))
+    assert answer == "Not mentioned." and checkpoint.queries == ["Who?"]
+    assert rollout.trace.counts == {"retrieved": 1, "steps": 1}

@@ -108,6 +108,11 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("recomp", {"top_k": 2}, {"compress": 1, "answer": 1}),
         # Two beams read both passages in the second step.
         ("self_rag", LIMITED, {"decide": 1, "segment": 6}),
+        # A draft per passage, and every draft scored under every passage.
+        ("replug", {"top_k": 2}, {"answer": 6}),
+        # A node to verify and one to complete in every chain.
+        ("searchain", LIMITED, {"plan": 2, "read": 4, "answer": 1}),
+        ("infogent", LIMITED, {"navigate": 2, "select": 2, "extract": 2, "aggregate": 2, "answer": 1}),
         ("ircot", LIMITED | {"notes": True}, {"step": 2, "note": 4, "answer": 1}),
         # The second sentence is written twice: an unconfident draft, then the sentence.
         ("flare", LIMITED | {"notes": True}, {"step": 3, "note": 4, "answer": 1}),
@@ -181,6 +186,14 @@ def test_hours_and_money_come_of_the_rates(run, capsys, command):
 def test_tokens_are_counted_with_the_models_own_tokenizer(run, tiny_model, capsys):
     told = json.loads((run("evaluate", dry_run=True, tokenizer=str(tiny_model)) / "estimate.json").read_text())
     assert told["tokens_counted_with"] == f"the tokenizer of {tiny_model}"
+
+
+def test_a_raw_prompt_is_counted_without_a_chat_template(run, tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    (folder / "chat_template.jinja").unlink()
+    options = {"tokenizer": str(folder), "method": "self_rag", "method_options": {"top_k": 1}}
+    told = json.loads((run("evaluate", dry_run=True, **options) / "estimate.json").read_text())
+    assert told["tokens_in_all"]["calls"] == 2 * QUESTIONS and told["tokens_in_all"]["prompt_tokens"] > 0
 
 
 def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):

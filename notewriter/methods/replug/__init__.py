@@ -1,0 +1,81 @@
+"""REPLUG: every passage is prepended separately, and the answers' probabilities are averaged over the passages."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from notewriter.config import choose
+from notewriter.method import Method, Stage
+from notewriter.records import Completion
+from notewriter.rollouts.parsing import without_thinking
+from notewriter.rollouts.rollout import Rollout
+
+ANSWER = Stage("replug/answer", "answer", "answer")
+
+_WEIGHTS: dict[str, Callable[[int], float]] = {"uniform": lambda rank: 1.0, "reciprocal_rank": lambda rank: 1.0 / rank}
+
+
+async def replug(
+    question: str, rollout: Rollout, *, top_k: int = 10, weights: str = "uniform", answer_style: str = "short"
+) -> str:
+    """Answer with the candidate of the highest probability averaged over passages (Shi et al. 2023, section 3.2).
+
+    p(y | x) = sum over passages d of w(d) p(y | d, x), exactly, for whole answers y including their end. What differs
+    from the paper: candidates y are the answers written from each passage alone, where the paper decodes token by token
+    from the averaged distribution, which needs every token's probability; and w(d) is uniform or by rank, where the
+    paper has a softmax of cosine similarities, since a chain of retrievers has no scores on one scale. Needs vLLM,
+    which scores prompts, and a model that does not think before it answers. An end that is not among the 20 most likely
+    tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then top-k scores per distinct candidate.
+
+    Args:
+        question: the question to answer.
+        rollout: the rollout to run in; `answer` writes and scores.
+        top_k: passages (the paper: up to 10).
+        weights: `uniform` or `reciprocal_rank`.
+        answer_style: `short`, `list`, `long` or `yes_no`.
+
+    Raises:
+        UserError: `weights` is neither.
+    """
+    check_options(weights)
+    passages = await rollout.retrieve(question, top_k)
+    given: list[dict[str, Any]] = [
+        {"question": question, "passages": [passage], "answer_style": answer_style} for passage in passages
+    ]
+    drafts = [await rollout.generate_scored(ANSWER, **variables) for variables in given]
+    candidates = list(dict.fromkeys(filter(None, (without_thinking(draft.text).strip() for draft in drafts))))
+    if len(candidates) < 2:
+        return candidates[0] if candidates else ""
+    end = next(filter(None, map(_end, drafts)), "")
+    probabilities = dict.fromkeys(candidates, 0.0)
+    for candidate in candidates:
+        for rank, (draft, variables) in enumerate(zip(drafts, given, strict=True), start=1):
+            scored = await rollout.score(
+                ANSWER, candidate, prompt_tokens=draft.prompt_tokens, alternatives=(end,) if end else (), **variables
+            )
+            logprob = sum(logprob for _, logprob in scored.tokens or [])
+            if end:
+                ending = (scored.alternatives or [{}])[0].get(end, -math.inf)
+                if ending == -math.inf:
+                    rollout.count("impossible_ends")
+                logprob += ending
+            probabilities[candidate] += _WEIGHTS[weights](rank) * math.exp(logprob)
+    return max(candidates, key=probabilities.__getitem__)
+
+
+def check_options(weights: str) -> None:
+    """Check that the weights are known.
+
+    Raises:
+        UserError: they are not.
+    """
+    choose("weights", weights, _WEIGHTS)
+
+
+def _end(draft: Completion) -> str:
+    """The token that ended a draft; empty if it was cut, or if the server does not return it."""
+    last = draft.tokens[-1][0] if draft.tokens and draft.finish_reason == "stop" else ""
+    return "" if f" {draft.text}".endswith(last) else last
+
+
+METHOD = Method(replug, (ANSWER,), check_options)
