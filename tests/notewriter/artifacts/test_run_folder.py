@@ -441,5 +441,5 @@ def test_a_run_of_a_version_without_question_sets_goes_on_and_has_the_same_hash(
     open_and_leave(tmp_path, before)
     open_and_leave(tmp_path, after)
     assert run_folder.config_hash(before) == run_folder.config_hash(after)
-    with pytest.raises(UserError, match="contains a run with question_set: None, not 'set.txt'"):
+    with pytest.raises(UserError, match=r"contains a run with question_set: None, not 'set\.txt'"):
         open_and_leave(tmp_path, before | {"question_set": "set.txt"})
