@@ -100,3 +100,28 @@ def write_two_questions(folder: Path, dataset: str) -> Path:
     lines = {"musique", "nq", "frames"}
     write = write_lines if dataset in lines else write_list
     return write(folder / f"{dataset}.{'jsonl' if dataset in lines else 'json'}", *TWO_QUESTIONS[dataset])
+
+
+def iirc_files(folder: Path) -> Path:
+    """IIRC's questions on one article, the second unanswerable, beside the articles it links to; returns the former."""
+
+    def ask(qid: str, answer: dict[str, str], *context: dict[str, str]) -> dict[str, Any]:
+        return {"qid": qid, "question": "How old?", "answer": answer, "context": list(context)}
+
+    gold = [{"text": "Bo was 7.", "passage": "Bo"}, {"text": "She ran.", "passage": "main"}]
+    links = [
+        {"target": "Bo", "indices": [0, 1]},
+        {"target": "Cy", "indices": [0, 1]},
+        {"target": "Gone", "indices": []},
+    ]
+    articles = {"bo": "Bo is a man.\nIn 1900 Bo was 7.\nHe ran too.", "cy": "Cy is a town.\nIt is old.", "dan": "Dan."}
+    (folder / "context_articles.json").write_text(json.dumps(articles))
+    return write_list(
+        folder / "dev.json",
+        {
+            "title": "Ana",
+            "text": "Ana was born.\nShe ran.",
+            "links": links,
+            "questions": [ask("i1", {"type": "value", "answer_value": "7"}, *gold), ask("i2", {"type": "none"})],
+        },
+    )

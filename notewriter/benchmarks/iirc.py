@@ -1,14 +1,18 @@
 """IIRC: questions about an article that need information from the articles it links to."""
 
+import functools
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from notewriter.benchmarks import reading
 from notewriter.benchmarks.benchmark import Benchmark
 from notewriter.records import Passage, Question
+
+ARTICLES = "context_articles.json"
+"""The file of the articles that questions link to."""
 
 _TAG = re.compile(r"<[^>]*>")
 
@@ -23,6 +27,11 @@ def _records(path: Path) -> reading.Records:
         for record in reading.objects(article, "questions", place):
             if reading.get(record, "answer", dict, place).get("type") != "none":
                 yield place, record | {"title": reading.get(article, "title", str, place)}
+
+
+def _id(record: dict[str, Any], title: str, place: str) -> str:
+    question = reading.get(record, "question", str, place)
+    return str(record.get("qid") or reading.question_id("iirc", f"{title} {question}"))
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -40,7 +49,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
         "spans": spans,
     }
     return Question(
-        id=str(record.get("qid") or reading.question_id("iirc", f"{record['title']} {question}")),
+        id=_id(record, record["title"], place),
         question=question,
         answers=(", ".join(spans) or str(answer.get("answer_value", "")).strip(),),
         supporting_facts=reading.distinct(fact.strip() for fact in facts if fact.strip()),
@@ -74,10 +83,48 @@ def passages(record: dict[str, Any], place: str) -> list[Passage]:
     return reading.paragraphs(reading.get(record, "title", str, place), text)
 
 
+def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
+    """The paragraphs of each answerable question, with the linked articles in `context_articles.json` beside the file.
+
+    They are those of its own article, the ones of linked articles that contain its evidence, and, as distractors, the
+    first of every other article that its own one links to. (IRCoT takes a random paragraph of each.)
+    """
+    articles = {title.lower(): text for title, text in reading.mapping(path.with_name(ARTICLES))}
+
+    @functools.lru_cache(maxsize=1000)
+    def linked(title: str) -> tuple[Passage, ...]:
+        title = title.strip().lower()
+        record = {"title": title, "text": articles.get(title, "")}
+        return tuple(passages(record, f"{path.with_name(ARTICLES)}: article {title}"))
+
+    for place, article in reading.array(path):
+        own = passages(article, place)
+        links = [reading.get(link, "target", str, place) for link in reading.objects(article, "links", place)]
+        others = [passage for link in links for passage in linked(link)[:1]]
+        for record in reading.objects(article, "questions", place):
+            if reading.get(record, "answer", dict, place).get("type") == "none":
+                continue
+            gold = []
+            for part in reading.objects(record, "context", place):
+                page = linked(reading.get(part, "passage", str, place))
+                if page:
+                    gold.append(_closest(page, reading.get(part, "text", str, place)))
+            title = reading.get(article, "title", str, place)
+            yield _id(record, title, place), list({passage.id: passage for passage in [*own, *gold, *others]}.values())
+
+
+def _closest(page: Sequence[Passage], snippet: str) -> Passage:
+    """The paragraph that contains a snippet, or else the one with most of its words."""
+    text = " ".join(snippet.split())
+    words = set(text.split())
+    return max(page, key=lambda passage: (text in passage.text, len(words & set(passage.text.split()))))
+
+
 BENCHMARK = Benchmark(
     title="IIRC",
     load_questions=load_questions,
     load_corpus=load_corpus,
+    load_contexts=load_contexts,
     family="drop",
     source="allenai.org/data/iirc: dev.json; corpora: context_articles.json, and dev.json's own articles",
     licence="cc-by-4.0",

@@ -12,11 +12,12 @@ from notewriter.records import Passage, Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """NQ-open has no ids; a digest of the question is used."""
+    """NQ-open has no ids; a digest of the question is used. "Lost in the Middle" writes `answers`."""
     question = reading.get(record, "question", str, place)
-    answers = reading.strings(record, "answer", place)
+    key = "answers" if "answers" in record else "answer"
+    answers = reading.strings(record, key, place)
     if not answers:
-        raise UserError(f"{place}: 'answer' is empty; use the original file")
+        raise UserError(f"{place}: {key!r} is empty; use the original file")
     return Question(reading.question_id("nq", question), question, reading.distinct(answers))
 
 

@@ -87,11 +87,23 @@ def source(dataset: str) -> Source:
 
 
 def gold_ids(dataset: str, paths: Collection[Path]) -> set[str]:
-    """The supporting passages of all questions; empty for files without annotation."""
-    if dataset == "nq":
-        # "Lost in the Middle" has the answers under another key.
-        return set()
-    return {id for path in paths for question in load_questions(dataset, path) for id in question.supporting_ids}
+    """The supporting passages of all questions, or else their paragraphs with a supporting fact (IIRC).
+
+    Empty for files without annotation, such as those of "Lost in the Middle".
+    """
+    gold: set[str] = set()
+    contexts = choose("dataset", dataset, BENCHMARKS).load_contexts
+    for path in paths:
+        questions = {question.id: question for question in load_questions(dataset, path)}
+        gold.update(id for question in questions.values() for id in question.supporting_ids)
+        if contexts and not gold and any(question.supporting_facts for question in questions.values()):
+            gold.update(
+                passage.id
+                for id, passages in contexts(path)
+                for passage in passages
+                if any(fact in passage.text for fact in questions[id].supporting_facts)
+            )
+    return gold
 
 
 @dataclass(frozen=True)

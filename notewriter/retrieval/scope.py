@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 from urllib.parse import unquote
 
 from notewriter import jsonl
@@ -58,7 +58,8 @@ def _title(name: str) -> str:
 
 class _Line(TypedDict):
     question_id: str
-    passages: list[str]
+    passages: NotRequired[list[str]]
+    passage_ids: NotRequired[list[str]]
 
 
 def _read(path: Path) -> dict[str, list[str]]:
@@ -67,9 +68,12 @@ def _read(path: Path) -> dict[str, list[str]]:
         raise UserError(f"{path}: no such file; within names a key of the questions' metadata or a file of passages")
     scopes = {}
     for number, record in jsonl.read(path):
-        if "passage_ids" in record:
-            record["passages"] = record["passage_ids"]
-        if problem := misfit(record, _Line, f"{path}:{number}"):
+        place = f"{path}:{number}"
+        problem = misfit(record, _Line, place)
+        # `notewriter corpus --source per-question` writes `passage_ids`.
+        key = "passage_ids" if "passage_ids" in record else "passages"
+        if problem or key not in record:
+            problem = problem or f"{place} has no {key!r}"
             raise UserError(f'{problem}; write {{"question_id": ..., "passages": [ids or titles]}} per line')
-        scopes[record["question_id"]] = record["passages"]
+        scopes[record["question_id"]] = record[key]
     return scopes

@@ -14,6 +14,7 @@ from eval.report.papers import published_rows
 from notewriter.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.resources import check_inputs
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -78,9 +79,37 @@ def test_rearags_student_samples_as_in_the_authors_code_where_it_was_trained_to(
     """ReaRAG's authors' code: 15 steps, temperature 1.0, top_p 0.85, 1,024 tokens."""
     for path in CONFIGS.glob("eval/rearag_*.yaml"):
         recipe = yaml.safe_load(path.read_text())
-        assert recipe["stage_sampling"] == {"rearag/step": {"temperature": 1.0, "top_p": 0.85}}
+        is_released = recipe["method_options"].get("released_format", False)
+        assert is_released == ("released" in path.stem)
+        step = "rearag/released" if is_released else "rearag/step"
+        assert recipe["stage_sampling"][step] == {"temperature": 1.0, "top_p": 0.85}
+        assert set(recipe["stage_sampling"]) <= {step, "rearag/observe"}
         assert (recipe["method_options"]["max_step"], recipe["max_tokens"]) == (15, 1024)
         assert (recipe["method_options"]["top_k"], recipe["method_options"]["retries"]) == (3, 20)
+
+
+@pytest.mark.parametrize("path", [*recipes("eval/rearag_*.yaml"), *recipes("data/rearag_musique.yaml")])
+def test_rearags_rag_engine_is_dense_and_reranked_within_the_questions_documents(path):
+    """ReaRAG, section 4.1 and R(q, doc) of Algorithms 1 and 2; what is named is what the header's commands write."""
+    recipe, header = yaml.safe_load(path.read_text()), path.read_text().partition("\ndataset")[0]
+    if "released" in path.stem:
+        header = (path.parent / "rearag_musique.yaml").read_text()
+    index, within, rerank = parts_of(None, recipe["retriever"])
+    assert f"--index {index['index']} \\\n#     --encoder" in header
+    corpus = within["within"].removesuffix("/per_question.jsonl")
+    assert f"--output_dir {corpus}\n" in header and f"--path {corpus}/corpus.jsonl" in header
+    assert rerank["rerank"]
+
+
+@pytest.mark.parametrize("path", [*recipes("eval/rearag_*.yaml"), *recipes("eval/deepnote_*.yaml")])
+def test_the_papers_questions_are_those_of_a_question_set_that_there_is(path):
+    recipe = yaml.safe_load(path.read_text())
+    if named := recipe.get("question_set"):
+        assert (CONFIGS.parent / named).is_file() and Path(named).parent.name == recipe["dataset"]
+        assert "limit" not in recipe
+    else:
+        # All of ASQA's; DeepNote's 500 of StrategyQA are not published.
+        assert recipe["dataset"] in ("asqa", "strategyqa")
 
 
 @pytest.mark.parametrize("path", [*recipes("eval/resp_*.yaml"), *recipes("data/resp.yaml")])

@@ -13,6 +13,9 @@ ACCUMULATE_KNOWLEDGE = Stage("deepnote/accumulate_knowledge", "notes", "updated 
 DECIDE = Stage("deepnote/decide", "judge", "status", calls="max_step")
 ANSWER = Stage("deepnote/answer", "answer", "answer", calls=1)
 
+QUERY_LENGTH = 500
+"""Characters of a search: the new questions as one string, then the question, cut there (the authors' code)."""
+
 
 async def deepnote(
     question: str,
@@ -63,8 +66,7 @@ async def deepnote(
             break
         query = await rollout.generate(REFINE_QUERY, question=question, note=best_note, queries=queries)
         queries.append(query)
-        # The new questions stay one string and are searched together with the question (the authors' code).
-        passages = await rollout.retrieve(f"{query} {question}", top_k)
+        passages = await rollout.retrieve(f"{query} {question}"[:QUERY_LENGTH], top_k)
         if len(seen) < max_passages < len(seen) + top_k:
             passages = _with_new(passages, seen, max_passages - len(seen))
         seen.update(passage.id for passage in passages)

@@ -433,3 +433,13 @@ def test_reading_a_journal_leaves_it_as_it_is_since_another_process_may_be_writi
     assert run_folder.remaining(journal, QUESTIONS) == 5
     assert list(run_folder.finished(journal, QUESTIONS)) == [{"question_id": "q0"}]
     assert journal.read_text() == text
+
+
+def test_a_run_of_a_version_without_question_sets_goes_on_and_has_the_same_hash(tmp_path):
+    before = {"dataset": "hotpotqa", "limit": 3}
+    after = before | {"question_set": None}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert run_folder.config_hash(before) == run_folder.config_hash(after)
+    with pytest.raises(UserError, match=r"contains a run with question_set: None, not 'set\.txt'"):
+        open_and_leave(tmp_path, before | {"question_set": "set.txt"})

@@ -1,8 +1,8 @@
 import json
 
-from benchmark_files import write_list
+from benchmark_files import iirc_files, write_list
 
-from notewriter.benchmarks import load_corpus, load_questions
+from notewriter.benchmarks import BENCHMARKS, load_corpus, load_questions
 
 
 def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_path):
@@ -41,3 +41,17 @@ def test_iirc_asks_what_can_be_answered_and_makes_paragraphs_of_articles(tmp_pat
     assert [passage.text for passage in load_corpus("iirc", articles)] == ["Ana & Bo ran.", "They won."]
     # The questions' own articles are in no other file.
     assert [passage.text for passage in load_corpus("iirc", dev)] == ["Ana was born.", "She ran."]
+
+
+def test_a_questions_documents_are_its_article_its_evidence_and_a_paragraph_of_every_other_link(tmp_path):
+    """As in IRCoT's processing, which has a random paragraph of each link."""
+    dev = iirc_files(tmp_path)
+    ((id, passages),) = BENCHMARKS["iirc"].load_contexts(dev)
+    assert id == "i1"
+    texts = ["Ana was born.", "She ran.", "In 1900 Bo was 7.", "Bo is a man.", "Cy is a town."]
+    assert [passage.text for passage in passages] == texts
+    # The same passages as in the indexes of both files.
+    indexed = {
+        passage.id for path in (dev, tmp_path / "context_articles.json") for passage in load_corpus("iirc", path)
+    }
+    assert {passage.id for passage in passages} <= indexed

@@ -4,12 +4,14 @@ import json
 import logging
 
 import pytest
+from benchmark_files import iirc_files
 from corpus_files import read_corpus
 
 from notewriter.corpora import corpus
-from notewriter.corpora.per_question import PerQuestionArguments, corpora, sizes, tokens_of
+from notewriter.corpora.per_question import PerQuestionArguments, corpora, gold_ids, sizes, tokens_of
 from notewriter.errors import UserError
-from notewriter.records import Passage
+from notewriter.records import Passage, Question
+from notewriter.retrieval.scope import Scopes, WithinPart
 
 
 def contexts():
@@ -160,3 +162,23 @@ def test_missing_options_are_named(options, message, tmp_path):
     arguments = ["--source", "per-question", "--path", str(tmp_path / "a.jsonl"), "--output_dir", str(tmp_path / "out")]
     with pytest.raises(UserError, match=message):
         corpus.main([*arguments, *options])
+
+
+def test_a_corpus_for_each_question_of_iirc_and_the_gold_paragraphs_of_others_last(tmp_path, tokenizer):
+    (tmp_path / "in").mkdir()
+    dev = iirc_files(tmp_path / "in")
+    settings = ["--source", "per-question", "--dataset", "iirc", "--tokenizer", str(tokenizer)]
+    corpus.main([*settings, "--path", str(dev), "--output_dir", str(tmp_path / "out")])
+    (line,) = [json.loads(line) for line in (tmp_path / "out/per_question.jsonl").read_text().splitlines()]
+    assert (line["question_id"], line["own"]) == ("i1", 5)
+    assert set(line["passage_ids"]) == {passage["id"] for passage in read_corpus(tmp_path / "out")}
+    texts = {passage["id"]: passage["text"] for passage in read_corpus(tmp_path / "out")}
+    assert {texts[id] for id in gold_ids("iirc", [dev])} == {"She ran.", "In 1900 Bo was 7."}
+
+
+def test_what_the_command_writes_restricts_the_searches_of_a_question(musique, tmp_path, tokenizer):
+    """ReaRAG's R(q, doc): `within` takes the file as it is."""
+    lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")
+    scopes = Scopes(WithinPart(str(tmp_path / "out/per_question.jsonl")))
+    for line in lines:
+        assert scopes.of(Question(line["question_id"], "?", ("a",))) == set(line["passage_ids"])

@@ -1,9 +1,12 @@
-"""DeepNote's prompts ask for what Tables 12 and 14 ask for."""
+"""DeepNote as the paper and its code have it: what Tables 12 and 14 ask for, and how long a search may be."""
 
+import asyncio
 import re
 
 import pytest
+from scripted_rollout import ScriptedRollout
 
+from notewriter.methods.deepnote import deepnote
 from notewriter.records import Passage
 from notewriter.rollouts.prompts import Prompts
 
@@ -27,3 +30,11 @@ def test_an_updated_note_adds_as_much_new_information_as_there_is():
     (message,) = Prompts().render("deepnote/accumulate_knowledge", **GIVEN)
     assert "as much information from the new passages as you can" in message["content"]
     assert "not in the notes yet" in message["content"]
+
+
+def test_a_search_is_cut_at_500_characters_as_in_the_authors_code():
+    """src/main.py: the new questions and then the question, cut."""
+    replies = {"refine_query": "why " * 200, "decide": '{"status": "True"}'}
+    rollout = ScriptedRollout("deepnote", lambda stage, told: replies.get(stage, "a note"))
+    asyncio.run(deepnote("Who?", rollout, max_step=1, max_failure=1))
+    assert rollout.searches == [("Who?", 5), (("why " * 200)[:500], 5)]
