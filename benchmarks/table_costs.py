@@ -33,11 +33,14 @@ WORDS = {
 PARAGRAPH = 80
 """Words of a paragraph of a page."""
 
+PASSAGES, CORPUS = 60, 45_000
+"""At least so many passages and words: what fills the context of a model that reads the whole corpus (ReaRAG)."""
+
 VOCABULARY = [f"word{number}" for number in range(2000)]
 
 
 def stand_in(folder: Path, words: int) -> Path:
-    """Build an index of 60 passages of that length, and questions of 16 words; returns the questions' file."""
+    """Build an index of passages of that length, and questions of 16 words; returns the questions' file."""
     chance = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -46,14 +49,13 @@ def stand_in(folder: Path, words: int) -> Path:
         return "\n".join(" ".join(chance.choices(VOCABULARY, k=line)) for line in lines)
 
     corpus = folder / "corpus.jsonl"
-    jsonl.write(corpus, ({"id": f"p{n}", "title": f"Page {n}", "text": text(words)} for n in range(60)))
+    jsonl.write(
+        corpus,
+        ({"id": f"p{n}", "title": f"Page {n}", "text": text(words)} for n in range(max(PASSAGES, CORPUS // words))),
+    )
     index.main(["--path", str(corpus), "--index", str(folder / "index")])
     questions = folder / "questions.jsonl"
-    # NotesWriting's questions of FRAMES are selected by their type.
-    kind = {"type": "Multiple constraints"}
-    jsonl.write(
-        questions, ({"id": f"q{n}", "question": text(16), "answers": ["word1"], "metadata": kind} for n in range(8))
-    )
+    jsonl.write(questions, ({"id": f"q{n}", "question": text(16), "answers": ["word1"]} for n in range(8)))
     return questions
 
 
