@@ -82,7 +82,8 @@ class Judge:
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
-        found = ModelArguments(**{"cache": str(cache)} | self.options)
+        options: Options = {"cache": str(cache)} | self.options
+        found = ModelArguments(**options)
         check(found)
         return found
 
@@ -344,7 +345,7 @@ class _Reader:
 def _read(path: Path, kind: type) -> dict[str, Any]:
     """A YAML file that has the keys of a dataclass."""
     _, found = read_mapping(path, "check the path of the table")
-    _check_keys(found, [each.name for each in fields(kind)], str(path))  # type: ignore[arg-type]
+    _check_keys(found, [each.name for each in fields(kind)], str(path))
     if problem := misfit(found, kind, str(path)):
         raise UserError(problem)
     return found
