@@ -41,6 +41,9 @@ OF_THE_METHOD = ("method", "method_options", "stage_sampling")
 OF_THE_MODEL = ("base_url", "model", "models", "serve_options", "chat_template_kwargs", "prices", "concurrency")
 """Options that belong to the model that is asked."""
 
+OF_THE_QUESTIONS = ("question_set", "ids", "where")
+"""Options that select from the paper's question file and do not fit another one."""
+
 AXES = ("method", "model", "setting", "benchmark")
 """What a product multiplies, the rows of a table first."""
 
@@ -302,6 +305,7 @@ class _Reader:
         if self.substitutes.indexes:
             options = _merged([options, {"index": [f"{self.substitutes.indexes}/{benchmark}"]}])
         if benchmark in self.substitutes.questions:
+            options = {key: value for key, value in options.items() if key not in OF_THE_QUESTIONS}
             options["path"] = self.substitutes.questions[benchmark]
         if self.substitutes.limit:
             options["limit"] = min(self.substitutes.limit, options.get("limit") or self.substitutes.limit)

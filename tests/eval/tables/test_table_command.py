@@ -1,0 +1,180 @@
+"""`notewriter table`: cells are shared and resumed, what lacks a checkpoint is skipped, published values are marked."""
+
+import pytest
+import yaml
+from benchmark_files import write_two_questions
+
+from eval import table
+from eval.tables.costs import DECODE, PEAK, PREFILL, gpu_seconds
+from eval.tables.files import Substitutes, read_table
+from notewriter.errors import UserError
+
+MODEL = {"serve": "scripted/Small-1B", "billions": 1}
+PAPER = {
+    "paper": "DeepNote",
+    "variables": {"data": "data", "trained": None},
+    "benchmarks": {"hotpotqa": {"dataset": "hotpotqa", "family": "deepnote", "path": "$data/hotpotqa.json"}},
+    "models": {
+        "Qwen-2.5-7B-Instruct": MODEL,
+        "Other": MODEL | {"serve": "scripted/Other-1B"},
+        "Trained": MODEL | {"serve": "$trained", "recipe": "configs/dpo/mine.yaml"},
+    },
+    "settings": {"top-k 5": {"method_options": {"top_k": 5}}, "top-k 1": {"method_options": {"top_k": 1}}},
+}
+CELLS = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Trained"]}]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a table file and its base; returns the table file's path."""
+    (tmp_path / "data").mkdir()
+    write_two_questions(tmp_path / "data", "hotpotqa")
+
+    def write(cells=CELLS, name="table_1", paper=PAPER, **changes):
+        content = {"title": "A table", "base": "paper.yaml", "place": "Table 1", "benchmarks": ["hotpotqa"]}
+        (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper, sort_keys=False))
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content | {"cells": cells} | changes, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run(served, tmp_path, capsys):
+    """Runs the command with the paper's own models; returns what it prints."""
+
+    def run(path, *options):
+        capsys.readouterr()
+        data = ["--set", f"data={tmp_path / 'data'}"]
+        table.main([str(path), "--output_dir", str(tmp_path / "out"), *options, *data])
+        return capsys.readouterr().out
+
+    return run
+
+
+def folders(tmp_path):
+    return sorted(path.name for path in (tmp_path / "out/cells").iterdir())
+
+
+def test_a_cell_without_its_checkpoint_is_skipped_and_says_what_to_give(write, run, caplog):
+    printed = run(write())
+    assert "Trained" in printed and "not run" in printed
+    assert "hotpotqa/direct/Trained is skipped: add --set trained=PATH; configs/dpo/mine.yaml trains it" in caplog.text
+
+
+def test_ours_stand_beside_the_published_values_with_a_mark_where_they_lie_inside(write, run, served, tmp_path):
+    printed = run(write())
+    (row,) = (line for line in printed.splitlines() if line.startswith("direct  Qwen"))
+    # Accuracy: "brel" is in both answers; the paper has 19.2. F1 of six words, one of them right: 2 / 7.
+    assert "100.0 [100.0, 100.0]" in row and "19.2" in row and "✓" not in row
+    out = tmp_path / "out"
+    name = f"{tmp_path.name}_table_1"
+    assert "100.0" in (out / f"{name}.md").read_text() and r"\toprule" in (out / f"{name}.tex").read_text()
+    assert "<h2>hotpotqa</h2>" in (out / f"{name}.html").read_text()
+
+
+def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substitute(write, run, monkeypatch):
+    values = {"acc": 100.0, "f1": 1.0}
+    row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "direct", "setting": ""}
+    rows = ({**row, "model": "Qwen-2.5-7B-Instruct", "values": values},)
+    monkeypatch.setattr("eval.tables.showing.published_rows", lambda: rows)
+    path = write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}])
+    (line,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert "100 ✓" in line and line.count("✓") == 1
+    printed = run(path, "--model", "scripted/Other-1B")
+    (line,) = (line for line in printed.splitlines() if line.startswith("direct"))
+    assert "Other-1B (substitute for Qwen-2.5-7B-Instruct)" in line and "✓" not in line
+    assert "stands in for every model" in printed
+
+
+def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, served, tmp_path):
+    run(write())
+    asked = len(served.endpoint.requests)
+    # Both questions have the same words, so one of them is answered from the cache.
+    assert asked == 1 and len(folders(tmp_path)) == 1
+    # Another table, and a default spelled out.
+    run(write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct", "options": {"top_p": 0.9}}], "table_2"))
+    assert len(served.endpoint.requests) == asked and len(folders(tmp_path)) == 1
+    assert served.calls == ["scripted/Small-1B"]
+    run(write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct", "options": {"top_p": 0.5}}], "table_2"))
+    assert len(served.endpoint.requests) == 2 * asked and len(folders(tmp_path)) == 2
+
+
+def test_the_cells_of_a_model_share_one_server(write, run, served):
+    models = ["Qwen-2.5-7B-Instruct", "Other"]
+    cells = [
+        {"method": "direct", "model": models},
+        {"method": "direct", "model": models[::-1], "setting": "hot"},
+    ]
+    run(write(cells, paper=PAPER | {"settings": {"hot": {"temperature": 0.9}}}))
+    assert served.calls == ["scripted/Small-1B", "scripted/Other-1B"]
+
+
+def test_each_sample_has_replies_of_its_own(write, run, served, tmp_path):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    run(write(cells, samples=2, metrics=["acc", "f1_deviation"]))
+    assert len(served.endpoint.requests) == 2
+    first, second = folders(tmp_path)
+    assert second == f"{first}-sample2"
+
+
+def test_a_limit_and_a_choice_of_cells(write, run, served):
+    path = write([{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other"]}])
+    printed = run(path, "--limit", "1", "--cells", "*/Other")
+    assert "At most 1 questions a cell" in printed and "Qwen" not in printed
+    assert len(served.endpoint.requests) == 1
+    with pytest.raises(UserError, match="--cells nothing: fits no cell of"):
+        run(path, "--cells", "nothing")
+
+
+def test_judged_scores_are_part_of_a_cell(write, run):
+    judge = MODEL | {"judgements": ["graded_answer"]}
+    printed = run(write(paper=PAPER | {"judge": judge}, metrics=["graded_accuracy"]))
+    assert "Accuracy, graded by the judge" in printed and "100.0 [100.0, 100.0]" in printed
+
+
+def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, run, served):
+    judge = MODEL | {"judgements": ["explained_answer"]}
+    printed = run(write(options={"limit": 500}, paper=PAPER | {"judge": judge}), "--dry_run", "true")
+    # A checkpoint that is not there costs what it would.
+    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line.startswith("hotpotqa")}
+    assert rows["hotpotqa/direct/Qwen-2.5-7B-Instruct"] == rows["hotpotqa/direct/Trained"]
+    assert rows["hotpotqa/direct/Trained"][:2] == ["500", "1,000"]
+    assert "hours on 8 A100s" in printed
+    assert not served.endpoint.requests
+
+
+def test_gpu_seconds_are_operations_by_the_assumed_shares():
+    assert gpu_seconds(1e6, 0, 8) == pytest.approx(2 * 8e9 * 1e6 / (PREFILL * PEAK))
+    assert gpu_seconds(0, 1e6, 8) == pytest.approx(2 * 8e9 * 1e6 / (DECODE * PEAK))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"cells": [{"methods": "direct"}]}, r"cells\[0\]: unknown key 'methods'"),
+        ({"cells": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
+        ({"cells": [{"method": "direct"}]}, "has no model"),
+        ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
+        ({"options": {"topk": 3}}, "unknown key 'topk'"),
+        ({"judgements": ["answer"]}, "has no judge"),
+        ({"columns": 3}, "unknown key 'columns'"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(write, changes, complaint):
+    with pytest.raises(UserError, match=complaint):
+        read_table(write(**changes), {}, Substitutes())
+
+
+def test_a_variable_that_the_paper_does_not_have_is_named(write):
+    with pytest.raises(UserError, match=r"--set colour: .* has no such variable; it has data, trained"):
+        read_table(write(), {"colour": "red"}, Substitutes())
+
+
+def test_a_retriever_replaces_an_index(write):
+    cells = [{"method": "vanilla", "model": "Other", "options": {"retriever": [{"index": "a"}]}}]
+    (cell,) = read_table(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
+    assert cell.options["retriever"] == [{"index": "a"}] and "index" not in cell.options
+    (cell,) = read_table(write(cells), {}, Substitutes(indexes="mine")).cells
+    assert cell.options["index"] == ["mine/hotpotqa"] and "retriever" not in cell.options
