@@ -91,13 +91,16 @@ TWO_QUESTIONS: dict[str, list[dict[str, Any]]] = {
         {"query": query, "answer": "Ana", "question_type": "inference_query", "evidence_list": []}
         for query in ("Who was faster?", "Who was slower?")
     ],
+} | {
+    name: [{"id": f"{name}_{number}", "question": "Who won?", "golden_answers": ["Ana"]} for number in (1, 2)]
+    for name in ("triviaqa", "popqa", "bamboogle")
 }
-"""Two questions of each benchmark, as its own file has them."""
+"""Two questions of each benchmark, as its own file has them, or in FlashRAG's form."""
 
 
 def write_two_questions(folder: Path, dataset: str) -> Path:
     """A file of two questions in the benchmark's own format."""
-    lines = {"musique", "nq", "frames"}
+    lines = {"musique", "nq", "frames", "triviaqa", "popqa", "bamboogle"}
     write = write_lines if dataset in lines else write_list
     return write(folder / f"{dataset}.{'jsonl' if dataset in lines else 'json'}", *TWO_QUESTIONS[dataset])
 

@@ -15,10 +15,6 @@ from notewriter.methods import METHODS, prepare
 
 CONFIGS = Path(__file__).parents[3] / "configs/papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
-PENDING = {"self_rag", "recomp", "replug", "searchain", "infogent", "langchain_react", "search_r1"}
-PENDING_BENCHMARKS = {"triviaqa", "popqa", "bamboogle"}
-
-
 NEEDS = {"fanoutqa": "fanoutqa"}
 """Benchmarks whose scorer is a package that may not be there."""
 
@@ -47,10 +43,9 @@ def test_every_table_and_figure_with_results_has_a_file():
 
 def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_path):
     for cell in table.cells:
-        arguments, _ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
-        assert arguments.dataset in {*BENCHMARKS, *PENDING_BENCHMARKS}
-        if arguments.method not in PENDING:
-            prepare(arguments.method, arguments.method_options)
+        arguments, *_ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
+        assert arguments.dataset in BENCHMARKS
+        prepare(arguments.method, arguments.method_options)
     if table.judge:
         table.judge.models(tmp_path / "cache.sqlite")
 

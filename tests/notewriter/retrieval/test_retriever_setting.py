@@ -107,7 +107,7 @@ def test_index_and_retriever_exclude_each_other(run, world):
 @pytest.mark.parametrize(
     ("retriever", "problem"),
     [
-        ([{"indx": "a"}], "must have exactly one of the keys index, url"),
+        ([{"indx": "a"}], "must have exactly one of the keys index, documents, url"),
         ("index", "retriever"),
         ([], "method vanilla retrieves; add --index"),
     ],

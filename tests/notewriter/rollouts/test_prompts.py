@@ -99,6 +99,25 @@ STAGES = {
         "max_step": 10,
     },
     "infogent/answer": {"question": "Who?", "kept": ["Osk {built} it."], "answer_style": "short"},
+    "search_r1/reason": {"question": "Who?", "answer_style": "short"},
+    "search_r1/notice": {},
+    "search_r1/answer": {"question": "Who?", "reasoning": "The {builder}.", "answer_style": "short"},
+    "s3/search": {"question": "Who?", "passages": PASSAGES},
+    "s3/notice": {},
+    "s3/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "mem_agent/update_memory": {"question": "Who?", "note": "The {builder}.", "passages": PASSAGES[:1]},
+    "mem_agent/answer": {"question": "Who?", "note": "The {builder}.", "answer_style": "short"},
+    **{
+        f"corag/{name}": {"question": "Who?", "steps": [{"query": "Who {built} it?", "answer": "{Mira}"}]}
+        for name in ("sub_query", "sampled_sub_query")
+    },
+    **{f"corag/{name}": {"query": "Who {built} it?", "passages": PASSAGES} for name in ("sub_answer", "penalty")},
+    "corag/answer": {
+        "question": "Who?",
+        "passages": PASSAGES,
+        "steps": [{"query": "Who {built} it?", "answer": "{Mira}"}],
+        "answer_style": "short",
+    },
     "judge/best_and_worst": {
         "kind": "note",
         "question": "Who?",
@@ -111,6 +130,9 @@ STAGES = {
     "judge/chain": {"question": "Who?", "steps": ["search: {bridge}\nfound: Osk", "answer: {Mira}"]},
     "judge/density": {"question": "Who?", "reference": "Osk {built} it.\nMira did not."},
 }
+OWN_FORMS = ("corag", "mem_agent", "s3/search")
+"""Stages that write passages as the released checkpoints read them."""
+
 OURS = [Path(__file__).parents[3] / "notewriter" / folder for folder in ("rollouts/prompts", "methods")]
 
 
@@ -146,7 +168,8 @@ def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
         for part in texts_in(value):
             assert part in text
     for number, passage in enumerate(variables.get("passages", []), start=1):
-        assert f"[{number}] {passage.title}: {passage.text}" in text
+        shown = passage.text if stage.startswith(OWN_FORMS) else f"[{number}] {passage.title}: {passage.text}"
+        assert shown in text
 
 
 @pytest.mark.parametrize("stage", STAGES)
