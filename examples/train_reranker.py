@@ -3,8 +3,9 @@
     python examples/train_reranker.py --dataset 2wikimultihopqa --path data/2wikimultihopqa/train.json \
       --index runs/index/2wiki --model sentence-transformers/all-MiniLM-L6-v2 --output_dir runs/reranker
 
-The supporting passages of a question are relevant; the best other passages that the index finds are not. Questions in
-`--held_out`, a file with an id per line, are left out, so that the reranker can be measured on them
+The supporting passages of a question are relevant; others, drawn from what a search finds, are not. They are drawn from
+as many passages as will be reranked: with the best of them alone, the model learns that what resembles the question is
+wrong. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be measured on them
 (`notewriter retrieval-eval --ids`).
 """
 
@@ -20,16 +21,17 @@ from notewriter.benchmarks import load_corpus, load_questions
 from notewriter.records import Passage, Question
 from notewriter.retrieval import Retriever, open_index
 
-NEGATIVES = 6
-"""Passages per question that are not relevant."""
+NEGATIVES, CANDIDATES = 6, 20
+"""Passages per question that are not relevant, and the first so many found among which they are drawn."""
 
 
 def examples_of(question: Question, corpus: dict[str, Passage], retriever: Retriever) -> list[dict[str, object]]:
-    """The supporting passages with label 1, and the best others of a search with label 0."""
-    found = retriever.search(question.question, NEGATIVES + len(question.supporting_ids))
+    """The supporting passages with label 1, and others of a search with label 0."""
+    found = retriever.search(question.question, CANDIDATES)
     relevant = [corpus[id] for id in question.supporting_ids]
-    others = [passage for passage in found if passage.id not in question.supporting_ids][:NEGATIVES]
-    labelled = [(passage, 1.0) for passage in relevant] + [(passage, 0.0) for passage in others]
+    others = [passage for passage in found if passage.id not in question.supporting_ids]
+    drawn = random.Random(question.id).sample(others, min(NEGATIVES, len(others)))
+    labelled = [(passage, 1.0) for passage in relevant] + [(passage, 0.0) for passage in drawn]
     return [
         # As the reranker of a chain writes a passage.
         {"query": question.question, "passage": f"{passage.title}\n{passage.text}", "label": label}
