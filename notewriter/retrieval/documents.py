@@ -53,7 +53,7 @@ class Documents:
 
     def _read(self, top_k: int, scope: Scope | None) -> list[Passage]:
         if scope is None:
-            return [self._passages[position] for position in range(min(top_k, len(self._passages)))]
+            return self._passages.first(top_k)
         positions = [position for id in scope if (position := self._passages.find(id)) is not None]
         if not positions:
             raise UserError(f"{self.name}: has none of the question's documents; list ids of its passages in `within`")

@@ -13,7 +13,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -156,22 +156,27 @@ class Passages:
     def find(self, id: str) -> int | None:
         """The position of the passage with an id, or None if there is none or it is deleted."""
         id = without_surrogates(id)
-        return next((position for position in self._withhash64(IDS, id) if self[position].id == id), None)
+        return next((position for position in self._with_hash(IDS, id) if self[position].id == id), None)
 
     def within(self, scope: Iterable[str]) -> NDArray[np.int64]:
         """The positions of the passages whose id or title is in the scope, in order; deleted ones are left out."""
         positions = set[int]()
         for name in map(without_surrogates, scope):
-            candidates = {*self._withhash64(IDS, name), *self._withhash64(TITLES, name)} - positions
+            candidates = {*self._with_hash(IDS, name), *self._with_hash(TITLES, name)} - positions
             positions.update(each for each in candidates if name in (self[each].id, self[each].title))
         return np.array(sorted(positions), np.int64)
+
+    def first(self, most: int) -> list[Passage]:
+        """The first passages in corpus order, at most so many; deleted ones are left out."""
+        deleted = _deleted(self._folder)
+        return [self[position] for position in islice((p for p in range(len(self)) if p not in deleted), most)]
 
     def candidates(self, hashes: NDArray[np.uint64]) -> list[int]:
         """Which of some hashes are those of ids in this folder, as indices into `hashes`."""
         found = [np.flatnonzero(np.isin(hashes, table[0])) for table in self._open(IDS)]
         return sorted(map(int, np.concatenate(found))) if found else []
 
-    def _withhash64(self, name: str, text: str) -> Iterator[int]:
+    def _with_hash(self, name: str, text: str) -> Iterator[int]:
         """The positions that a table has for a text, and perhaps for another of the same hash."""
         wanted = np.uint64(hash64(text))
         for first, (hashes, positions) in zip(self._firsts, self._open(name), strict=False):

@@ -138,7 +138,7 @@ def _health(reply: Any) -> Health:
 
 def _request(queries: Sequence[str], top_k: int, scope: Scope | None) -> dict[str, object]:
     body: dict[str, object] = {"queries": list(queries), "topk": top_k, "return_scores": True}
-    return body if scope is None else body | {"within": sorted(scope)}
+    return body if scope is None else body | {"within": list(scope)}
 
 
 def reply_of(results: Sequence[Sequence[Passage]], scores: bool) -> dict[str, object]:

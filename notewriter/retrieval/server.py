@@ -193,7 +193,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
             return answer(422, {"detail": str(error)})
         queries, top_k = asked["queries"], asked.get("topk") or arguments.top_k
         scope = asked.get("within")
-        documents = None if scope is None else frozenset(scope)
+        documents = None if scope is None else dict.fromkeys(scope)
         try:
             async with limiter.admit(len(queries)) as slots:
 

@@ -43,6 +43,13 @@ def test_a_scope_names_passages_by_id_or_title_also_in_folders_of_earlier_versio
     assert Passages(tmp_path).within({"T3"}).tolist() == [2]
 
 
+def test_the_first_passages_are_those_that_are_not_deleted(tmp_path):
+    write(tmp_path, numbered(3, 1, 2, 9))
+    delete(tmp_path, [1])
+    assert Passages(tmp_path).first(2) == numbered(3, 2)
+    assert Passages(tmp_path).first(9) == numbered(3, 2, 9)
+
+
 def test_what_an_interrupted_writer_has_synced_is_kept_and_the_rest_written_anew(tmp_path):
     with Writer(tmp_path / ".") as store:
         for passage in numbered(*range(5)):

@@ -130,6 +130,15 @@ async def test_a_chain_with_a_url_finds_what_the_index_finds(url, index):
     await local.close()
 
 
+async def test_documents_behind_a_server_keep_their_order(index):
+    scope = dict.fromkeys(["p7", "p12", "p3", "p1", "p15"])
+    with served(Chain([{"documents": index}])) as url:
+        remote = Chain([{"url": url}])
+        await remote.check()
+        assert [passage.id for passage in (await remote.search("museum", 5, scope)).passages] == list(scope)
+        await remote.close()
+
+
 class Slow:
     """A chain that takes its time; `most` is how many of its searches ran at once."""
 
