@@ -30,6 +30,8 @@ class ExtractPart:
 class Extract:
     """RECOMP's extractive compressor (Xu et al. 2023, section 3.1): inner products of query and sentence embeddings.
 
+    A sentence is embedded after the title of its passage, as in the paper.
+
     Raises:
         UserError: sentence-transformers is not installed, or the model cannot be loaded.
     """
@@ -57,7 +59,8 @@ class Extract:
             return []
         loop = asyncio.get_running_loop()
         texts = [text for _, text in pool]
-        scores = await loop.run_in_executor(self._thread, self._scores, without_surrogates(query), texts)
+        titled = [f"{passages[place].title} {text}".lstrip() for place, text in pool]
+        scores = await loop.run_in_executor(self._thread, self._scores, without_surrogates(query), titled)
         best = sorted(range(len(pool)), key=lambda index: -scores[index])[: self._part.sentences]
         chosen: dict[int, list[int]] = {}
         for index in best:

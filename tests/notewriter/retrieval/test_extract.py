@@ -65,6 +65,11 @@ async def test_sentences_of_a_passage_stay_in_order_and_the_passage_of_the_neare
     assert await kept("Tolen", sentences=1) == [("p1", "It was painted by J. Tolen.")]
 
 
+async def test_a_sentence_is_embedded_with_the_title_of_its_passage():
+    """A pronoun says nothing about the bridge, the title does."""
+    assert await kept("the bridge and Tolen") == [("p1", "It was painted by J. Tolen.")]
+
+
 async def test_similarity_is_the_inner_product_or_the_cosine():
     long = "Mira built the bridge and Tolen the town"
     assert await kept(long) == [("p1", "Mira built the old bridge in Osk.")]
