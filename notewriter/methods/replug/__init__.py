@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from notewriter.config import choose
 from notewriter.method import Method, Stage
 from notewriter.records import Completion
@@ -47,8 +49,9 @@ async def replug(
     if len(candidates) < 2:
         return candidates[0] if candidates else ""
     end = next(filter(None, map(_end, drafts)), "")
-    probabilities = dict.fromkeys(candidates, 0.0)
+    logprobs: dict[str, float] = {}
     for candidate in candidates:
+        weighted = []
         for rank, (draft, variables) in enumerate(zip(drafts, given, strict=True), start=1):
             scored = await rollout.score(
                 ANSWER, candidate, prompt_tokens=draft.prompt_tokens, alternatives=(end,) if end else (), **variables
@@ -59,8 +62,10 @@ async def replug(
                 if ending == -math.inf:
                     rollout.count("impossible_ends")
                 logprob += ending
-            probabilities[candidate] += _WEIGHTS[weights](rank) * math.exp(logprob)
-    return max(candidates, key=probabilities.__getitem__)
+            weighted.append(math.log(_WEIGHTS[weights](rank)) + logprob)
+        # In logarithms, since the probability of a long answer is below the smallest number.
+        logprobs[candidate] = float(np.logaddexp.reduce(weighted))
+    return max(candidates, key=logprobs.__getitem__)
 
 
 def check_options(weights: str) -> None:

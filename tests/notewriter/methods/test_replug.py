@@ -84,7 +84,7 @@ def test_weights_fall_with_the_rank_if_asked():
 
 def test_the_end_of_an_answer_is_part_of_its_probability():
     """Without it, the beginning of an answer would always be likelier than the whole."""
-    beliefs = {"a": {"Mira": 0.9, "Mira of Osk": 0.8}, "b": {"Mira of Osk": 0.8, "Mira": 0.7}}
+    beliefs = {"a": {"Mira": 0.9, "Mira of Osk": 0.8}, "b": {"Mira of Osk": 0.8, "Mira": 0.75}}
     assert run(Model(beliefs))[0] == "Mira"
     assert run(Model(beliefs, ends={"Mira": 0.2}))[0] == "Mira of Osk"
     answer, rollout = run(Model(beliefs, ends={"Mira": 0.0}))
@@ -96,6 +96,15 @@ def test_a_single_candidate_needs_no_scores():
     answer, rollout = run(model, top_k=2)
     assert answer == "Mira" and len(rollout.trace.generations) == 2
     assert run(Model({}))[0] == ""
+
+
+def test_the_probability_of_a_long_answer_may_be_below_the_smallest_number():
+    """Both averages are 0 as numbers; the second answer's is the larger one."""
+    beliefs = {
+        "a": {"Osk at length": 2e-300, "Mira at length": 1e-300},
+        "b": {"Mira at length": 9e-300, "Osk at length": 1e-300},
+    }
+    assert run(Model(beliefs, ends=dict.fromkeys(beliefs["a"], 1e-100)))[0] == "Mira at length"
 
 
 def test_the_trace_holds_the_reply_that_was_scored():
