@@ -46,7 +46,11 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     counts = []
     for split, members in (("train", others[: arguments.train]), ("dev", dev)):
+        path = folder / f"{split}.jsonl"
         if members:
-            jsonl.write(folder / f"{split}.jsonl", (asdict(questions[index]) for index in sorted(members)))
+            jsonl.write(path, (asdict(questions[index]) for index in sorted(members)))
+        else:
+            # One of an earlier split may have questions that are held out now.
+            path.unlink(missing_ok=True)
         counts.append(f"{len(members)} questions in {split}.jsonl")
     sys.stdout.write(f"{folder}: {', '.join(counts)}\n")

@@ -47,6 +47,12 @@ def test_a_file_without_questions_is_not_written(questions, tmp_path):
     assert list(split(questions, tmp_path / "parts", "--dev", "5", "--train", "0")) == ["dev"]
 
 
+def test_a_file_of_an_earlier_split_does_not_stay(questions, tmp_path):
+    """Its training questions may be held out now."""
+    split(questions, tmp_path / "parts", "--dev", "3")
+    assert list(split(questions, tmp_path / "parts", "--dev", "10")) == ["dev"]
+
+
 def test_more_questions_than_there_are_is_an_error(questions, tmp_path):
     with pytest.raises(UserError, match=r"questions\.jsonl: has 10 questions, not 12; lower --dev or --train"):
         split(questions, tmp_path / "parts", "--dev", "4", "--train", "8")
