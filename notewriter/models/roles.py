@@ -129,6 +129,7 @@ Roles = dict[str, tuple[Endpoint, list[Server]]]
 
 Running = dict[str, tuple[str, list[Server]]]
 """By a checkpoint's path its name in requests and the servers that hold it."""
+
 Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
 """Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
 
@@ -221,8 +222,10 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
         first_role = {path: role for role, path in reversed(paths.items())}
         served = dict(running or {})
         missing = [path for path in paths.values() if path not in served]
+        # Their devices are in use.
+        before = len({servers[0].base_url for _, servers in served.values()})
         served |= start_groups(
-            stack, missing, arguments, lambda group: log_dir / f"vllm-{first_role[next(iter(group.names))]}.log"
+            stack, missing, arguments, lambda group: log_dir / f"vllm-{first_role[next(iter(group.names))]}.log", before
         )
         roles: Roles = {}
         for role, specification in specifications.items():
@@ -244,15 +247,21 @@ def _identity(path: str, options: Mapping[str, Any]) -> str:
 
 
 def start_groups(
-    stack: contextlib.ExitStack, paths: Iterable[str], arguments: ModelArguments, log: Callable[[Group], Path]
+    stack: contextlib.ExitStack,
+    paths: Iterable[str],
+    arguments: ModelArguments,
+    log: Callable[[Group], Path],
+    before: int = 0,
 ) -> Running:
     """Start servers for checkpoints, one for all that can share it, until `stack` is closed.
+
+    They get the devices after those of `before` servers, with as many replicas each.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
     running: Running = {}
-    for number, group in enumerate(groups(paths)):
+    for number, group in enumerate(groups(paths), start=before):
         servers = _serve_replicas(stack, group, arguments, log(group), number * arguments.replicas)
         running |= {path: (name, servers) for path, name in group.names.items()}
     return running

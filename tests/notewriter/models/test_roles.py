@@ -189,6 +189,17 @@ def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monk
     assert served.count("stopped") == 4
 
 
+def test_servers_that_run_already_keep_their_devices(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    settings = ModelArguments(serve="models/tiny", models={"judge": {"serve": "models/judge"}}, replicas=2)
+    with contextlib.ExitStack() as stack:
+        running = roles.start_groups(stack, ["models/tiny"], settings, lambda group: tmp_path / "vllm.log")
+        with roles.served_models(settings, tmp_path, running):
+            pass
+    devices = {(path, device) for path, _, _, device in (call for call in served if call != "stopped")}
+    assert devices == {("models/tiny", "0"), ("models/tiny", "1"), ("models/judge", "2"), ("models/judge", "3")}
+
+
 def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(UserError, match=r"replicas: 3 devices are needed but CUDA_VISIBLE_DEVICES lists 2"):
