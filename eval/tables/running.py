@@ -16,7 +16,7 @@ from notewriter.models.roles import ModelArguments, Roles, served_models
 
 logger = logging.getLogger(__name__)
 
-ASKED = ("serve", "serve_options", "port", "base_url", "model", "models", "chat_template_kwargs", "replicas")
+ASKED = ("serve", "serve_options", "port", "base_url", "model", "served", "models", "chat_template_kwargs", "replicas")
 """The options that decide which servers run, and what is sent to them with every request."""
 
 
