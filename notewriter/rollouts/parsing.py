@@ -125,6 +125,11 @@ def parse_word(text: str, words: Sequence[str]) -> str | None:
     return match.group().lower() if match else None
 
 
+def is_nothing(text: str) -> bool:
+    """Whether a reply is empty, or the single word "nothing", which prompts ask for where there is nothing to write."""
+    return not text.strip() or (len(text.split()) == 1 and parse_word(text, ("nothing",)) is not None)
+
+
 _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
 
 

@@ -5,7 +5,7 @@ import re
 from notewriter.method import Method, Stage
 from notewriter.records import Message, Passage
 from notewriter.rollouts.actions import parse_call
-from notewriter.rollouts.parsing import parse_json_object, parse_word
+from notewriter.rollouts.parsing import is_nothing, parse_json_object
 from notewriter.rollouts.rollout import Rollout
 
 NAVIGATE = Stage("infogent/navigate", "query", rehearsal="Thought:{filling}\nAction: search[{query}]")
@@ -42,7 +42,7 @@ _REPLACE = re.compile(r"REPLACE\(E(\d{1,3}),\s*P(\d{1,3})\)", re.IGNORECASE)
 async def infogent(
     question: str, rollout: Rollout, *, top_k: int = 3, max_step: int = 10, answer_style: str = "short"
 ) -> str:
-    """Navigate, extract and aggregate until the navigator finishes (Reddy et al. 2024, section 3, direct API access).
+    """Navigate, extract and aggregate until the navigator finishes (Reddy et al. 2024, direct API access).
 
     The navigator searches, opens one of the pages found, or finishes; it never sees a page or what was kept, only the
     aggregator's feedback. The extractor takes up to two paragraphs from an opened page, by the navigator's thought.
@@ -150,7 +150,7 @@ def _page(argument: str, shown: list[str], found: dict[str, list[Passage]]) -> s
 
 def _paragraphs(reply: str) -> list[str]:
     """The extractor's paragraphs; none if it replied "nothing"."""
-    if len(reply.split()) == 1 and parse_word(reply, ("nothing",)):
+    if is_nothing(reply):
         return []
     return [text for text in (part.strip() for part in re.split(r"\n\s*\n", reply)) if text][:MAX_PARAGRAPHS]
 

@@ -1,14 +1,11 @@
 """RECOMP: compress the retrieved passages into a summary, which may be empty, and answer from it alone."""
 
 from notewriter.method import Method, Stage
-from notewriter.rollouts.parsing import parse_word
+from notewriter.rollouts.parsing import is_nothing
 from notewriter.rollouts.rollout import Rollout
 
 COMPRESS = Stage("recomp/compress", "notes", "note", calls=1)
 ANSWER = Stage("recomp/answer", "answer", "answer", calls=1)
-
-NOTHING = "nothing"
-"""The compressor's reply if no passage helps."""
 
 
 async def recomp(question: str, rollout: Rollout, *, top_k: int = 5, answer_style: str = "short") -> str:
@@ -31,15 +28,11 @@ async def recomp(question: str, rollout: Rollout, *, top_k: int = 5, answer_styl
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)
     reply = await rollout.generate(COMPRESS, question=question, passages=passages)
-    summary = "" if _is_nothing(reply) else reply
+    summary = "" if is_nothing(reply) else reply
     if not summary:
         rollout.count("empty_summaries")
     rollout.keep_note(summary)
     return await rollout.generate(ANSWER, question=question, note=summary, answer_style=answer_style)
-
-
-def _is_nothing(reply: str) -> bool:
-    return not reply or (len(reply.split()) == 1 and parse_word(reply, (NOTHING,)) is not None)
 
 
 METHOD = Method(recomp, (COMPRESS, ANSWER))
