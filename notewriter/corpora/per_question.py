@@ -3,8 +3,8 @@
 ReaRAG (section 4.1) enlarges the corpus of each question to 48,000 to 58,000 tokens with distractors of other
 questions, or with their gold documents where there are not enough.
 
-RULER's QA task (Hsieh et al. 2024, section 3) hides a question's paragraphs among random ones up to a given length, in
-random order. RULER-HotpotQA is what MemAgent is evaluated on (section 4.1), from 7,000 tokens on, doubled each time.
+RULER's QA task (Hsieh et al. 2024) hides a question's paragraphs among random ones up to a given length, in
+random order. RULER-HotpotQA is what MemAgent is evaluated on, from 7,000 tokens on, doubled each time.
 The authors' code of the latter fixes the number of paragraphs instead (50, 100, ... 3,200); that of both draws the gold
 paragraphs of other questions as well, and so does this with `lengths`.
 """
@@ -95,14 +95,15 @@ def gold_ids(dataset: str, paths: Collection[Path]) -> set[str]:
     contexts = choose("dataset", dataset, BENCHMARKS).load_contexts
     for path in paths:
         questions = {question.id: question for question in load_questions(dataset, path)}
-        gold.update(id for question in questions.values() for id in question.supporting_ids)
-        if contexts and not gold and any(question.supporting_facts for question in questions.values()):
-            gold.update(
+        named = {id for question in questions.values() for id in question.supporting_ids}
+        if contexts and not named and any(question.supporting_facts for question in questions.values()):
+            named = {
                 passage.id
                 for id, passages in contexts(path)
                 for passage in passages
                 if any(fact in passage.text for fact in questions[id].supporting_facts)
-            )
+            }
+        gold |= named
     return gold
 
 

@@ -37,7 +37,7 @@ async def langchain_react(
     early_stopping: str = "force",
     answer_style: str = "short",
 ) -> str:
-    """Reason and act in LangChain's text format (ReAct, Yao et al. 2023, as DeepNote runs it, appendix B).
+    """Reason and act in LangChain's text format (ReAct, Yao et al. 2023, as DeepNote runs it, appendix C.1).
 
     `create_react_agent` with one tool, `search`: all steps are one text that the prompt ends with, a reply ends before
     its observation, and `ReActSingleInputOutputParser` reads it. A reply with both an action and a final answer, or

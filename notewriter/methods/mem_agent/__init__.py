@@ -18,7 +18,7 @@ ANSWER = Stage("mem_agent/answer", "answer", "answer", calls=1, max_tokens=1024)
 _load_tokenizer = functools.cache(load_tokenizer)
 
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-_THEREFORE = re.compile(r".*\btherefore, the answer is\b:?", re.DOTALL | re.IGNORECASE)
+_THEREFORE = re.compile(r"\btherefore, the answer is\b:?", re.IGNORECASE)
 
 
 async def mem_agent(
@@ -32,7 +32,7 @@ async def mem_agent(
 ) -> str:
     """Read the documents chunk by chunk into a memory, then answer from the memory alone (MemAgent, Yu et al. 2025).
 
-    The memory is overwritten: each call gets question, memory and chunk, and writes the next memory (section 3.1); the
+    The memory is overwritten: each call gets question, memory and chunk, and writes the next memory; the
     last call gets question and memory. A chunk ends after exactly so many tokens, even within a document. The text is
     what one retrieval returns, in its order: with `documents` as the retriever, the question's documents in the order
     of their file; with an index, a ranking. Counts `chunks`.
@@ -43,7 +43,7 @@ async def mem_agent(
     Args:
         question: the question to answer.
         rollout: the rollout to run in; `notes` writes the memory, `answer` answers.
-        chunk_tokens: tokens per chunk (section 4.1: 5,000); a memory has at most 1,024.
+        chunk_tokens: tokens per chunk (the paper: 5,000); a memory has at most 1,024.
         tokenizer: the model's folder or hub id, to count tokens; without it, 1.3 tokens per word are assumed.
         top_k: maximum number of documents.
         answer_style: `short`, `list`, `long` or `yes_no`.
@@ -80,7 +80,7 @@ def chunks(text: str, size: int, tokenizer: str = "") -> Iterator[str]:
 def _final(reply: str) -> str:
     """The answer in the last box or after "Therefore, the answer is"; without either, the reply is the answer."""
     boxes: list[str] = _BOXED.findall(reply)
-    return boxes[-1].strip() if boxes else _THEREFORE.sub("", reply).strip()
+    return (boxes or _THEREFORE.split(reply))[-1].strip()
 
 
 METHOD = Method(mem_agent, (UPDATE_MEMORY, ANSWER))

@@ -35,7 +35,7 @@ async def s3(
     max_turn: int = 3,
     answer_style: str = "short",
 ) -> str:
-    """Search and select in one growing text, then answer from the documents (s3, Jiang et al. 2025, section 3.2).
+    """Search and select in one growing text, then answer from the documents (s3, Jiang et al. 2025).
 
     The searcher sees the question with its first documents. In a turn it names the important ones of those it saw
     last, says whether the search is complete, and if not, writes a query as JSON; its documents follow between the

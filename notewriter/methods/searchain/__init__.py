@@ -30,7 +30,7 @@ class _Node(NamedTuple):
 async def searchain(
     question: str, rollout: Rollout, *, top_k: int = 1, max_step: int = 5, answer_style: str = "short"
 ) -> str:
-    """Plan a Chain-of-Query; let retrieval verify and complete it node by node (Xu et al. 2023, section 3).
+    """Plan a Chain-of-Query; let retrieval verify and complete it node by node (Xu et al. 2023).
 
     Each round writes a whole chain. Its new nodes are searched in order. A reader, sure of another answer than the
     node's, corrects it; a node without an answer is completed in any case. Either one is told to the model, which goes

@@ -176,6 +176,14 @@ def test_a_corpus_for_each_question_of_iirc_and_the_gold_paragraphs_of_others_la
     assert {texts[id] for id in gold_ids("iirc", [dev])} == {"She ran.", "In 1900 Bo was 7."}
 
 
+def test_the_gold_paragraphs_of_iirc_are_those_of_all_files(tmp_path):
+    (tmp_path / "other").mkdir()
+    dev, other = iirc_files(tmp_path), iirc_files(tmp_path / "other")
+    other.write_text(other.read_text().replace("She ran.", "She swam."))
+    assert gold_ids("iirc", [dev, other]) == gold_ids("iirc", [dev]) | gold_ids("iirc", [other])
+    assert gold_ids("iirc", [dev]) != gold_ids("iirc", [other])
+
+
 def test_what_the_command_writes_restricts_the_searches_of_a_question(musique, tmp_path, tokenizer):
     """ReaRAG's R(q, doc): `within` takes the file as it is."""
     lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")

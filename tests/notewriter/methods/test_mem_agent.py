@@ -14,7 +14,7 @@ def sections(rollout):
 
 
 def test_each_call_gets_the_memory_and_the_next_chunk_and_the_last_one_the_memory_alone():
-    """Section 3.1: m_k follows from question, m_(k-1) and c_k; what a memory omits is gone."""
+    """m_k follows from question, m_(k-1) and c_k; what a memory omits is gone."""
     rollout = ScriptedRollout(
         "mem_agent",
         ["Osk lies on the Bore.", "The mayor of Osk is Mira.", "The mayor of Osk is Mira, still.", "Mira"],
@@ -75,6 +75,7 @@ def test_chunks_have_exactly_as_many_tokens_as_asked_for_and_lose_nothing(tokeni
         (r"The mayor is known: \boxed{Mira of Osk}.", "Mira of Osk"),
         (r"\boxed{Osk} or rather \boxed{\text{Mira}}", r"\text{Mira}"),
         ("It says so. Therefore, the answer is Mira", "Mira"),
+        ("Therefore, the answer is Osk. No: therefore, the answer is: Mira", "Mira"),
         ("", ""),
     ],
 )
