@@ -19,6 +19,8 @@ from notewriter.typecheck import hints_of, may_be_empty, misfit, shown
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
 
+TOKENS = ("--hub_token", "--hub-token", "--push_to_hub_token", "--push-to-hub-token")
+"""Options whose values are secret."""
 
 _COMMAND: list[str] = []
 
@@ -60,7 +62,7 @@ def parse(
     """
     types = [arguments] if isinstance(arguments, type) else list(arguments)
     argv = _split_equals(argv)
-    _COMMAND[:] = [*(prog or "").split(), *argv]
+    _COMMAND[:] = [*(prog or "").split(), *_without_tokens(argv)]
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
     parser: Any = TrlParser(types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.formatter_class = _HelpFormatter
@@ -99,8 +101,14 @@ def parse(
 
 
 def command_line() -> list[str]:
-    """The command that was last parsed: its name and its arguments as given."""
+    """The command that was last parsed: its name and its arguments as given, but for access tokens."""
     return list(_COMMAND)
+
+
+def _without_tokens(argv: Sequence[str]) -> list[str]:
+    """Arguments without TRL's options for access tokens, since a command is stored; running it again needs a login."""
+    pairs = itertools.pairwise(["", *argv])
+    return [word for before, word in pairs if before not in TOKENS and word.split("=", 1)[0] not in TOKENS]
 
 
 def _is_of_trl(kind: type) -> bool:

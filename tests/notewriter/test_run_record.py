@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def test_the_command_is_recorded_with_the_hash_of_its_configuration(tmp_path: Pa
     assert record.starts[0].command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), "--index", "i"]
     digest = hashlib.sha256(b"dataset: jsonl\n").hexdigest()
     assert record.starts[0].inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
+
+
+@pytest.mark.parametrize(
+    "token", [["--hub_token", "hf_secret"], ["--hub_token=hf_secret"], ["--hub-token", "hf_secret"]]
+)
+def test_access_tokens_are_not_recorded(token: list[str]) -> None:
+    @dataclass
+    class Arguments:
+        hub_token: str
+        seed: int = 0
+
+    (given,) = config.parse(Arguments, [*token, "--seed", "3"], prog="train")
+    assert given.hub_token == "hf_secret"
+    assert config.command_line() == ["train", "--seed", "3"]
 
 
 def test_a_run_records_code_packages_machine_seeds_and_inputs(tmp_path: Path) -> None:
