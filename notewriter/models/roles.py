@@ -262,19 +262,11 @@ def start_groups(
     """
     running: Running = {}
     for number, group in enumerate(groups(paths), start=before):
-        servers = _serve_replicas(stack, group, arguments, log(group), number * arguments.replicas)
+        options, replicas = with_group(arguments.serve_options, group), arguments.replicas
+        first = number * replicas
+        servers = start_replicas(stack, group.model, options, replicas, log(group), first, port=arguments.port)
         running |= {path: (name, servers) for path, name in group.names.items()}
     return running
-
-
-def _serve_replicas(
-    stack: contextlib.ExitStack, group: Group, arguments: ModelArguments, log: Path, first: int
-) -> list[Server]:
-    """Start a group's servers concurrently, since each takes minutes, on the devices of server number `first` on."""
-    path, options = group.model, with_group(arguments.serve_options, group)
-    if arguments.replicas == 1 and not job_nodes():
-        return [stack.enter_context(serve(path, options, log=log, port=arguments.port))]
-    return start_replicas(stack, path, options, arguments.replicas, log, first, port=arguments.port)
 
 
 def start_replicas(
@@ -287,14 +279,17 @@ def start_replicas(
     host: str = LOOPBACK,
     port: int | None = None,
 ) -> list[Server]:
-    """Start servers of one model concurrently on the devices of server number `first` on, listening at `host`.
+    """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
 
-    In a Slurm job of several nodes they are spread over these (`nodes.places`). Only a single one may have its `port`
+    Several get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
+    (`nodes.places`). A single one elsewhere chooses its devices itself, and only a single one may have its `port`
     chosen.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
+    if replicas == 1 and not job_nodes():
+        return [stack.enter_context(serve(path, options, log=log, port=port, host=host))]
     where = places(options, replicas, first)
     if where[0].nodes:
         # Before the threads, each of which would make one.

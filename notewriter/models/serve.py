@@ -33,7 +33,7 @@ from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
 from notewriter.models.nodes import job_nodes
 from notewriter.models.roles import start_replicas
-from notewriter.models.server import LOOPBACK, Server, check_options, serve, with_number_format
+from notewriter.models.server import LOOPBACK, Server, check_options, with_number_format
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +112,10 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
         for number, group in enumerate(plan):
             log = folder / f"vllm-{number + 1}.log"
             own = with_group(options, group)
-            if arguments.replicas == 1 and not job_nodes():
-                server = serve(group.model, own, log=log, port=arguments.port, host=arguments.host)
-                servers = [stack.enter_context(server)]
-            else:
-                first = number * arguments.replicas
-                servers = start_replicas(
-                    stack, group.model, own, arguments.replicas, log, first, arguments.host, arguments.port
-                )
+            first = number * arguments.replicas
+            servers = start_replicas(
+                stack, group.model, own, arguments.replicas, log, first, arguments.host, arguments.port
+            )
             for name in {*group.names.values(), own["served_model_name"]}:
                 if name in names:
                     raise UserError(f"checkpoints: two models are called {name}; rename a folder")

@@ -1,6 +1,8 @@
 """Adapters: what one server holds, under which names, with which of vLLM's options."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,14 +102,12 @@ def test_an_adapter_that_cannot_be_served_is_named(make_adapter, changes, messag
 def test_roles_with_adapters_of_one_base_start_one_server(make_adapter, base, tmp_path, monkeypatch):
     started = []
 
-    class Server:
-        base_url = "http://127.0.0.1:8001/v1"
+    @contextlib.contextmanager
+    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK):
+        started.append((path, log.name))
+        yield SimpleNamespace(base_url="http://127.0.0.1:8001/v1")
 
-    def serve_replicas(stack, group, arguments, log, first):
-        started.append((group.model, log.name, first))
-        return [Server()]
-
-    monkeypatch.setattr(roles, "_serve_replicas", serve_replicas)
+    monkeypatch.setattr(roles, "serve", serve)
     monkeypatch.setattr(roles, "check_template", lambda *arguments: None)
     notes, query = make_adapter("notes"), make_adapter("query")
     arguments = ModelArguments(serve=str(base), models={"notes": {"serve": notes}, "query": {"serve": query}})
@@ -116,4 +116,4 @@ def test_roles_with_adapters_of_one_base_start_one_server(make_adapter, base, tm
         assert len({endpoint.base_url for endpoint, _ in given.values()}) == 1
         assert len({endpoint.identity for endpoint, _ in given.values()}) == 3
     assert played == {"notes": "notes", "query": "query", "policy": "base"}
-    assert started == [(str(base), "vllm-notes.log", 0)]
+    assert started == [(str(base), "vllm-notes.log")]
