@@ -1,12 +1,14 @@
 """best_checkpoint.json: what the checkpoints of a training run score, and which of them is the best."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from notewriter import jsonl
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.reading import check_schema, known_fields, read_json
+from notewriter.artifacts.reading import check_schema, known_fields, pick, read_json
 
 NAME = "best_checkpoint.json"
 SCHEMA = "notewriter/best_checkpoint/1"
@@ -47,8 +49,12 @@ def read_best_checkpoint(folder: Path) -> BestCheckpoint:
     record = read_json(path, REMEDY)
     check_schema(record, SCHEMA, str(path), REMEDY)
     known = known_fields(record, BestCheckpoint, str(path), REMEDY)
-    scored = [Scored(**each | {"score": Interval(**each["score"])}) for each in known["checkpoints"]]
-    return BestCheckpoint(**known | {"score": Interval(**known["score"]), "checkpoints": scored})
+    scored = [Scored(**pick(each, Scored) | {"score": _interval(each)}) for each in known["checkpoints"]]
+    return BestCheckpoint(**known | {"score": _interval(known), "checkpoints": scored})
+
+
+def _interval(record: Mapping[str, Any]) -> Interval:
+    return Interval(**pick(record["score"], Interval))
 
 
 def write_best_checkpoint(folder: Path, best: BestCheckpoint) -> None:
