@@ -3,7 +3,7 @@
 import re
 
 from notewriter.method import Method, Stage
-from notewriter.methods.search_r1 import as_documents, as_question, continued
+from notewriter.methods.search_r1 import as_question, continued, with_documents
 from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_json_object
 from notewriter.rollouts.rollout import Rollout
@@ -80,9 +80,7 @@ async def s3(
         elif turn < max_turn:
             found.append(await rollout.retrieve(query, top_k))
             selected.append(found[-1])
-            # The server leaves the tag out at which it stopped.
-            written = reply[: match.end()].removesuffix("</query>")
-            text += f"{written}</query>\n\n<information>{as_documents(found[-1])}</information>\n\n"
+            text += with_documents(reply[: match.end()], "</query>", found[-1])
     else:
         rollout.count("unfinished")
     documents: dict[str, Passage] = {}

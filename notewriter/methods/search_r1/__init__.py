@@ -68,10 +68,7 @@ async def search_r1(
         if name == "answer":
             return content
         if turn < max_turn:
-            found = as_documents(await rollout.retrieve(content, top_k))
-            # The server leaves the tag out at which it stopped.
-            written = reply[: action.end()].removesuffix("</search>")
-            text += f"{written}</search>\n\n<information>{found}</information>\n\n"
+            text += with_documents(reply[: action.end()], "</search>", await rollout.retrieve(content, top_k))
     rollout.count("unfinished")
     if not answer_unfinished:
         return ""
@@ -86,6 +83,11 @@ def as_question(text: str) -> str:
 def continued(text: str) -> list[Message]:
     """The turns after which the model goes on writing its own text."""
     return [{"role": "assistant", "content": text}] if text else []
+
+
+def with_documents(written: str, tag: str, passages: Sequence[Passage]) -> str:
+    """A search and what it found; `tag` ends the search, and the server leaves it out, since it stops there."""
+    return f"{written.removesuffix(tag)}{tag}\n\n<information>{as_documents(passages)}</information>\n\n"
 
 
 def as_documents(passages: Sequence[Passage]) -> str:
