@@ -27,8 +27,8 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
-    the manifest of each index, each reranker, what a retrieval server reports about itself, and the prompts in
-    `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    the manifest of each index, each reranker and extractor of sentences, what a retrieval server reports about itself,
+    and the prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -47,8 +47,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     for number, part in enumerate(itertools.chain(*chains)):
         if path := part.get("index") or part.get("documents"):
             found[f"index: {path}"] = _of_index(path)
-        if path := part.get("rerank"):
-            found[f"rerank: {path}"] = _of_model(path)
+        for key in ("rerank", "extract"):
+            if path := part.get(key):
+                found[f"{key}: {path}"] = _of_model(path)
         if "url" in part and (health := health_of(part["url"])):
             # Not by its address, which may differ when a run resumes.
             found[f"retriever: server {number}"] = health.get("fingerprint")

@@ -269,11 +269,10 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def ensure_key() -> str:
-    """The key that clients of servers on other nodes have to send: VLLM_API_KEY, set to a new one if it is not set."""
+def ensure_key() -> None:
+    """Set VLLM_API_KEY, which clients of servers on other nodes have to send, to a new key unless it is set."""
     if not os.environ.get("VLLM_API_KEY"):
         os.environ["VLLM_API_KEY"] = secrets.token_urlsafe()
-    return os.environ["VLLM_API_KEY"]
 
 
 def _claim_port(port: int | None) -> int:
