@@ -172,12 +172,12 @@ class Batches(httpx2.AsyncBaseTransport):
                     running = await self._patiently(self._existing, file) or await self._create(file)
                 else:
                     running = await self._patiently(self.api.batches.retrieve, batch)
+                logger.info("batch %s: resumed, with %d requests of an earlier run", running.id, len(keys))
+                await self._follow(file, running, keys)
             except (openai.NotFoundError, openai.BadRequestError) as error:
+                # Its files are deleted some time after it has ended.
                 logger.warning("batch %s: no longer exists (%s); its requests are sent again", batch, reason(error))
                 self._settle(dict.fromkeys(keys, UNANSWERED))
-                return
-            logger.info("batch %s: resumed, with %d requests of an earlier run", running.id, len(keys))
-            await self._follow(file, running, keys)
 
     async def _create(self, file: str) -> Batch:
         """Create the batch of an uploaded file, once: one whose creation was not acknowledged is looked for."""

@@ -219,6 +219,15 @@ async def test_requests_of_a_batch_that_no_longer_exists_are_sent_again(connect,
     assert "no longer exists" in caplog.text
 
 
+async def test_requests_of_a_batch_whose_replies_were_deleted_are_sent_again(connect):
+    with fake_batch_api(polls=10**6) as api:
+        await interrupted(connect(api), lambda: api.calls["GET /batches/batch_0"] > 0, "a", "b")
+        api.faults.append(("GET /files/", Answer(404, {"error": {"message": "no such file"}})))
+        api.polls = 0
+        assert all(reply.text for reply in await ask(connect(api), "a", "b"))
+    assert api.sizes == [2, 2]
+
+
 async def test_a_cancelled_batch_ends_the_run_and_what_it_finished_is_kept(connect):
     def outcome(custom_id, body):
         return REPLY(custom_id, body) if "first" in str(body) else None
