@@ -294,6 +294,7 @@ def start_replicas(
     if where[0].nodes:
         # Before the threads, each of which would make one.
         ensure_key()
+        _bypass_proxies({place.nodes[0] for place in where})
     ports = [port] if port else free_ports(replicas)
 
     def start(number: int) -> Server:
@@ -304,6 +305,12 @@ def start_replicas(
 
     with ThreadPoolExecutor(replicas) as pool:
         return list(pool.map(start, range(replicas)))
+
+
+def _bypass_proxies(hosts: Iterable[str]) -> None:
+    """Let no proxy in the environment, common on clusters, get requests to these hosts, and with them the key."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = ",".join(dict.fromkeys([*filter(None, exempt.split(",")), *sorted(hosts)]))
 
 
 def check_endpoints(arguments: ModelArguments) -> None:

@@ -1,8 +1,10 @@
 """Roles: which models a run uses, how they are reached, and how they sample."""
 
 import contextlib
+import os
 from dataclasses import asdict
 from types import SimpleNamespace
+from urllib.request import proxy_bypass_environment
 
 import pytest
 from fake_endpoint import fake_endpoint
@@ -10,6 +12,7 @@ from fake_endpoint import fake_endpoint
 from notewriter.errors import UserError
 from notewriter.models import roles
 from notewriter.models.client import cache_key
+from notewriter.models.nodes import Place
 from notewriter.models.roles import ModelArguments
 from notewriter.records import Sampling
 from notewriter.rollouts.resources import check_inputs, open_resources
@@ -198,6 +201,18 @@ def test_servers_that_run_already_keep_their_devices(tmp_path, served, monkeypat
             pass
     devices = {(path, device) for path, _, _, device in (call for call in served if call != "stopped")}
     assert devices == {("models/tiny", "0"), ("models/tiny", "1"), ("models/judge", "2"), ("models/judge", "3")}
+
+
+def test_requests_to_servers_on_other_nodes_bypass_proxies(tmp_path, served, monkeypatch):
+    environment = {"http_proxy": "http://proxy:3128", "no_proxy": "", "NO_PROXY": "other", "VLLM_API_KEY": "k"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    nodes = [Place(None, ("n2", "n3")), Place(None, ("n1",))]
+    monkeypatch.setattr(roles, "places", lambda options, replicas, first: nodes)
+    for _ in range(2):
+        given_roles(tmp_path, serve="models/tiny", replicas=2)
+    assert os.environ["no_proxy"] == "other,n1,n2"
+    assert all(proxy_bypass_environment(host) for host in ("n1", "n2", "other"))
 
 
 def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
