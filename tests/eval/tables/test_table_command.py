@@ -86,6 +86,8 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     (line,) = (line for line in printed.splitlines() if line.startswith("direct"))
     assert "Other-1B (substitute for Qwen-2.5-7B-Instruct)" in line and "✓" not in line
     assert "stands in for every model" in printed
+    printed = run(path, "--limit", "1")
+    assert "100.0 [100.0, 100.0]" in printed and "✓" not in printed
 
 
 def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, served, tmp_path):
@@ -156,6 +158,7 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"cells": [{"methods": "direct"}]}, r"cells\[0\]: unknown key 'methods'"),
         ({"cells": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
         ({"cells": [{"method": "direct"}]}, "has no model"),
+        ({"cells": [{"method": "indirect", "model": "Other"}]}, "method 'indirect' is unknown; choose one of: "),
         ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
         ({"options": {"topk": 3}}, "unknown key 'topk'"),
         ({"judgements": ["answer"]}, "has no judge"),
