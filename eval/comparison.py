@@ -144,7 +144,6 @@ def format_table(comparison: Comparison) -> str:
     for metric, paired in comparison.items():
         difference = paired.difference
         places = metric_named(metric).decimals
-        interval = f"{difference.mean:+,.{places}f} [{difference.low:+,.{places}f}, {difference.high:+,.{places}f}]"
         rows.append(
             [
                 metric,
@@ -152,7 +151,7 @@ def format_table(comparison: Comparison) -> str:
                     f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
                     for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
                 ),
-                interval + (" *" if difference.excludes_zero else "  "),
+                difference.text(places, "+") + (" *" if difference.excludes_zero else "  "),
                 p_value_text(metric, paired.p_value),
                 str(paired.questions),
             ]
