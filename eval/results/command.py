@@ -3,7 +3,8 @@
     notewriter results configs/experiments/e1.yaml --output docs/results/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
-`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run.
+`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
+has only the question and the commands.
 """
 
 import sys

@@ -36,18 +36,29 @@ Scores = dict[tuple[str, str, str], Score]
 
 
 def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], plots: Mapping[str, str]) -> str:
-    """The page in Markdown; `command` is the line that writes it, `plots` has the files of plots by metric.
+    """The page in Markdown; before the first run it has only what is asked and the commands.
+
+    Args:
+        experiment: what is compared.
+        pipeline: what runs it.
+        command: the line that writes the page.
+        plots: metric -> the file of its plot, for those that the page shows.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
     """
     scores = _scores(experiment)
-    origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
-    parts = [
+    begin = [
         f"# {experiment.title}",
         experiment.text.strip(),
         f"Written from the run folders by `{shlex.join(command)}`; no number is typed by hand. "
         + _completeness(experiment),
+    ]
+    if not scores:
+        return _joined([*begin, *_how(experiment, pipeline)])
+    origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
+    parts = [
+        *begin,
         "## Scores",
         "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
         "over seeds.",
@@ -71,7 +82,11 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         "## How it was run",
         *_how(experiment, pipeline),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _joined(parts)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def plots_of(experiment: Experiment) -> dict[str, str]:
