@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.catalogue import METRICS
@@ -86,7 +86,7 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
     metric.name: (metric, values)
     for metric, values in (
         (
-            _count("retrievals", "Searches", "Queries sent to the passage index.", 2),
+            replace(METRICS["retrievals"], decimals=2),
             _each(lambda prediction: prediction.retrievals),
         ),
         (
@@ -129,7 +129,7 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
             _count("notes_completion_tokens", "Notes tokens out", "Tokens written by the note-taker."),
             _tokens("completion_tokens", notes=True),
         ),
-        (_count("seconds", "Seconds", "Time spent waiting for models, a question.", 2), _seconds),
+        (replace(METRICS["seconds"], decimals=2), _seconds),
         (_count("money", "Money", "Price of a question's tokens.", 6), _money),
     )
 }
