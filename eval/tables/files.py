@@ -39,7 +39,16 @@ SEARCHED = ("index", "retriever")
 OF_THE_METHOD = ("method", "method_options", "stage_sampling")
 """Options of a recipe that another method does not share."""
 
-OF_THE_MODEL = ("base_url", "model", "models", "serve_options", "chat_template_kwargs", "prices", "concurrency")
+OF_THE_MODEL = (
+    "base_url",
+    "served",
+    "model",
+    "models",
+    "serve_options",
+    "chat_template_kwargs",
+    "prices",
+    "concurrency",
+)
 """Options that belong to the model that is asked."""
 
 OF_THE_QUESTIONS = ("question_set", "ids", "where")

@@ -175,6 +175,16 @@ def test_a_variable_that_the_paper_does_not_have_is_named(write):
         read_table(write(), {"colour": "red"}, Substitutes())
 
 
+def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
+    models = PAPER["models"] | {
+        "Other": {"base_url": "http://node:8000/v1", "model": "other", "served": "models/other"}
+    }
+    path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
+    (cell,) = read_table(path, {}, Substitutes(model="models/small")).cells
+    assert cell.options["serve"] == "models/small"
+    assert not cell.options.keys() & {"base_url", "model", "served"}
+
+
 def test_a_retriever_replaces_an_index(write):
     cells = [{"method": "vanilla", "model": "Other", "options": {"retriever": [{"index": "a"}]}}]
     (cell,) = read_table(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
