@@ -173,8 +173,8 @@ class Substitutes:
     options: Options = field(default_factory=dict)
 
     @property
-    def any(self) -> bool:
-        """Whether results differ from the paper's by more than chance; options alone may be those of the hardware."""
+    def given(self) -> bool:
+        """Whether something stands in for the paper's; options do not count, which may be those of the hardware."""
         return bool(self.model or self.indexes or self.limit or self.questions)
 
 

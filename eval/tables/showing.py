@@ -125,7 +125,7 @@ def _entries(table: Table, cell: Cell, names: Sequence[str], output: Path) -> li
         published = f"{theirs[name]:,.10g}" if name in theirs else ""
         if isinstance(value, Interval):
             # What was run with substitutes is no reproduction, wherever it lies.
-            inside = name in theirs and not table.substitutes.any and value.low <= theirs[name] <= value.high
+            inside = name in theirs and not table.substitutes.given and value.low <= theirs[name] <= value.high
             bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
             entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
         else:
@@ -145,7 +145,7 @@ def notes_of(table: Table) -> list[str]:
         notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
     if table.substitutes.limit:
         notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
-    mark = "" if table.substitutes.any else f"; {INSIDE} marks a published value inside our interval"
+    mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
     notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes
 
