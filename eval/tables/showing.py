@@ -1,5 +1,6 @@
 """A table as it is read: our values with their intervals, and the published ones beside them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,8 @@ def notes_of(table: Table) -> list[str]:
         notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
     if table.substitutes.limit:
         notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
+    if table.substitutes.options:
+        notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
     mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
     notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes

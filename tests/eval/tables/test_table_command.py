@@ -90,6 +90,11 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     assert "100.0 [100.0, 100.0]" in printed and "✓" not in printed
 
 
+def test_options_of_all_cells_are_named(write, run):
+    printed = run(write([{"method": "direct", "model": "Other"}]), "--options", '{"max_tokens": 64}')
+    assert 'Options of all cells: {"max_tokens": 64}.' in printed
+
+
 def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, served, tmp_path):
     run(write())
     asked = len(served.endpoint.requests)
