@@ -90,6 +90,12 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     assert "100.0 [100.0, 100.0]" in printed and "✓" not in printed
 
 
+def test_a_method_that_never_searches_has_no_share_of_fewer_searches(write, run):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    (line,) = (line for line in run(write(cells, metrics=["acc", "fewer_searches"])).splitlines() if "direct" in line)
+    assert line.count("[100.0, 100.0]") == 1 and "–" in line
+
+
 def test_options_of_all_cells_are_named(write, run):
     printed = run(write([{"method": "direct", "model": "Other"}]), "--options", '{"max_tokens": 64}')
     assert 'Options of all cells: {"max_tokens": 64}.' in printed
