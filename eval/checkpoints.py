@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from eval.report.headline import HEADLINE
 from eval.report.plots import round_axis
 from eval.trackers import Trackers, track
@@ -21,6 +19,7 @@ from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, read_be
 from notewriter.artifacts.metrics import Metrics
 from notewriter.errors import UserError
 from notewriter.models.roles import ModelArguments
+from notewriter.pages import render
 
 BEST = best_checkpoint.NAME
 CURVES = "checkpoints.svg"
@@ -138,15 +137,9 @@ def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     def across(value: float) -> float:
         return round(LEFT + value / end * (RIGHT - LEFT), 2)
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     ticks = [step * number for number in range(round(end / step) + 1)]
-    return environment.get_template("checkpoints.svg.jinja").render(
+    return render(
+        Path(__file__).parent / "report/checkpoints.svg.jinja",
         panels=panels,
         across=across,
         ticks=[(across(tick), f"{tick:,.10g}") for tick in ticks],

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.catalogue import metric_named
-from eval.statistics import holm, mcnemar, paired_interval, permutation_test, standard_deviation
+from eval.statistics import holm, paired_interval, paired_p_value, standard_deviation
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.errors import UserError
@@ -65,7 +65,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
-    """`compare` with uncorrected p-values, of `mcnemar` where every score is 0 or 1, else of `permutation_test`.
+    """`compare` with uncorrected p-values (`paired_p_value`).
 
     Raises:
         UserError: files that are missing or malformed, runs scored by different metric families, runs without a common
@@ -112,13 +112,12 @@ def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> No
 def _paired(before: list[list[float]], after: list[list[float]]) -> Paired:
     """Compare one score; each side has the shape (seeds, questions)."""
     left, right = _averages(before), _averages(after)
-    test = mcnemar if {*left, *right} <= {0, 1} else permutation_test
     return Paired(
         before=sum(left) / len(left),
         after=sum(right) / len(right),
         deviations=(_deviation(before), _deviation(after)),
         difference=paired_interval(left, right),
-        p_value=test(left, right),
+        p_value=paired_p_value(left, right),
         questions=len(left),
     )
 
@@ -144,7 +143,6 @@ def format_table(comparison: Comparison) -> str:
     for metric, paired in comparison.items():
         difference = paired.difference
         places = metric_named(metric).decimals
-        interval = f"{difference.mean:+,.{places}f} [{difference.low:+,.{places}f}, {difference.high:+,.{places}f}]"
         rows.append(
             [
                 metric,
@@ -152,7 +150,7 @@ def format_table(comparison: Comparison) -> str:
                     f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
                     for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
                 ),
-                interval + (" *" if difference.excludes_zero else "  "),
+                difference.text(places, "+") + (" *" if difference.excludes_zero else "  "),
                 p_value_text(metric, paired.p_value),
                 str(paired.questions),
             ]

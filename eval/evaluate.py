@@ -69,8 +69,8 @@ def _evaluate_checkpoints(
                 return
             metrics[step] = one
     best = checkpoints.compare(found, metrics, each.best_by, output, trackers)
-    interval = f"{best.score.mean:.3f} [{best.score.low:.3f}, {best.score.high:.3f}]"
-    sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {interval}; curves in {output / checkpoints.CURVES}\n")
+    curves = output / checkpoints.CURVES
+    sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 
 
 def _evaluate(

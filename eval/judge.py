@@ -2,11 +2,11 @@
 
 `answer`: does the prediction contain a gold answer (judged_accuracy); `graded_answer`: the same in grades of 0, 0.5 and
 1 (graded_accuracy, ReaRAG's ACC_L); `explained_answer`: the same after an explanation (explained_accuracy, as in
-NotesWriting). `chain`: efficiency, redundancy and coherence of thoughts, actions and observations
-from 0 to 5, where 5 is always best (chain_efficiency, ...). `density`: the share of the note, or of the
-passages for methods without notes, that is evidence (knowledge_density). The scores are added to the run's, for
-compare and report; unreadable replies are counted by reason and left out of the means. `judged/costs.json` says what
-judging cost: tokens, seconds and, at given prices, money.
+NotesWriting). `chain`: efficiency, redundancy and coherence of thoughts, actions and observations from 0 to 5, where 5
+is always best (chain_efficiency, ...). `density`: the share of the note, or of the passages for methods without notes,
+that is evidence (knowledge_density). The scores are added to the run's, for compare and report; unreadable replies are
+counted by reason and left out of the means. `judged/costs.json` says what judging cost: tokens, seconds and, at given
+prices, money.
 """
 
 import sys

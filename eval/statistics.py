@@ -109,6 +109,12 @@ def permutation_test(
     return float((extreme + 1) / (resamples + 1))
 
 
+def paired_p_value(before: Sequence[float], after: Sequence[float]) -> float:
+    """The p-value of a paired difference: of `mcnemar` where every score is 0 or 1, else of `permutation_test`."""
+    test = mcnemar if {*before, *after} <= {0, 1} else permutation_test
+    return test(before, after)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values corrected for multiple testing, in the order given (Holm, 1979).
 

@@ -29,8 +29,7 @@ def main() -> None:
     scores = [score(arguments.family, predictions.get(question.id, ""), question) for question in questions]
     for metric in FAMILIES[arguments.family].metrics:
         values = [each[metric.name] for each in scores]
-        interval = bootstrap_interval(values)
-        print(f"{metric.label}: {interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}], {len(values)} questions")
+        print(f"{metric.label}: {bootstrap_interval(values).text()}, {len(values)} questions")
 
 
 if __name__ == "__main__":

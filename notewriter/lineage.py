@@ -132,7 +132,7 @@ def described(folder: Path) -> str:
         return f"{training.method}, {training.parameters}, {training.steps} steps on {rows} rows"
     if (folder / "metrics.json").is_file():
         metrics = read_metrics(folder / "metrics.json")
-        scores = [f"{name} {each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for name, each in metrics.metrics.items()]
+        scores = [f"{name} {each.text()}" for name, each in metrics.metrics.items()]
         return f"{metrics.method} on {metrics.questions} questions of {metrics.dataset}; " + ", ".join(scores)
     if (folder / statistics.NAME).is_file():
         record = read_json(folder / statistics.NAME, "restore the file")

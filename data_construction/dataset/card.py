@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from huggingface_hub import DatasetCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from data_construction.dataset.splits import SPLITS
 from notewriter import jsonl
 from notewriter.artifacts.parquet import read_rows
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.models.checkpoints import is_hub_id
+from notewriter.pages import render
 from notewriter.pages.cards import render_card
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
@@ -167,10 +167,17 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    yields = _plot("yield.svg.jinja", title=f"{kind.name} and what was dropped", **bars(kind.yields(stats)))
+    yields = render(
+        Path(__file__).with_name("yield.svg.jinja"),
+        title=f"{kind.name} and what was dropped",
+        **bars(kind.yields(stats)),
+    )
     jsonl.write_text(folder / "yield.svg", [yields])
     title = f"{kind.unit} of {kind.name}"
-    jsonl.write_text(folder / "lengths.svg", [_plot("lengths.svg.jinja", title=title, **histograms(lengths))])
+    jsonl.write_text(
+        folder / "lengths.svg",
+        [render(Path(__file__).with_name("lengths.svg.jinja"), title=title, **histograms(lengths))],
+    )
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
 
@@ -261,15 +268,3 @@ def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]
         ]
         panels.append({"part": part, "x": x, "end": x + width, "most": most, "rows": len(values), "columns": columns})
     return {"panels": panels, "width": round(width / BINS - 1, 1), "base": 30 + height, "colour": COLOURS[2]}
-
-
-def _plot(template: str, **variables: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(**variables)

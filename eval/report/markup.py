@@ -32,7 +32,7 @@ def latex(tables: Sequence[Table]) -> str:
     r"""Tables as LaTeX, for `\input`; they need the package booktabs."""
     parts = []
     for caption, header, rows in tables:
-        head, *body = (" & ".join(cell.translate(LATEX) for cell in cells) + r" \\" for cells in (header, *rows))
+        head, *body = map(_latex_line, (header, *rows))
         lines = [
             r"\begin{table}",
             r"\centering",
@@ -44,6 +44,12 @@ def latex(tables: Sequence[Table]) -> str:
         ]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    line = " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
+    # The rule or the line before would take what stands here as an argument.
+    return "{}" + line if line.startswith(("[", "*")) else line
 
 
 def aligned(tables: Sequence[Table]) -> str:

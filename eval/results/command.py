@@ -3,7 +3,8 @@
     notewriter results configs/experiments/e1.yaml --output docs/results/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
-`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run.
+`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
+has only the question and the commands.
 """
 
 import sys
@@ -14,14 +15,11 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from eval.results.experiment import read_experiment
-from eval.results.page import page_of, plot_of
+from eval.results.page import page_of, plots_of
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.pipelines.pipeline import variables_given
-
-DIFFERENCES = "## Differences"
-"""The heading that the plots come before."""
 
 PLOTS = 2
 """How many of the plots, which are in the order of the metrics, the page shows."""
@@ -52,11 +50,11 @@ def main(argv: list[str]) -> None:
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
-    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]])
-    plots = {metric: plot for metric in experiment.metrics if (plot := plot_of(experiment, metric))}
-    shown = "".join(f"![{metric}]({output.stem}-{metric}.svg)\n\n" for metric in list(plots)[:PLOTS])
-    for metric, plot in plots.items():
-        jsonl.write_text(output.with_name(f"{output.stem}-{metric}.svg"), [plot])
-    page = page.replace(DIFFERENCES, shown + DIFFERENCES, 1)
+    plots = plots_of(experiment)
+    files = {metric: f"{output.stem}-{metric}.svg" for metric in experiment.metrics if metric in plots}
+    shown = dict(list(files.items())[:PLOTS])
+    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]], shown)
+    for metric, file in files.items():
+        jsonl.write_text(output.with_name(file), [plots[metric]])
     jsonl.write_text(output, [page])
     sys.stdout.write(f"{output}: written\n")

@@ -1,11 +1,9 @@
 """The page of an experiment: tables, plots, costs, overlaps and commands, all from its run folders."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eval.catalogue import metric_named
 from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_text
@@ -18,6 +16,7 @@ from eval.statistics import bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
+from notewriter.pages import render
 from notewriter.pipelines.local import command_line
 from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
 from notewriter.run_record import read_run_record
@@ -32,23 +31,39 @@ class Score(NamedTuple):
     seeds: dict[int | None, float]
 
 
-def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str]) -> str:
-    """The page in Markdown; `command` is the line that writes it.
+Scores = dict[tuple[str, str, str], Score]
+"""(Cell, set, metric) -> its score; without cells that were not run."""
+
+
+def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], plots: Mapping[str, str]) -> str:
+    """The page in Markdown; before the first run it has only what is asked and the commands.
+
+    Args:
+        experiment: what is compared.
+        pipeline: what runs it.
+        command: the line that writes the page.
+        plots: metric -> the file of its plot, for those that the page shows.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
     """
     scores = _scores(experiment)
-    origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
-    parts = [
+    begin = [
         f"# {experiment.title}",
         experiment.text.strip(),
         f"Written from the run folders by `{shlex.join(command)}`; no number is typed by hand. "
         + _completeness(experiment),
+    ]
+    if not scores:
+        return _joined([*begin, *_how(experiment, pipeline)])
+    origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
+    parts = [
+        *begin,
         "## Scores",
         "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
         "over seeds.",
         markdown([_score_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
         "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
         "zero. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for all "
@@ -67,12 +82,21 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str]) 
         "## How it was run",
         *_how(experiment, pipeline),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _joined(parts)
 
 
-def plot_of(experiment: Experiment, metric: str) -> str | None:
-    """A score's means and intervals as SVG: a group for each set, a dot for each cell; None if nothing was run."""
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def plots_of(experiment: Experiment) -> dict[str, str]:
+    """Metric -> its plot, for the metrics that some cell has."""
     scores = _scores(experiment)
+    return {metric: _plot(experiment, scores, metric) for metric in dict.fromkeys(metric for *_, metric in scores)}
+
+
+def _plot(experiment: Experiment, scores: Scores, metric: str) -> str:
+    """A score's means and intervals as SVG: a group for each set, a dot for each cell."""
     shown = {
         title: [
             (number, cell, score.interval)
@@ -81,23 +105,12 @@ def plot_of(experiment: Experiment, metric: str) -> str | None:
         ]
         for name, title in experiment.sets.items()
     }
-    if not any(shown.values()):
-        return None
-    highest = max((each.high for members in shown.values() for _, _, each in members), default=0.0)
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("plot.svg.jinja").render(
-        metric=metric_named(metric), groups=shown, highest=highest, colours=COLOURS
-    )
+    highest = max(each.high for members in shown.values() for _, _, each in members)
+    template = Path(__file__).with_name("plot.svg.jinja")
+    return render(template, metric=metric_named(metric), groups=shown, highest=highest, colours=COLOURS)
 
 
-def _scores(experiment: Experiment) -> dict[tuple[str, str, str], Score]:
-    """(cell, set, metric) -> its score; without cells that were not run."""
+def _scores(experiment: Experiment) -> Scores:
     found = {}
     for cell in experiment.cells:
         for name in experiment.sets:
@@ -127,7 +140,7 @@ def _completeness(experiment: Experiment) -> str:
     return f"{finished} of {len(planned)} evaluations are finished."
 
 
-def _score_table(experiment: Experiment, scores: dict[tuple[str, str, str], Score], metric: str) -> Table:
+def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     places = metric_named(metric).decimals
     rows = []
     for cell in experiment.cells:
@@ -145,7 +158,7 @@ def _score_table(experiment: Experiment, scores: dict[tuple[str, str, str], Scor
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
 
 
-def _seed_table(experiment: Experiment, scores: dict[tuple[str, str, str], Score], metric: str) -> Table:
+def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     places = metric_named(metric).decimals
     rows = [
         [
@@ -181,8 +194,7 @@ def _difference_tables(experiment: Experiment) -> list[Table]:
                     f"{metric}, {experiment.sets[name]}",
                     f"{paired.before:.{digits}f}",
                     f"{paired.after:.{digits}f}",
-                    f"{each.mean:+.{digits}f} [{each.low:+.{digits}f}, {each.high:+.{digits}f}]"
-                    + (" *" if each.excludes_zero else ""),
+                    each.text(digits, "+") + (" *" if each.excludes_zero else ""),
                     p_value_text(metric, paired.p_value),
                     str(paired.questions),
                 ]

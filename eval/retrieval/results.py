@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.retrieval.measures import measures
 from eval.retrieval.searching import Load, Searched, read_loads, read_searches
-from eval.statistics import bootstrap_interval, holm, mcnemar, paired_interval, permutation_test
+from eval.statistics import bootstrap_interval, holm, paired_interval, paired_p_value
 from notewriter.artifacts.metrics import Interval
 from notewriter.records import Question
 
@@ -112,8 +112,7 @@ def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> dict[str, d
     for name in others:
         for measure, after in scores[name].items():
             before = scores[first][measure]
-            test = mcnemar if {*before, *after} <= {0, 1} else permutation_test
-            rows.append((name, measure, paired_interval(before, after), test(before, after)))
+            rows.append((name, measure, paired_interval(before, after), paired_p_value(before, after)))
     corrected = holm([p_value for *_, p_value in rows])
     differences: dict[str, dict[str, Difference]] = {name: {} for name in others}
     for (name, measure, interval, _), p_value in zip(rows, corrected, strict=True):

@@ -5,7 +5,6 @@ from pathlib import Path
 from eval.comparison import p_value_text
 from eval.report.markup import Table
 from eval.retrieval.results import Results
-from notewriter.artifacts.metrics import Interval
 from notewriter.pages import write_page
 
 
@@ -18,7 +17,7 @@ def tables(results: Results) -> list[Table]:
         (
             f"Supporting passages found, {results['dataset']}, {questions} questions; mean [95% interval]",
             ["chain", *names],
-            [[name, *(_interval(chain["measures"][each]) for each in names)] for name, chain in chains.items()],
+            [[name, *(chain["measures"][each].text() for each in names)] for name, chain in chains.items()],
         )
     ]
     if others:
@@ -30,7 +29,7 @@ def tables(results: Results) -> list[Table]:
                     [
                         name,
                         measure,
-                        _interval(row["difference"], "+") + (" *" if row["difference"].excludes_zero else ""),
+                        row["difference"].text(sign="+") + (" *" if row["difference"].excludes_zero else ""),
                         p_value_text(measure, row["p_value"]),
                     ]
                     for name in others
@@ -73,7 +72,3 @@ def write_html(path: Path, results: Results) -> None:
         UserError: the file cannot be written.
     """
     write_page(path, Path(__file__).with_name("retrieval.html.jinja"), {}, results=results, tables=tables(results))
-
-
-def _interval(interval: Interval, sign: str = "") -> str:
-    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"

@@ -17,6 +17,7 @@ from annotated_types import Interval, MinLen
 from eval.evaluation import EvaluateArguments
 from eval.judgements import JUDGEMENTS
 from notewriter.artifacts.run_folder import config_hash, defaults
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import check, choose, read_mapping
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
@@ -38,7 +39,16 @@ SEARCHED = ("index", "retriever")
 OF_THE_METHOD = ("method", "method_options", "stage_sampling")
 """Options of a recipe that another method does not share."""
 
-OF_THE_MODEL = ("base_url", "model", "models", "serve_options", "chat_template_kwargs", "prices", "concurrency")
+OF_THE_MODEL = (
+    "base_url",
+    "served",
+    "model",
+    "models",
+    "serve_options",
+    "chat_template_kwargs",
+    "prices",
+    "concurrency",
+)
 """Options that belong to the model that is asked."""
 
 OF_THE_QUESTIONS = ("question_set", "ids", "where")
@@ -162,6 +172,11 @@ class Substitutes:
     questions: Mapping[str, str] = field(default_factory=dict)
     options: Options = field(default_factory=dict)
 
+    @property
+    def given(self) -> bool:
+        """Whether something stands in for the paper's; options do not count, which may be those of the hardware."""
+        return bool(self.model or self.indexes or self.limit or self.questions)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -196,13 +211,13 @@ class Cell:
 
         Cells of any tables with the same settings share a folder. An option of a later version changes no name.
         """
-        method = METHODS.get(self.options["method"])
+        method = METHODS[self.options["method"]]
         known = defaults(*KINDS)
         chosen = {key: value for key, value in self.options.items() if value != known.get(key, MISSING)}
         chosen["method_options"] = {
             key: value
             for key, value in self.options.get("method_options", {}).items()
-            if method is None or value != method.options.get(key, MISSING)
+            if value != method.options.get(key, MISSING)
         }
         name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
         words = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
@@ -290,7 +305,7 @@ class _Reader:
     def _cell(self, place: str, own: Options, method: str, model: str, setting: str, benchmark: str) -> Cell:
         of_benchmark = dict(self._entry(place, "benchmark", benchmark, self.paper.benchmarks))
         plays = _model(f"{self.base}: models: {model}", self._entry(place, "model", model, self.paper.models))
-        of_method = self.paper.methods.get(method) or {"method": method}
+        of_method = {"method": method} | self.paper.methods.get(method, {})
         recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
         if recipe.get("method") != of_method["method"]:
             recipe = {key: value for key, value in recipe.items() if key not in OF_THE_METHOD}
@@ -299,6 +314,10 @@ class _Reader:
         options = _merged([*layers, self.content.options, own, self.substitutes.options])
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
+        for kind, known in (("method", METHODS), ("dataset", BENCHMARKS)):
+            if options.get(kind) not in known:
+                names = ", ".join(sorted(known))
+                raise UserError(f"{place}: {kind} {options.get(kind)!r} is unknown; choose one of: {names}")
         lacks = ""
         if self.substitutes.model:
             options = _served_by(self.substitutes.model, options)
@@ -309,7 +328,7 @@ class _Reader:
             options["path"] = self.substitutes.questions[benchmark]
         if self.substitutes.limit:
             options["limit"] = min(self.substitutes.limit, options.get("limit") or self.substitutes.limit)
-        if (known := METHODS.get(options["method"])) and not known.retrieves:
+        if not METHODS[options["method"]].retrieves:
             options = {key: value for key, value in options.items() if key not in SEARCHED}
         options, missing = _filled(options, {**self.variables, "benchmark": benchmark}, place)
         if missing:

@@ -16,8 +16,23 @@ from notewriter.models.roles import ModelArguments, Roles, served_models
 
 logger = logging.getLogger(__name__)
 
-ASKED = ("serve", "serve_options", "port", "base_url", "model", "served", "models", "chat_template_kwargs", "replicas")
-"""The options that decide which servers run, and what is sent to them with every request."""
+ASKED = (
+    "serve",
+    "serve_options",
+    "port",
+    "base_url",
+    "served",
+    "model",
+    "models",
+    "chat_template_kwargs",
+    "replicas",
+    "concurrency",
+)
+"""The options that decide which servers run, how many requests they get at once, and what is in every request."""
+
+
+def _asked(models: ModelArguments) -> str:
+    return repr([getattr(models, name) for name in ASKED])
 
 
 class KeptServers:
@@ -33,7 +48,7 @@ class KeptServers:
     @contextlib.contextmanager
     def __call__(self, models: ModelArguments, log_dir: Path) -> Iterator[Roles]:
         """The roles of the models; their servers go on running when the block ends."""
-        key = repr([getattr(models, name) for name in (*ASKED, "concurrency")])
+        key = _asked(models)
         if key != self._key:
             self.close()
             self._logs.mkdir(parents=True, exist_ok=True)
@@ -75,8 +90,9 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
                 runs.append(folder)
                 if resume.retry_errors or not _is_finished(folder, evaluation):
                     waiting[folder] = evaluation
-    models = list(dict.fromkeys(map(_asked, waiting.values())))
-    order = sorted(waiting, key=lambda folder: models.index(_asked(waiting[folder])))
+    asked = {folder: _asked(evaluation.models) for folder, evaluation in waiting.items()}
+    models = list(dict.fromkeys(asked.values()))
+    order = sorted(waiting, key=lambda folder: models.index(asked[folder]))
     servers = KeptServers(output / "logs")
     with contextlib.closing(servers):
         for number, folder in enumerate(order, start=1):
@@ -92,10 +108,6 @@ def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
     if not (folder / "metrics.json").exists():
         return False
     return read_digest(folder, "questions") == questions_digest(evaluation.questions)
-
-
-def _asked(evaluation: Evaluation) -> str:
-    return repr([getattr(evaluation.models, name) for name in ASKED])
 
 
 def _summary(metrics: Metrics) -> str:

@@ -1,5 +1,6 @@
 """A table as it is read: our values with their intervals, and the published ones beside them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +125,8 @@ def _entries(table: Table, cell: Cell, names: Sequence[str], output: Path) -> li
         places = metric.decimals - 2 if metric.share else metric.decimals
         published = f"{theirs[name]:,.10g}" if name in theirs else ""
         if isinstance(value, Interval):
-            # What another model scores is no reproduction, wherever it lies.
-            inside = name in theirs and not table.substitutes.model and value.low <= theirs[name] <= value.high
+            # What was run with substitutes is no reproduction, wherever it lies.
+            inside = name in theirs and not table.substitutes.given and value.low <= theirs[name] <= value.high
             bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
             entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
         else:
@@ -145,7 +146,10 @@ def notes_of(table: Table) -> list[str]:
         notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
     if table.substitutes.limit:
         notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
-    notes.append(f"Ours with 95% bootstrap intervals; {INSIDE} marks a published value inside our interval.")
+    if table.substitutes.options:
+        notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
+    mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
+    notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes
 
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.catalogue import METRICS
@@ -72,10 +72,12 @@ def _money(run: Finished) -> PerQuestion:
     }
 
 
-def _fewer(prediction: Prediction) -> float | None:
-    if not prediction.gold_documents or not is_right(prediction):
-        return None
-    return float(prediction.retrievals < prediction.gold_documents)
+def _fewer(run: Finished) -> PerQuestion:
+    """Of right answers whose gold documents are known; none where nothing was searched (`scoring.fewer_searches`)."""
+    known = {id: each for id, each in run.predictions.items() if each.gold_documents}
+    if not any(each.retrievals for each in known.values()):
+        return {}
+    return {id: float(each.retrievals < each.gold_documents) for id, each in known.items() if is_right(each)}
 
 
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
@@ -86,7 +88,7 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
     metric.name: (metric, values)
     for metric, values in (
         (
-            _count("retrievals", "Searches", "Queries sent to the passage index.", 2),
+            replace(METRICS["retrievals"], decimals=2),
             _each(lambda prediction: prediction.retrievals),
         ),
         (
@@ -95,7 +97,7 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
         ),
         (
             Metric("fewer_searches", "Fewer searches", "Share of right answers with fewer searches than gold pages."),
-            _each(_fewer),
+            _fewer,
         ),
         (
             Metric("no_search", "No search", "Share of questions without a single search.", better="lower"),
@@ -129,7 +131,7 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
             _count("notes_completion_tokens", "Notes tokens out", "Tokens written by the note-taker."),
             _tokens("completion_tokens", notes=True),
         ),
-        (_count("seconds", "Seconds", "Time spent waiting for models, a question.", 2), _seconds),
+        (replace(METRICS["seconds"], decimals=2), _seconds),
         (_count("money", "Money", "Price of a question's tokens.", 6), _money),
     )
 }

@@ -28,6 +28,11 @@ class Interval:
         """Whether zero lies outside the interval."""
         return self.low > 0 or self.high < 0
 
+    def text(self, decimals: int = 3, sign: str = "") -> str:
+        """As tables show it: `0.500 [0.400, 0.600]`; `sign` is `+` for differences."""
+        mean, low, high = (f"{each:{sign},.{decimals}f}" for each in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
 
 class FewerSearches(TypedDict):
     """How many answers were right, and how many of these took fewer searches than there are gold documents."""

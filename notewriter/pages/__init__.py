@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from notewriter import jsonl
@@ -32,16 +32,26 @@ def write_page(output: Path, template: Path, data: Mapping[str, object], **varia
     digest = hashlib.sha256()
     for text in embedded.values():
         digest.update(text.encode())
+    # The script's nonce is the digest of the data, which no text inside the data can predict.
+    parts = _escaped(template).generate(data=embedded, nonce=digest.hexdigest(), **variables)
+    jsonl.write_text(output, parts)
+
+
+def render(template: Path, **variables: object) -> str:
+    """Render a template of HTML or SVG; variables are escaped in it."""
+    return _escaped(template).render(**variables)
+
+
+def _escaped(template: Path) -> Template:
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    # The script's nonce is the digest of the data, which no text inside the data can predict.
-    parts = environment.get_template(template.name).generate(data=embedded, nonce=digest.hexdigest(), **variables)
-    jsonl.write_text(output, parts)
+    return environment.get_template(template.name)
 
 
 def packed(value: object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from notewriter.pages import render
 
 logger = logging.getLogger(__name__)
 
@@ -51,16 +51,13 @@ def curves(folder: Path) -> str:
             panels.append(_panel(title, lines, len(panels) * (WIDTH + GAP)))
     if not panels:
         return ""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("curves.svg.jinja").render(
-        panels=panels, colours=COLOURS, width=len(panels) * (WIDTH + GAP) + 10, top=TOP, base=TOP + HEIGHT
+    return render(
+        Path(__file__).with_name("curves.svg.jinja"),
+        panels=panels,
+        colours=COLOURS,
+        width=len(panels) * (WIDTH + GAP) + 10,
+        top=TOP,
+        base=TOP + HEIGHT,
     )
 
 

@@ -1,13 +1,16 @@
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 from datasets import load_dataset
 from pair_rows import row
 
-from data_construction.dataset.card import PAIRS, _plot, bars, histograms, model_names, summary, write_card
+from data_construction import dataset
+from data_construction.dataset.card import PAIRS, bars, histograms, model_names, summary, write_card
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.parquet import write_rows
+from notewriter.pages import render
 
 CONFIG = {
     "dataset": "2wikimultihopqa",
@@ -116,7 +119,8 @@ def test_the_plots_are_svg_of_the_same_numbers(folder):
 
 
 def test_hostile_names_are_text_in_a_plot():
-    drawn = _plot("yield.svg.jinja", title="</title>", **bars({"<script>": {"pairs": 1, "</svg>": 1}}))
+    template = Path(dataset.__file__).with_name("yield.svg.jinja")
+    drawn = render(template, title="</title>", **bars({"<script>": {"pairs": 1, "</svg>": 1}}))
     assert "<script>" not in drawn and len(re.findall("</svg>", drawn)) == 1
 
 

@@ -29,3 +29,8 @@ def test_latex_escapes_what_would_be_commands():
         r"\end{tabular}",
         r"\end{table}",
     ]
+
+
+def test_a_line_of_latex_is_no_argument_of_the_line_before():
+    text = latex([("Runs", ["", "F1"], [["[a]", "0.5 [0.4, 0.6]"], ["*", "1"]])])
+    assert "{}[a] & 0.5 [0.4, 0.6] \\\\\n{}* & 1 \\\\" in text

@@ -113,6 +113,14 @@ def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experime
     assert ">0.750</text>" in svg
 
 
+def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
+    assert "# train\ntrain --seed 1" in text
+    assert "## " not in text and "|" not in text
+    assert not list(tmp_path.glob("*.svg"))
+
+
 def test_the_page_is_the_same_when_written_again_and_gives_the_command(experiment, runs, tmp_path):
     file = experiment()
     first = page(file, tmp_path)

@@ -86,6 +86,19 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     (line,) = (line for line in printed.splitlines() if line.startswith("direct"))
     assert "Other-1B (substitute for Qwen-2.5-7B-Instruct)" in line and "✓" not in line
     assert "stands in for every model" in printed
+    printed = run(path, "--limit", "1")
+    assert "100.0 [100.0, 100.0]" in printed and "✓" not in printed
+
+
+def test_a_method_that_never_searches_has_no_share_of_fewer_searches(write, run):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    (line,) = (line for line in run(write(cells, metrics=["acc", "fewer_searches"])).splitlines() if "direct" in line)
+    assert line.count("[100.0, 100.0]") == 1 and "–" in line
+
+
+def test_options_of_all_cells_are_named(write, run):
+    printed = run(write([{"method": "direct", "model": "Other"}]), "--options", '{"max_tokens": 64}')
+    assert 'Options of all cells: {"max_tokens": 64}.' in printed
 
 
 def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, served, tmp_path):
@@ -156,6 +169,7 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"cells": [{"methods": "direct"}]}, r"cells\[0\]: unknown key 'methods'"),
         ({"cells": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
         ({"cells": [{"method": "direct"}]}, "has no model"),
+        ({"cells": [{"method": "indirect", "model": "Other"}]}, "method 'indirect' is unknown; choose one of: "),
         ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
         ({"options": {"topk": 3}}, "unknown key 'topk'"),
         ({"judgements": ["answer"]}, "has no judge"),
@@ -170,6 +184,16 @@ def test_a_mistake_in_a_file_is_named(write, changes, complaint):
 def test_a_variable_that_the_paper_does_not_have_is_named(write):
     with pytest.raises(UserError, match=r"--set colour: .* has no such variable; it has data, trained"):
         read_table(write(), {"colour": "red"}, Substitutes())
+
+
+def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
+    models = PAPER["models"] | {
+        "Other": {"base_url": "http://node:8000/v1", "model": "other", "served": "models/other"}
+    }
+    path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
+    (cell,) = read_table(path, {}, Substitutes(model="models/small")).cells
+    assert cell.options["serve"] == "models/small"
+    assert not cell.options.keys() & {"base_url", "model", "served"}
 
 
 def test_a_retriever_replaces_an_index(write):
