@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -123,6 +123,15 @@ def check(arguments: object) -> None:
         # An empty path would mean the current folder; most likely a shell variable was not set.
         if "" in (value if isinstance(value, list) else [value]) and not may_be_empty(hint):
             raise UserError(f"{name} is empty; give it a value or leave it out")
+
+
+def without_options(argv: Sequence[str], options: Collection[str]) -> list[str]:
+    """Arguments without some options of one value; `options` are spelled as on the command line, such as `--model`."""
+    return [
+        word
+        for before, word in itertools.pairwise(["", *argv])
+        if before not in options and word.split("=", 1)[0] not in options
+    ]
 
 
 def given(argv: Sequence[str]) -> dict[str, Any]:

