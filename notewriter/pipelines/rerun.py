@@ -22,6 +22,7 @@ RESULTS = {
     "notewriter index": "manifest.json",
     "notewriter pairs": "stats.json",
     "notewriter chains": "stats.json",
+    "notewriter gold": "stats.json",
     "notewriter merge-shards": "stats.json",
     "notewriter evaluate": "metrics.json",
     "training/train_dpo.py": TRAINING_RECORD,
@@ -148,14 +149,14 @@ def _launch(folder: Path, start: Start) -> str:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """The strings in a value, also in one that is JSON on the command line."""
+    """The strings in a value, keys included, also in one that is JSON on the command line."""
     if isinstance(value, str) and value[:1] in "{[":
         with contextlib.suppress(ValueError):
             value = json.loads(value)
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from itertools.chain.from_iterable(map(_words, value.values()))
+        yield from itertools.chain.from_iterable(map(_words, (*value, *value.values())))
     elif isinstance(value, list):
         yield from itertools.chain.from_iterable(map(_words, value))
 
@@ -175,7 +176,7 @@ def _moved(value: Any, stages: Mapping[Path, _Stage]) -> Any:
         with contextlib.suppress(ValueError):
             return json.dumps(_moved(json.loads(value), stages))
     if isinstance(value, Mapping):
-        return {key: _moved(each, stages) for key, each in value.items()}
+        return {_moved(key, stages): _moved(each, stages) for key, each in value.items()}
     if isinstance(value, list):
         return [_moved(each, stages) for each in value]
     if not isinstance(value, str) or not value:
