@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -62,7 +62,7 @@ def parse(
     """
     types = [arguments] if isinstance(arguments, type) else list(arguments)
     argv = _split_equals(argv)
-    _COMMAND[:] = [*(prog or "").split(), *_without_tokens(argv)]
+    _COMMAND[:] = [*(prog or "").split(), *without_options(argv, TOKENS)]
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
     parser: Any = TrlParser(types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.formatter_class = _HelpFormatter
@@ -105,12 +105,6 @@ def command_line() -> list[str]:
     return list(_COMMAND)
 
 
-def _without_tokens(argv: Sequence[str]) -> list[str]:
-    """Arguments without TRL's options for access tokens, since a command is stored; running it again needs a login."""
-    pairs = itertools.pairwise(["", *argv])
-    return [word for before, word in pairs if before not in TOKENS and word.split("=", 1)[0] not in TOKENS]
-
-
 def _is_of_trl(kind: type) -> bool:
     """Whether a dataclass is, or derives from, one of TRL's, which validate their own fields."""
     return any(each.__module__.startswith(("trl.", "transformers.")) for each in kind.mro())
@@ -131,6 +125,15 @@ def check(arguments: object) -> None:
         # An empty path would mean the current folder; most likely a shell variable was not set.
         if "" in (value if isinstance(value, list) else [value]) and not may_be_empty(hint):
             raise UserError(f"{name} is empty; give it a value or leave it out")
+
+
+def without_options(argv: Sequence[str], options: Collection[str]) -> list[str]:
+    """Arguments without some options of one value; `options` are spelled as on the command line, such as `--model`."""
+    return [
+        word
+        for before, word in itertools.pairwise(["", *argv])
+        if before not in options and word.split("=", 1)[0] not in options
+    ]
 
 
 def given(argv: Sequence[str]) -> dict[str, Any]:

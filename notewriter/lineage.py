@@ -25,7 +25,7 @@ from notewriter.retrieval import read_manifest
 from notewriter.run_record import read_run_record
 from notewriter.terminal import escape_controls
 
-IGNORED = {"output_dir", "cache", "config", "reference_cache"}
+IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 """Settings that name places to write to."""
 
 
@@ -119,7 +119,8 @@ def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 if isinstance(endpoint, Mapping):
                     yield from ((f"models.{role}.{key}", each) for key, each in sources(endpoint))
             continue
-        for each in value if isinstance(value, list) else [value]:
+        # The keys of `mix` are folders of data.
+        for each in value if isinstance(value, list | Mapping) else [value]:
             named = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
             if isinstance(each, str) and each and (named or ("/" in each and Path(each).exists())):
                 yield setting, each
@@ -136,7 +137,11 @@ def described(folder: Path) -> str:
         return f"{metrics.method} on {metrics.questions} questions of {metrics.dataset}; " + ", ".join(scores)
     if (folder / statistics.NAME).is_file():
         record = read_json(folder / statistics.NAME, "restore the file")
-        counts = [(kind, record.get(kind)) for kind in ("pairs", "chains")] if isinstance(record, dict) else []
+        counts = (
+            [(kind, record.get(kind)) for kind in ("pairs", "chains", "conversations")]
+            if isinstance(record, dict)
+            else []
+        )
         return ", ".join(f"{kind}: {_pairs(each)}" for kind, each in counts if isinstance(each, dict))
     if folder.is_dir() and (manifest := read_manifest(folder)):
         return f"index {manifest.get('kind', '')} of {manifest.get('passages', '?')} passages"

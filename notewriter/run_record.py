@@ -39,7 +39,7 @@ class Start:
     inputs: dict[str, str]
     """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
     command: list[str] = field(default_factory=list)
-    """The command line; empty for a run of a version that did not record it."""
+    """The command line without tokens; empty for a run of a version that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,15 @@ class RunRecord:
 
 def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
     """What a run with these settings and inputs is started with, here and now."""
+    command = command_line()
     return Start(
         version=__version__,
         commit=_commit(),
         packages=_packages(),
         hardware=_hardware(),
         seeds={key: value for key, value in config.items() if "seed" in key and type(value) is int},
-        inputs=dict(inputs) | _config_file(command_line()),
-        command=command_line(),
+        inputs=dict(inputs) | _config_file(command),
+        command=command,
     )
 
 

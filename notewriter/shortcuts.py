@@ -46,7 +46,7 @@ FINISHED = re.compile(r"[.!?…。！？][\"'”’)\]*_`}]*\s*$")
 class Side:
     """One side of a pair.
 
-    Args:
+    Attributes:
         text: what the assistant wrote.
         prompt: what it replied to.
         answers: the gold answers; empty if unknown.
@@ -63,7 +63,7 @@ class Side:
 class Feature:
     """A feature of a side.
 
-    Args:
+    Attributes:
         name: what it is called on the page.
         more: what the side does that is higher in it, for messages.
         value: its value; None where it does not exist.
@@ -159,7 +159,7 @@ def differences(chosen: Side, rejected: Side) -> list[float]:
 class Separation:
     """How a feature, or all of them, separates the sides of a set of pairs.
 
-    Args:
+    Attributes:
         pairs: the number of pairs.
         higher: how many have a higher value on the chosen side.
         lower: how many on the rejected side; the others are equal.

@@ -33,7 +33,7 @@ NEEDS: dict[str, tuple[str, frozenset[str | bool]]] = {
 WEIGHT = "weight"
 """The column, and the entry of a batch, with the weight of each pair."""
 
-UNPAIRED = frozenset({"aot", "aot_unpaired"})
+SORTING = frozenset({"aot", "aot_unpaired"})
 """Losses that sort a batch, and so have no share that belongs to one pair."""
 
 
@@ -55,7 +55,7 @@ def weighted(model: Callable[..., Any], weights: torch.Tensor) -> Callable[..., 
     """A model whose loss has the gradient of sum_i w_i loss_i / n for n pairs, of which the chosen sides come first.
 
     TRL reduces a batch to its mean and has no place for weights. Each pair's loss depends on the weights of the model
-    through its own log-probs alone (except for `UNPAIRED`), so that scaling the gradient of these log-probs, shape
+    through its own log-probs alone (except for `SORTING`), so that scaling the gradient of these log-probs, shape
     (2 n, tokens), scales the pair's share. The value of the loss stays that of unweighted pairs. At a weight of 1 the
     gradient is the same to the bit; a pair of weight 0 has none.
     """
@@ -76,9 +76,9 @@ def check_weighting(training: DPOConfig) -> None:
     Raises:
         UserError: a loss compares the pairs of a batch with each other.
     """
-    if unpaired := UNPAIRED & set(training.loss_type):
+    if sorting := SORTING & set(training.loss_type):
         raise UserError(
-            f"weight_by_margin: {min(unpaired)} sorts the pairs of a batch, and no share of it is one pair's; leave it "
+            f"weight_by_margin: {min(sorting)} sorts the pairs of a batch, and no share of it is one pair's; leave it "
             "out, or use another loss_type"
         )
 

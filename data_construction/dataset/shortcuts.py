@@ -14,7 +14,17 @@ from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.benchmarks import BENCHMARKS, load_questions
 from notewriter.errors import UserError
 from notewriter.pages import write_page
-from notewriter.shortcuts import FEATURES, Separation, Side, all_together, differences, separations, sides, warning
+from notewriter.shortcuts import (
+    FEATURES,
+    WARNING,
+    Separation,
+    Side,
+    all_together,
+    differences,
+    separations,
+    sides,
+    warning,
+)
 
 OPENINGS = 8
 """First words shown for each side."""
@@ -64,6 +74,7 @@ def write_shortcuts(output: Path, folder: Path) -> list[str]:
         Path(__file__).with_name("shortcuts.html.jinja"),
         {},
         title=str(folder),
+        strong=WARNING,
         stages=[_shown(name, stage) for name, stage in sorted(stages.items())],
     )
     return [line for name, stage in sorted(stages.items()) if (line := warning(name, stage.differences))]

@@ -67,11 +67,13 @@ BLOCKS = {"each": Each, "rounds": Rounds, "include": Include}
 """The kinds of blocks, by the key that tells them from a stage."""
 
 
-def expand(content: dict[str, Any], path: Path, place: str = "") -> dict[str, Any]:
+def expand(content: dict[str, Any], path: Path, place: str = "", includers: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The content of a pipeline file with plain stages in place of blocks, and the variables of included files.
 
+    `place` names the block that the content is from, `includers` are the files through which `path` is included.
+
     Raises:
-        UserError: a block lacks a key, or has an unknown one or a value of the wrong type.
+        UserError: a block lacks a key, or has an unknown one or a value of the wrong type, or a file includes itself.
     """
     variables = content.get("variables", {})
     stages: list[Any] = []
@@ -84,12 +86,17 @@ def expand(content: dict[str, Any], path: Path, place: str = "") -> dict[str, An
         check_mapping(entry, kind, here)
         if kind is Include:
             other = path.parent / entry["include"]
-            inner = expand(_read(other, path), other)
+            chain = (*includers, path.resolve())
+            if other.resolve() in chain:
+                raise UserError(f"{here}: {other} includes itself; remove the include")
+            inner = expand(_read(other, path), other, includers=chain)
             variables = inner.get("variables", {}) | variables
             stages += inner["stages"]
             continue
         for values, added in _each(entry) if kind is Each else _rounds(entry):
-            repeated = expand({"stages": [filled(stage, values) for stage in entry["stages"]]}, path, here)
+            block = {"stages": [filled(stage, values) for stage in entry["stages"]]}
+            repeated = expand(block, path, here, includers)
+            variables = repeated.get("variables", {}) | variables
             stages += [stage | added if isinstance(stage, dict) else stage for stage in repeated["stages"]]
     return content | {"stages": stages} | ({"variables": variables} if variables else {})
 
@@ -98,6 +105,8 @@ def _read(path: Path, includer: Path) -> dict[str, Any]:
     _, content = read_mapping(path, f"{includer} includes it")
     if misfit(content, dict[str, Any]) or not isinstance(content.get("stages"), list):
         raise UserError(f"{path}: has no list of stages; {includer} includes them")
+    if not isinstance(content.get("variables", {}), dict):
+        raise UserError(f"{path}: variables must be a mapping, name: value; {includer} includes them")
     return content
 
 

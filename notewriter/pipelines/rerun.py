@@ -14,7 +14,7 @@ from typing import Any
 from notewriter import run_record
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD
-from notewriter.config import given
+from notewriter.config import given, without_options
 from notewriter.errors import UserError
 from notewriter.run_record import Start, read_run_record
 
@@ -22,6 +22,7 @@ RESULTS = {
     "notewriter index": "manifest.json",
     "notewriter pairs": "stats.json",
     "notewriter chains": "stats.json",
+    "notewriter gold": "stats.json",
     "notewriter merge-shards": "stats.json",
     "notewriter evaluate": "metrics.json",
     "training/train_dpo.py": TRAINING_RECORD,
@@ -77,7 +78,7 @@ def _add(path: Path, launch: str | None, stages: dict[Path, _Stage], entries: li
     # The checkpoint that a pipeline served.
     served = str(given(argv).get("served") or "")
     if served:
-        argv = _without(argv, "--base_url", "--model", "--served")
+        argv = without_options(argv, {"--base_url", "--model", "--served"})
     options = given(argv)
     option = next((each for each in PLACES if _contains(options.get(each), folder)), None)
     if option:
@@ -127,11 +128,6 @@ def _split(command: Sequence[str]) -> tuple[str, list[str]]:
     return " ".join(command[:words]), list(command[words:])
 
 
-def _without(argv: Sequence[str], *options: str) -> list[str]:
-    """Arguments without options of one value."""
-    return [word for before, word in itertools.pairwise(["", *argv]) if not {before, word} & set(options)]
-
-
 def _free(name: str, stages: Iterable[_Stage]) -> str:
     taken = {each.name for each in stages}
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
@@ -153,14 +149,14 @@ def _launch(folder: Path, start: Start) -> str:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """The strings in a value, also in one that is JSON on the command line."""
+    """The strings in a value, keys included, also in one that is JSON on the command line."""
     if isinstance(value, str) and value[:1] in "{[":
         with contextlib.suppress(ValueError):
             value = json.loads(value)
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from itertools.chain.from_iterable(map(_words, value.values()))
+        yield from itertools.chain.from_iterable(map(_words, (*value, *value.values())))
     elif isinstance(value, list):
         yield from itertools.chain.from_iterable(map(_words, value))
 
@@ -180,7 +176,7 @@ def _moved(value: Any, stages: Mapping[Path, _Stage]) -> Any:
         with contextlib.suppress(ValueError):
             return json.dumps(_moved(json.loads(value), stages))
     if isinstance(value, Mapping):
-        return {key: _moved(each, stages) for key, each in value.items()}
+        return {_moved(key, stages): _moved(each, stages) for key, each in value.items()}
     if isinstance(value, list):
         return [_moved(each, stages) for each in value]
     if not isinstance(value, str) or not value:

@@ -18,7 +18,8 @@ from notewriter.pipelines.pipeline import PROJECT, read_pipeline
 from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
 EXPERIMENTS = sorted((PROJECT / "configs/experiments").glob("e[0-9].yaml"))
-PIPELINES = [*EXPERIMENTS, PROJECT / "configs/pipelines/rounds.yaml"]
+ROUNDS = PROJECT / "configs/pipelines/rounds.yaml"
+PIPELINES = [*EXPERIMENTS, ROUNDS]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -57,3 +58,13 @@ def test_experiments_share_what_they_have_in_common_and_never_train_on_evaluatio
         if stage.argv()[:2] == ["notewriter", "pairs"]:
             command = shlex.join(stage.argv())
             assert all(f"questions/{name}/dev.jsonl" in command for name in ("2wikimultihopqa", "hotpotqa", "musique"))
+
+
+def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev() -> None:
+    changes = {"dataset": "jsonl", "train": "data/2wiki/train.jsonl", "dev": "data/2wiki/dev.jsonl"}
+    on_dev, pairs, *_ = read_pipeline(ROUNDS, None, changes).stages
+    evaluated, _ = parse([EvaluateArguments, ModelArguments], on_dev.argv()[2:])
+    sampled, _ = parse([PairsArguments, ModelArguments], pairs.argv()[2:])
+    assert (evaluated.dataset, evaluated.path) == ("jsonl", "data/2wiki/dev.jsonl")
+    assert (sampled.dataset, sampled.path) == ("jsonl", "data/2wiki/train.jsonl")
+    assert sampled.eval_files == {"data/2wiki/dev.jsonl": "jsonl"}

@@ -53,6 +53,17 @@ def test_every_stage_is_printed_with_what_it_was_made_from(runs: Path, capsys: p
     assert "CHANGED" not in shown
 
 
+def test_data_that_is_mixed_in_is_on_the_way(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_run(runs / "gold", {"eval_files": {str(runs / "corpus.jsonl"): "jsonl"}}) as gold:
+        (gold / "stats.json").write_text(json.dumps({"conversations": {"train": 9, "dev": 0}}))
+    with open_run(runs / "sft", {"data": str(runs / "pairs"), "mix": {str(gold): 0.5}}) as sft:
+        pass
+    main([str(sft)])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines.index("mix:") + 1 == lines.index(f"{gold}: conversations: train 9, dev 0")
+    assert "eval_files:" not in lines
+
+
 def test_inputs_that_changed_since_are_marked(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "dpo" / "config.json").write_text('{"changed": true}')
     main(["--run", str(runs / "after")])

@@ -124,6 +124,42 @@ def test_another_files_stages_come_in_with_its_variables_unless_this_file_has_it
     assert [stage.argv() for stage in pipeline.stages] == [["make", "mine", "runs/x"], ["use", "mine", "mine/model"]]
 
 
+def test_a_file_may_be_included_once_for_each_set_of_values(read):
+    pipeline = read(
+        """
+        output_dir: runs/x
+        stages:
+          - each: [{seed: 1}, {seed: 2}]
+            stages:
+              - {title: start $seed, command: start}
+              - include: common-$seed.yaml
+        """,
+        **{
+            f"common-{seed}": f"""
+            variables: {{model_{seed}: m{seed}}}
+            stages:
+              - {{title: make {seed}, command: make $model_{seed}}}
+            """
+            for seed in (1, 2)
+        },
+    )
+    assert [stage.argv() for stage in pipeline.stages if len(stage.argv()) > 1] == [["make", "m1"], ["make", "m2"]]
+
+
+@pytest.mark.parametrize(
+    ("common", "message"),
+    [
+        ("stages: [{include: pipeline.yaml}]", r"common.yaml: stages\[0\]: .*pipeline.yaml includes itself; remove"),
+        ("stages: [{include: common.yaml}]", r"common.yaml: stages\[0\]: .*common.yaml includes itself; remove"),
+        ("stages: []\nvariables: [data]", "common.yaml: variables must be a mapping"),
+        ("variables: {}", "common.yaml: has no list of stages"),
+    ],
+)
+def test_what_is_wrong_with_an_included_file_is_named(read, common, message):
+    with pytest.raises(UserError, match=message):
+        read("output_dir: runs/x\nstages: [{include: common.yaml}]\n", common=common)
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [

@@ -152,6 +152,19 @@ def test_a_model_that_a_pipeline_served_is_served_again(recorded: Path) -> None:
     assert pipeline.stages[-1].after == ["training/train_dpo.py dpo"]
 
 
+def test_data_that_is_mixed_in_is_made_again(recorded: Path) -> None:
+    (recorded / "earlier").mkdir()
+    record(recorded / "earlier", ["notewriter", "gold", "--output_dir", str(recorded / "earlier")])
+    (recorded / "sft").mkdir()
+    mix = json.dumps({str(recorded / "earlier"): 0.25})
+    command = ["training/train_sft.py", "--mix", mix, "--output_dir", str(recorded / "sft")]
+    record(recorded / "sft", command)
+    earlier, sft = rerun(recorded / "sft", recorded / "again.yaml", Path("new")).stages
+    assert (earlier.title, earlier.result) == ("gold earlier", "new/earlier/stats.json")
+    assert sft.after == ["gold earlier"]
+    assert json.loads(sft.argv()[2]) == {"new/earlier": 0.25}
+
+
 def test_a_configuration_file_that_changed_since_is_named(recorded: Path) -> None:
     (recorded / "dpo.yaml").write_text("beta: 0.2\n")
     with pytest.raises(UserError, match=r"dpo\.yaml: is no longer what .*dpo was made with; restore the file"):
