@@ -1,7 +1,7 @@
 """A language model of two layers with a tokenizer of its own, and pairs that it can be trained on in seconds."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,17 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}> {{ message.content }} <end> {% endfor %}"
     "{% if add_generation_prompt %}<assistant> {% endif %}"
 )
+
+
+@pytest.fixture
+def offline_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where Weights & Biases writes the runs of a test."""
+    wandb = pytest.importorskip("wandb")
+    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    yield tmp_path / "wandb"
+    # Its settings are those of the first run of a process otherwise.
+    wandb.teardown()
 
 
 @pytest.fixture(scope="session")

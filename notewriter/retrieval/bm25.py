@@ -23,6 +23,7 @@ import functools
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
@@ -142,7 +143,7 @@ def build(
         except BaseException as error:
             # What a bad corpus has left, or what holds nothing yet, is of no use.
             if isinstance(error, UserError) or not _committed(folder, settings):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             raise
         (folder / SETTINGS).unlink()
         return settings | {"title_boost": analysis.title_boost, "passages": count}
@@ -319,6 +320,15 @@ def _named(directory: str | Path) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
+
+
+def _remove(folder: Path) -> None:
+    # A thread of the library may still write a file while others are removed.
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(0.05)
 
 
 def _rounded(score: float) -> float:

@@ -165,15 +165,12 @@ def test_adapters_of_one_base_share_a_server(run, served, adapters, training_run
     assert served == []
 
 
-def test_scores_go_to_the_trackers_of_the_training_at_each_step(run, served, training_run, tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
-    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
-        monkeypatch.setenv(name, value)
+def test_scores_go_to_the_trackers_of_the_training_at_each_step(run, served, training_run, offline_wandb):
     config = {"report_to": ["wandb"], "project": "notes", "run_name": "dpo-1"}
     (training_run / "config.yaml").write_text(json.dumps(config))
 
     run()
-    (log,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    (log,) = offline_wandb.glob("offline-run-*/*.wandb")
     expected = [b"checkpoints/f1", b"checkpoints/em", b"dpo-1-checkpoints", b"0.666666", b"notes"]
     logged = b""
     deadline = time.monotonic() + 30
@@ -183,7 +180,7 @@ def test_scores_go_to_the_trackers_of_the_training_at_each_step(run, served, tra
     assert [part for part in expected if part not in logged] == []
 
     run()
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1
+    assert len(list(offline_wandb.glob("offline-run-*"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -206,16 +206,12 @@ def test_recipes_have_no_unknown_keys(path: Path) -> None:
 
 
 def test_weights_and_biases_is_told_options_hash_and_statistics(
-    options: Options, chains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: Options, chains: Path, tmp_path: Path, offline_wandb: Path
 ) -> None:
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SILENT", "true")
     (chains / "stats.json").write_text('{"schema": "notewriter/chains-stats/1", "chains": 16}')
 
     train_sft.main(options(report_to="wandb", max_steps=1, save_strategy="no"))
-    (run,) = (tmp_path / "wandb").glob("offline-run-*")
+    (run,) = offline_wandb.glob("offline-run-*")
     record = json.loads((tmp_path / "run/training.json").read_text())
     told = [record["data_sha256"], "notewriter/chains-stats/1", "split_turns", "unique_tokens_per_second"]
     # Offline, what is known of a run is in one log of protocol buffers, texts as they are, which a process of its own
