@@ -15,6 +15,7 @@ from notewriter.artifacts.fingerprints import of_base
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import writing
+from notewriter.models import checkpoints
 from training import weights
 from training.interruption import StopOnSignal
 from training.resumption import last_checkpoint
@@ -81,9 +82,11 @@ def record(
         return
     facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
     variables = run.config["chat_template_kwargs"]
+    # An adapter that is trained further belongs to its base, not to itself.
+    name, revision = checkpoints.adapter_base(base) if checkpoints.is_adapter(base) else (base, model.model_revision)
     written = TrainingRecord(
         base_model=base,
-        base_model_fingerprint=run.fingerprints.get(of_base(base)),
+        base_model_fingerprint=run.fingerprints.get(of_base(name)) or checkpoints.fingerprint(name, revision),
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,

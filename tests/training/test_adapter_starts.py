@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training import train_dpo
+from training.merging import merge
 
 Options = Callable[..., list[str]]
 
@@ -80,7 +81,15 @@ def test_a_continued_adapter_starts_from_what_the_round_before_trained(
     assert not (second / "ref").exists()
     record = json.loads((second / "training.json").read_text())
     assert (record["base_model"], record["parameters"]) == (str(first_round), "lora")
-    assert record["base_model_fingerprint"] == checkpoints.fingerprint(first_round)
+    # Of the model that the adapter belongs to, which merging and the next round compare.
+    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
+
+
+def test_a_continued_adapter_can_be_continued_and_merged(options: Options, first_round: Path, tmp_path: Path) -> None:
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
+    train_dpo.main(options(model_name_or_path=tmp_path / "second", output_dir=tmp_path / "third", **CONTINUED))
+    merge(tmp_path / "third", tmp_path / "merged")
+    assert (tmp_path / "merged/model.safetensors").is_file()
 
 
 def test_a_continued_run_that_was_killed_ends_where_it_would_have(
@@ -108,6 +117,8 @@ def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
     second = tmp_path / "second"
     assert begins_at_its_reference(second)
     assert checkpoints.adapter_base(second)[0] == str(second / "base")
+    record = json.loads((second / "training.json").read_text())
+    assert record["base_model_fingerprint"] == checkpoints.fingerprint(second / "base")
     torch.testing.assert_close(logits(second / "base"), logits(tiny_model, first_round), rtol=1e-4, atol=1e-5)
     assert (logits(second / "base", second) - logits(second / "base")).abs().max() > 1e-4
 
