@@ -6,15 +6,14 @@ from typing import Any, cast
 from data_construction.dataset.card import CHAINS, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.selection import Selection
-from data_construction.dataset.shards import shard_of
-from data_construction.dataset.splits import dev_questions, open_splits
+from data_construction.dataset.splits import open_splits
 from data_construction.dataset.statistics import ChainsTally
 from data_construction.options import ChainsArguments
 from eval.metrics.text import token_f1
 from notewriter import __version__
 from notewriter.artifacts.chains import COLUMNS, SCHEMA, Chain
 from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, read_chain_rollouts
-from notewriter.artifacts.run_folder import config_hash, remaining
+from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import CHAINS_STATISTICS_SCHEMA, ChainsStatistics, Estimated, write_statistics
 from notewriter.methods.rearag import STEP
 from notewriter.records import Question
@@ -29,11 +28,6 @@ FAULTS = {
 """Events that a trace counts -> the reason for which its chain is dropped."""
 
 
-def to_do(arguments: ChainsArguments, questions: list[Question], journal: Path) -> int:
-    """How many questions a run or a shard still has to reason about; `questions` are those of all shards."""
-    return remaining(journal, shard_of(questions, arguments.shard))
-
-
 def finish(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
     """Write the dataset of a finished journal: the chains in the questions' order, stats.json, and the card.
 
@@ -44,15 +38,12 @@ def finish(arguments: ChainsArguments, folder: Path, selection: Selection, confi
         UserError: a file cannot be written.
     """
     write_drops(folder, selection.drops)
-    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
-    # Of all questions, so that every shard makes the same split.
-    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
     prompts = Prompts(config["prompts_dir"])
-    by_id = {question.id: question for question in questions}
+    by_id = {question.id: question for question in selection.members}
 
     tally = ChainsTally()
-    with open_splits(folder, COLUMNS, dev) as splits:
-        for record in read_chain_rollouts(journal, questions):
+    with open_splits(folder, COLUMNS, selection.dev) as splits:
+        for record in read_chain_rollouts(folder / JOURNAL, selection.members):
             question = by_id[record["question_id"]]
             # Plain F1: a chain may finish with a sentence, which the rule for a bare yes or no would fail.
             f1 = max((token_f1(record["trace"]["answer"], gold) for gold in question.answers), default=0.0)
@@ -63,7 +54,7 @@ def finish(arguments: ChainsArguments, folder: Path, selection: Selection, confi
 
     statistics: ChainsStatistics = {
         "schema": CHAINS_STATISTICS_SCHEMA,
-        "questions": len(questions),
+        "questions": len(selection.members),
         "chains": splits.counts,
         **tally.totals(),
         **cast(Estimated, estimated(folder)),

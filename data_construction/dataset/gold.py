@@ -6,22 +6,15 @@ from typing import Any, cast
 from data_construction.dataset.card import GOLD, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.selection import Selection
-from data_construction.dataset.shards import shard_of
-from data_construction.dataset.splits import dev_questions, open_splits
+from data_construction.dataset.splits import open_splits
 from data_construction.dataset.statistics import GoldTally
 from data_construction.options import GoldArguments
 from notewriter import __version__
 from notewriter.artifacts.chains import GOLD_COLUMNS
 from notewriter.artifacts.rollouts import JOURNAL, read_gold_rollouts
-from notewriter.artifacts.run_folder import config_hash, remaining
+from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import GOLD_STATISTICS_SCHEMA, Estimated, GoldStatistics, write_statistics
-from notewriter.records import Question
 from notewriter.rollouts.rehearsal import estimated
-
-
-def to_do(arguments: GoldArguments, questions: list[Question], journal: Path) -> int:
-    """How many questions a run or a shard still has to roll out; `questions` are those of all shards."""
-    return remaining(journal, shard_of(questions, arguments.shard))
 
 
 def finish(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
@@ -34,18 +27,15 @@ def finish(arguments: GoldArguments, folder: Path, selection: Selection, config:
         UserError: a file cannot be written.
     """
     write_drops(folder, selection.drops)
-    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
-    # Of all questions, so that every shard makes the same split.
-    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
     tally = GoldTally(arguments.gold_stages)
-    with open_splits(folder, GOLD_COLUMNS, dev) as splits:
-        for record in read_gold_rollouts(journal, questions):
+    with open_splits(folder, GOLD_COLUMNS, selection.dev) as splits:
+        for record in read_gold_rollouts(folder / JOURNAL, selection.members):
             tally.add(record)
             for row in record["rows"]:
                 splits.write({**row, "dataset": arguments.dataset})
     statistics: GoldStatistics = {
         "schema": GOLD_STATISTICS_SCHEMA,
-        "questions": len(questions),
+        "questions": len(selection.members),
         "conversations": splits.counts,
         **tally.totals(),
         **cast(Estimated, estimated(folder)),

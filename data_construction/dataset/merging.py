@@ -2,18 +2,16 @@
 
 import heapq
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from data_construction.dataset import chains, gold, pairs
-from data_construction.dataset.selection import Selection, SelectionArguments, clean_selection
+from data_construction.dataset.contents import contents_of
+from data_construction.dataset.selection import clean_selection
 from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
-from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import read_fingerprints
-from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, GoldRollout, PairsRollout
+from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import (
     check_journal,
     difference,
@@ -24,35 +22,6 @@ from notewriter.artifacts.run_folder import (
     read_questions_digest,
 )
 from notewriter.errors import UserError
-from notewriter.records import Question
-
-Options = TypeVar("Options", bound=SelectionArguments)
-
-
-@dataclass(frozen=True)
-class Contents(Generic[Options]):
-    """What a dataset is made of.
-
-    Args:
-        options: the dataclass of the options of the command that builds it.
-        record: the type of a line of its journal.
-        to_do: how many of the questions that fall to a shard are missing from its journal.
-        finish: writes the dataset of a journal and returns a summary.
-    """
-
-    options: type[Options]
-    record: type
-    to_do: Callable[[Options, list[Question], Path], int]
-    finish: Callable[[Options, Path, Selection, dict[str, Any]], str]
-
-    def read_options(self, config: Mapping[str, Any]) -> Options:
-        """The options in a resolved configuration; those that its version did not have are at their defaults."""
-        return self.options(**{each.name: config[each.name] for each in fields(self.options) if each.name in config})
-
-
-PAIRS = Contents(PairsArguments, PairsRollout, pairs.to_do, pairs.finish)
-GOLD = Contents(GoldArguments, GoldRollout, gold.to_do, gold.finish)
-CHAINS = Contents(ChainsArguments, ChainRollout, chains.to_do, chains.finish)
 
 
 def merge(folders: Sequence[Path], output_dir: Path) -> str:
@@ -96,7 +65,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         own, journal = contents.read_options(config), folder / JOURNAL
         check_journal(journal, contents.record)
         members = shard_of(selection.questions, own.shard)
-        if to_do := contents.to_do(own, selection.questions, journal):
+        if to_do := contents.to_do(own, selection._replace(members=members), journal):
             raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")
         streams.append(finished(journal, members))
     places = {question.id: place for place, question in enumerate(selection.questions)}
@@ -104,13 +73,6 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         jsonl.write(merged / JOURNAL, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
         return contents.finish(options, merged, selection, whole)
-
-
-def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
-    """What a folder contains, recognised by an option that only its command has; None for other folders."""
-    # Pairs have gold_stages too.
-    known: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS, "gold_stages": GOLD}
-    return next((contents for option, contents in known.items() if option in config), None)
 
 
 def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any]) -> None:

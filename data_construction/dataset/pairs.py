@@ -9,8 +9,8 @@ from data_construction.dataset.card import PAIRS, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, usual_pair_lengths, within_lengths, write_drops
 from data_construction.dataset.quotas import Quotas, shares_of, within_quotas
 from data_construction.dataset.selection import Selection
-from data_construction.dataset.shards import SHARDS, shard_of
-from data_construction.dataset.splits import dev_questions, open_splits
+from data_construction.dataset.shards import SHARDS
+from data_construction.dataset.splits import open_splits
 from data_construction.dataset.statistics import PairsTally
 from data_construction.options import PairsArguments
 from notewriter import __version__, jsonl
@@ -19,27 +19,21 @@ from notewriter.artifacts.rollouts import JOURNAL, read_pairs_rollouts
 from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA, Estimated, PairsStatistics, write_statistics
 from notewriter.artifacts.statistics import Quotas as QuotaStatistics
-from notewriter.records import Question
 from notewriter.rollouts.rehearsal import estimated
 
 
-def read_quotas(arguments: PairsArguments, questions: list[Question], journal: Path) -> Quotas:
-    """The quotas, or a shard's parts of them, less the pairs that the journal already has.
-
-    `questions` are those of all shards, of which dev has its share.
-    """
+def read_quotas(arguments: PairsArguments, selection: Selection, journal: Path) -> Quotas:
+    """The quotas, or a shard's parts of them, less the pairs that the journal already has."""
     shares = shares_of(arguments.quotas, arguments.shard)
-    members = shard_of(questions, arguments.shard)
-    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
-    quotas = Quotas(list(arguments.stages), shares, members, arguments.quota_block, dev)
-    for record in read_pairs_rollouts(journal, members):
+    quotas = Quotas(list(arguments.stages), shares, selection.members, arguments.quota_block, selection.dev)
+    for record in read_pairs_rollouts(journal, selection.members):
         quotas.add(record)
     return quotas
 
 
-def to_do(arguments: PairsArguments, questions: list[Question], journal: Path) -> int:
-    """How many questions a run or a shard still has to roll out; `questions` are those of all shards."""
-    return read_quotas(arguments, questions, journal).to_do()
+def to_do(arguments: PairsArguments, selection: Selection, journal: Path) -> int:
+    """How many questions a run or a shard still has to roll out."""
+    return read_quotas(arguments, selection, journal).to_do()
 
 
 def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
@@ -55,10 +49,8 @@ def finish(arguments: PairsArguments, folder: Path, selection: Selection, config
         UserError: a file cannot be written.
     """
     write_drops(folder, selection.drops)
-    journal, questions = folder / JOURNAL, shard_of(selection.questions, arguments.shard)
+    journal, questions, dev = folder / JOURNAL, selection.members, selection.dev
     shares = shares_of(arguments.quotas, arguments.shard)
-    # Of all questions, so that every shard makes the same split.
-    dev = dev_questions(selection.questions, arguments.dev_share, arguments.seed)
     usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
 
     tally = PairsTally(arguments.stages)

@@ -6,6 +6,8 @@ from typing import Annotated, Any, NamedTuple
 from annotated_types import Interval
 
 from data_construction.dataset.hygiene import DroppedQuestion, Seen, clean_questions, load_evaluation
+from data_construction.dataset.shards import shard_of
+from data_construction.dataset.splits import dev_questions
 from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import check
 from notewriter.records import Question
@@ -35,9 +37,19 @@ class SelectionArguments(QuestionArguments):
 
 
 class Selection(NamedTuple):
-    """The questions of all shards, those left out, and the evaluation questions that they were compared with."""
+    """The questions that training data is made from.
+
+    Args:
+        questions: those of all shards.
+        members: those of this shard.
+        dev: the ids of those whose rows go to dev, in all shards.
+        drops: those left out.
+        evaluation: the evaluation questions that they were compared with.
+    """
 
     questions: list[Question]
+    members: list[Question]
+    dev: set[str]
     drops: list[DroppedQuestion]
     evaluation: list[Seen]
 
@@ -51,4 +63,8 @@ def clean_selection(arguments: SelectionArguments) -> Selection:
     check(arguments)
     selected = load_selected(arguments)
     evaluation = load_evaluation(arguments.eval_files)
-    return Selection(*clean_questions(selected, evaluation), evaluation)
+    questions, drops = clean_questions(selected, evaluation)
+    members = shard_of(questions, arguments.shard)
+    # Of all questions, so that every shard makes the same split.
+    dev = dev_questions(questions, arguments.dev_share, arguments.seed)
+    return Selection(questions, members, dev, drops, evaluation)

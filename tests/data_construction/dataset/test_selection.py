@@ -28,6 +28,14 @@ def test_questions_that_may_not_be_trained_on_are_set_apart_with_what_they_meet(
     assert [seen.question.id for seen in selection.evaluation] == ["e"]
 
 
+def test_shards_share_out_the_questions_and_agree_on_those_of_dev(arguments):
+    whole, *shards = (clean_selection(arguments(shard=shard, dev_share=0.4)) for shard in (None, "1/2", "2/2"))
+    assert [question.id for question in whole.members] == ["q0", "q1", "q3"]
+    assert [[question.id for question in shard.members] for shard in shards] == [["q0", "q3"], ["q1"]]
+    assert len(whole.dev) == 1 and all(each.dev == whole.dev for each in shards)
+    assert all(each.questions == whole.questions for each in shards)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_out_of_its_range_is_named(arguments, share):
     with pytest.raises(UserError, match=r"dev_share: .* give at least 0 and below 1"):
