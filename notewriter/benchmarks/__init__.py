@@ -22,7 +22,6 @@ from notewriter.benchmarks import (
     nq,
     own,
     popqa,
-    reading,
     strategyqa,
     triviaqa,
     two_wiki_multihop_qa,
@@ -72,22 +71,6 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
         UserError: the dataset is unknown; during iteration, as `load_questions`.
     """
     return choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
-
-
-def with_ids(questions: list[Question], path: Path) -> list[Question]:
-    """The questions whose ids are listed in a file, one per line; in question order.
-
-    Raises:
-        UserError: the file cannot be read or lists an unknown id.
-    """
-    with reading.open_text(path) as file:
-        text = reading.read(file, -1, path)
-    lines = {line.strip(): number for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
-    known = {question.id for question in questions}
-    for id, number in lines.items():
-        if id not in known:
-            raise UserError(f"{path}:{number}: no question has the id {id!r}; check the file and the dataset")
-    return [question for question in questions if question.id in lines]
 
 
 def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:

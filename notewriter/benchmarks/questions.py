@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter.benchmarks import BENCHMARKS, load_questions, select, with_ids, with_metadata
+from notewriter.benchmarks import BENCHMARKS, load_questions, select, with_metadata
 from notewriter.benchmarks.question_sets import with_question_set
 from notewriter.errors import UserError
 from notewriter.records import Question
@@ -30,7 +30,7 @@ class QuestionArguments:
         },
     )
     ids: str | None = field(
-        default=None, metadata={"help": "a file with the ids of the questions to use, one per line"}
+        default=None, metadata={"help": "as question_set, but the questions stay in the order of their file"}
     )
     question_set: str | None = field(
         default=None,
@@ -59,13 +59,14 @@ def load_selected(arguments: QuestionArguments) -> list[Question]:
     A limit that excludes no question is set to None, so that the run is the same as one without it.
 
     Raises:
-        UserError: as `load_questions`, `with_ids`, `with_question_set`, `with_metadata` and `select`.
+        UserError: as `load_questions`, `with_question_set`, `with_metadata` and `select`.
     """
     if arguments.ids and arguments.question_set:
         raise UserError("ids and question_set are both given; leave one of them out")
     questions = load_questions(arguments.dataset, arguments.path)
     if arguments.ids:
-        questions = with_ids(questions, Path(arguments.ids))
+        named = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
+        questions = [question for question in questions if question.id in named]
     if arguments.question_set:
         questions = with_question_set(questions, Path(arguments.question_set), arguments.path)
     questions = with_metadata(questions, arguments.where or {})

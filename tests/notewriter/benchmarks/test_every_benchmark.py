@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from notewriter.benchmarks import BENCHMARKS, load_corpus, load_questions, select, with_ids, with_metadata
+from notewriter.benchmarks import BENCHMARKS, load_corpus, load_questions, select, with_metadata
 from notewriter.errors import UserError
 from notewriter.records import Question
 
@@ -105,13 +105,3 @@ def test_every_benchmark_tells_its_source_its_licence_and_a_metric_family_that_e
     for name, dataset in BENCHMARKS.items():
         assert dataset.family in FAMILIES
         assert name == "jsonl" or (dataset.source and dataset.licence)
-
-
-def test_questions_can_be_named_one_id_a_line(tmp_path):
-    questions = [Question(f"q{i}", "Who?", ("Ana",)) for i in range(4)]
-    path = tmp_path / "ids.txt"
-    path.write_text("q3\n\nq1\n")
-    assert [question.id for question in with_ids(questions, path)] == ["q1", "q3"]
-    path.write_text("q3\nq9\n")
-    with pytest.raises(UserError, match=r"ids\.txt:2: no question has the id 'q9'"):
-        with_ids(questions, path)

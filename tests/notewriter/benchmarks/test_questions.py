@@ -45,6 +45,31 @@ def test_ids_are_taken_before_the_limit_counts(arguments, tmp_path):
     assert ids(all_of_them) == ["q2", "q5", "q7"] and all_of_them.limit is None
 
 
+def test_ids_are_a_question_set_whose_questions_stay_in_the_order_of_their_file(arguments, tmp_path):
+    path = tmp_path / "ids.txt"
+    path.write_text("# two of ten\nq7\n\nq2\n")
+    assert ids(arguments(ids=str(path))) == ["q2", "q7"] and ids(arguments(question_set=str(path))) == ["q7", "q2"]
+    (tmp_path / "rule.yaml").write_text("draw: {sample: 4, seed: 1}\n")
+    assert ids(arguments(ids=str(tmp_path / "rule.yaml"))) == sorted(
+        ids(arguments(question_set=str(tmp_path / "rule.yaml")))
+    )
+
+
+@pytest.mark.parametrize("option", ["ids", "question_set"])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("q3\nq99\n", r"ids\.txt: 1 of its 2 questions are not in .*questions\.jsonl: 'q99'; use the file"),
+        ("q3\nq1\nq3\n", r"ids\.txt:3: names 'q3', which .*ids\.txt:1 names already; remove one"),
+        ("\n", r"ids\.txt: names no questions; write one id per line"),
+    ],
+)
+def test_what_is_wrong_with_ids_is_named_as_with_a_set(arguments, tmp_path, option, text, problem):
+    (tmp_path / "ids.txt").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        load_selected(arguments(**{option: str(tmp_path / "ids.txt")}))
+
+
 def test_metadata_are_looked_at_before_the_limit_counts(arguments, tmp_path):
     records = [
         {"id": f"q{number}", "question": f"Who {number}?", "answers": ["x"], "metadata": {"type": "ab"[number % 2]}}
