@@ -7,21 +7,17 @@ from typing import TypedDict, cast
 import pyarrow as pa
 
 from notewriter.artifacts.pairs import MESSAGES
-from notewriter.artifacts.parquet import BATCH, read_rows
-from notewriter.errors import UserError
+from notewriter.artifacts.parquet import BATCH, read_checked
 from notewriter.records import Message
-from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/chain/1"
 
 
 class _Chain(TypedDict):
+    """The columns that training and the viewer need."""
+
     messages: list[Message]
     question_id: str
-
-
-REQUIRED = tuple(_Chain.__annotations__)
-"""The columns that training and the viewer need."""
 
 
 class Chain(_Chain, total=False):
@@ -68,13 +64,9 @@ GOLD_COLUMNS = pa.schema(
 
 
 def read_chains(path: Path, batch: int = BATCH) -> Iterator[Chain]:
-    """Stream the rows of a file of chains with all their columns, `batch` rows in memory.
+    """Stream the rows of a file of chains, `batch` rows in memory.
 
     Raises:
-        UserError: the file is not Parquet, lacks one of the `REQUIRED` columns, or a row has another type in one of
-            them; names file, row (from 0) and column.
+        UserError: as `read_checked`.
     """
-    for number, row in enumerate(read_rows(path, REQUIRED, batch)):
-        if problem := misfit(row, _Chain, f"{path}: row {number}"):
-            raise UserError(f"{problem}; fix or remove the row")
-        yield cast(Chain, row)
+    return (cast(Chain, row) for row in read_checked(path, _Chain, batch))

@@ -6,10 +6,8 @@ from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 
-from notewriter.artifacts.parquet import BATCH, read_rows
-from notewriter.errors import UserError
+from notewriter.artifacts.parquet import BATCH, read_checked
 from notewriter.records import Message
-from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/pair/1"
 
@@ -112,13 +110,9 @@ COLUMNS = pa.schema(
 
 
 def read_pairs(path: Path, batch: int = BATCH) -> Iterator[Pair]:
-    """Stream the rows of a file of pairs with all their columns, `batch` rows in memory.
+    """Stream the rows of a file of pairs, `batch` rows in memory.
 
     Raises:
-        UserError: the file is not Parquet, lacks one of the `REQUIRED` columns, or a row has another type in one of
-            them; names file, row (from 0) and column.
+        UserError: as `read_checked`.
     """
-    for number, row in enumerate(read_rows(path, REQUIRED, batch)):
-        if problem := misfit(row, _Pair, f"{path}: row {number}"):
-            raise UserError(f"{problem}; fix or remove the row")
-        yield cast(Pair, row)
+    return (cast(Pair, row) for row in read_checked(path, _Pair, batch))

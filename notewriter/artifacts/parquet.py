@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from notewriter.errors import UserError, writing
+from notewriter.typecheck import misfit
 
 BATCH = 1000
 """Rows in memory."""
@@ -97,6 +98,19 @@ def read_rows(
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
         for rows in file.iter_batches(batch, columns=columns):
             yield from rows.to_pylist()
+
+
+def read_checked(path: Path, required: type, batch: int = BATCH) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a Parquet file with all their columns; `required` is the TypedDict of those that it must have.
+
+    Raises:
+        UserError: the file is not Parquet, lacks a required column, or a row has another type in one of them; names
+            file, row (from 0) and column.
+    """
+    for number, row in enumerate(read_rows(path, tuple(required.__annotations__), batch)):
+        if problem := misfit(row, required, f"{path}: row {number}"):
+            raise UserError(f"{problem}; fix or remove the row")
+        yield row
 
 
 def read_schema(path: Path) -> pa.Schema:
