@@ -1,13 +1,14 @@
 """What a dataset is made of: pairs, replies from the gold evidence, or chains."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from data_construction.dataset import chains, gold, pairs
 from data_construction.dataset.selection import Selection, SelectionArguments
 from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
+from notewriter.artifacts.reading import pick
 from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
 from notewriter.artifacts.run_folder import remaining
 
@@ -32,7 +33,7 @@ class Contents(Generic[Options]):
 
     def read_options(self, config: Mapping[str, Any]) -> Options:
         """The options in a resolved configuration; those that its version did not have are at their defaults."""
-        return self.options(**{each.name: config[each.name] for each in fields(self.options) if each.name in config})
+        return self.options(**pick(config, self.options))
 
 
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from data_construction.dataset.hygiene import Seen, overlapping
 from data_construction.dataset.splits import SPLITS
 from notewriter import jsonl
 from notewriter.artifacts.parquet import read_rows
-from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.reading import pick, read_json
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.statistics import (
     CHAINS_STATISTICS_SCHEMA,
@@ -93,7 +92,7 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
 
 def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
     """The questions that a run's configuration selects."""
-    named = {each.name: config[each.name] for each in fields(QuestionArguments) if each.name in config}
+    named = pick(config, QuestionArguments)
     if not {"dataset", "path"} <= named.keys():
         raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
     return load_selected(QuestionArguments(**named | {"output_dir": str(folder)}))

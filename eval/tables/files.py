@@ -16,6 +16,7 @@ from annotated_types import Interval, MinLen
 
 from eval.evaluation import EvaluateArguments
 from eval.judgements import JUDGEMENTS
+from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import check, choose, read_mapping
@@ -230,9 +231,9 @@ class Cell:
             UserError: a value is of the wrong type.
         """
         options: Options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
-        arguments = EvaluateArguments(**_of(EvaluateArguments, options))
-        models = ModelArguments(**_of(ModelArguments, options))
-        costs = CostArguments(**_of(CostArguments, options))
+        arguments = EvaluateArguments(**pick(options, EvaluateArguments))
+        models = ModelArguments(**pick(options, ModelArguments))
+        costs = CostArguments(**pick(options, CostArguments))
         for each in (arguments, models, costs):
             try:
                 check(each)
@@ -358,12 +359,7 @@ class _Reader:
         options, missing = _filled(_merged([options, self.substitutes.options]), self.variables, f"{self.base}: judge")
         if missing:
             raise UserError(f"{self.base}: judge: add --set {missing[0]}=VALUE")
-        return Judge(_of(ModelArguments, options), judgements, plays)
-
-
-def _of(kind: type[EvaluateArguments | ModelArguments | CostArguments], options: Options) -> Options:
-    """The options that a dataclass has."""
-    return {each.name: options[each.name] for each in fields(kind) if each.name in options}
+        return Judge(pick(options, ModelArguments), judgements, plays)
 
 
 def _read(path: Path, kind: type) -> dict[str, Any]:

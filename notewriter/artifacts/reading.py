@@ -59,7 +59,7 @@ def known_fields(record: object, kind: type, place: str, remedy: str) -> dict[st
 
 
 def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The values of a dataclass's fields in a JSON object whose types were checked."""
+    """The values of a dataclass's fields in a mapping whose types were checked; other keys are left out."""
     return {field.name: record[field.name] for field in fields(kind) if field.name in record}
 
 

@@ -1,11 +1,12 @@
 """training.json, the record of a finished training run: what was trained, on what, and how."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
+from notewriter.artifacts.reading import check_schema, pick
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -55,12 +56,8 @@ def read_training_record(folder: Path) -> TrainingRecord | None:
     if not path.is_file():
         return None
     record: dict[str, Any] = jsonl.read_object(path, dict, REMEDY)
-    if record.get("schema") != TRAINING_SCHEMA:
-        raise UserError(
-            f"{path}: has the schema {record.get('schema')!r}, not {TRAINING_SCHEMA!r}; give the file that notewriter "
-            "wrote"
-        )
-    known = {each.name: record[each.name] for each in fields(TrainingRecord) if each.name in record}
+    check_schema(record, TRAINING_SCHEMA, str(path), "give the file that notewriter wrote")
+    known = pick(record, TrainingRecord)
     # Metrics may be NaN, as after a run that diverged.
     checked = asdict(TrainingRecord()) | known | {"metrics": {}}
     if problem := misfit(checked, TrainingRecord, str(path)):

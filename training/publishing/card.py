@@ -11,6 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from notewriter import jsonl
 from notewriter.artifacts.best_checkpoint import BestCheckpoint
 from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.reading import check_schema
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.errors import UserError
@@ -133,9 +134,7 @@ def read_record(path: Path, schema: str) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({one_line(error)}); check the path") from error
-    found = record.get("schema") if isinstance(record, dict) else None
-    if found != schema:
-        raise UserError(f"{path}: has the schema {found!r}, not {schema!r}; give the file that notewriter wrote")
+    check_schema(record, schema, str(path), "give the file that notewriter wrote")
     assert isinstance(record, dict)
     return record
 
