@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar, overload
 import yaml
 from trl.scripts.utils import TrlParser
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.text import without_surrogates
 from notewriter.typecheck import hints_of, may_be_empty, misfit, shown
 
@@ -86,7 +86,7 @@ def parse(
         parsed = parser.parse_args_and_config(argv)
     except (ValueError, TypeError, OverflowError) as error:
         # Raised by TRL's classes, which validate themselves in __post_init__.
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(one_line(error)) from error
     # The parser also returns a namespace for `--config`, which is not one of the dataclasses.
     parsed = tuple(parsed[: len(types)])
     # In YAML a single string or mapping may stand for a list of one. TRL's classes normalise their own fields.
@@ -207,7 +207,7 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())})") from error
+        raise UserError(f"{path}: is not YAML ({one_line(error)})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: is not a mapping; write one `key: value` per line")
     lines: dict[str, int] = {}

@@ -46,6 +46,11 @@ class UserError(Exception):
     """An error the user can fix: one line that names the file, line or key, and the remedy."""
 
 
+def one_line(error: object) -> str:
+    """The text of an error, or of anything else, without line breaks."""
+    return " ".join(str(error).split())
+
+
 def storage_error(error: BaseException, path: str | Path | None = None) -> UserError | None:
     """The storage or path error behind an exception, as a `UserError`; None for any other exception.
 
@@ -119,7 +124,7 @@ def run(main: Callable[[], None]) -> None:
         sys.stdout.flush()
     except UserError as error:
         # A path in the message may contain a line break.
-        _end(f"error: {escape_controls(' '.join(str(error).split()))}", 2)
+        _end(f"error: {escape_controls(one_line(error))}", 2)
     except KeyboardInterrupt:
         _end("interrupted: finished work is kept; run the same command again to resume", 130)
     except BrokenPipeError:

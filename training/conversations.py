@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
 from notewriter import jsonl
-from notewriter.errors import UserError, writing
+from notewriter.errors import UserError, one_line, writing
 from training import chat_templates, checks, rows
 from training.chat_templates import Message
 from training.options import SFTArguments
@@ -144,7 +144,7 @@ def tokenize(
             labelled = label(conversation["messages"], conversation["trained_from"], tokenizer, stops)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
-            raise UserError(f"{path}: {rows.place(conversation)}: {reason}{rows.one_line(error)}") from error
+            raise UserError(f"{path}: {rows.place(conversation)}: {reason}{one_line(error)}") from error
         return labelled | {"length": len(labelled["input_ids"])}
 
     # `datasets` keeps the tokens of rows that it did not read itself in temporary files.

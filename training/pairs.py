@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig
 
 from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from training import chat_templates, checks, rows
 from training.losses import WEIGHT, check_weighting
 from training.options import DPOArguments
@@ -175,7 +175,7 @@ def tokenize(
                 # Rendered one by one, the refused row is known.
                 for place, number in enumerate(numbers):
                     tokens({name: values[place : place + 1] for name, values in pairs.items()}, [number])
-            reason = rows.one_line(error)
+            reason = one_line(error)
             raise UserError(f"{path}: row {numbers[0]}: the model's chat template refuses it ({reason})") from error
         columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(numbers)}
         for side, whole in whole_ids.items():

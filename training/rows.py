@@ -15,7 +15,7 @@ from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.models import chat_template
 from training import chat_templates
 
@@ -163,8 +163,3 @@ def sha256(paths: Iterable[Path]) -> str:
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def one_line(error: BaseException) -> str:
-    """An error's text without its line breaks."""
-    return " ".join(str(error).split())

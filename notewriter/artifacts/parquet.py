@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from notewriter.errors import UserError, writing
+from notewriter.errors import UserError, one_line, writing
 from notewriter.typecheck import misfit
 
 BATCH = 1000
@@ -127,5 +127,5 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error

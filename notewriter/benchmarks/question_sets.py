@@ -12,7 +12,7 @@ import yaml
 from annotated_types import Interval
 
 from notewriter.benchmarks import reading
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.records import Question
 from notewriter.typecheck import misfit
 
@@ -108,7 +108,7 @@ def _read_rule(path: Path) -> Rule:
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not YAML ({' '.join(str(error).split())}); see docs/evaluation.md") from error
+        raise UserError(f"{path}: is not YAML ({one_line(error)}); see docs/evaluation.md") from error
     known = ", ".join(asdict(Rule()))
     if not isinstance(content, dict):
         raise UserError(f"{path}: is not a rule; write some of the keys {known}")

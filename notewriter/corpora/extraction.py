@@ -12,7 +12,7 @@ import yaml
 
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 
 MAX_BYTES = 50_000_000
 """Largest text that is read; parsers need a multiple of it as memory."""
@@ -158,7 +158,7 @@ def _pdf(name: str, path: Path) -> Document:
         raise
     except (PyPdfError, Exception) as error:
         # On damaged files it also fails with KeyError, TypeError, AttributeError and others.
-        raise UserError(f"{name}: is a damaged PDF ({type(error).__name__}: {' '.join(str(error).split())})") from error
+        raise UserError(f"{name}: is a damaged PDF ({type(error).__name__}: {one_line(error)})") from error
     if not any(page.strip() for page in pages):
         raise UserError(f"{name}: contains no text; if it is a scan, run OCR on it first")
     starts = tuple(itertools.accumulate((len(page) for page in pages[:-1]), initial=0))

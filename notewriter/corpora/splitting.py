@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from annotated_types import Interval
 
 from notewriter.corpora.source import INSTALL, Document, Origin
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -220,7 +220,7 @@ def load_tokenizer(name: str | None) -> "Tokenizer":
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         # The library raises plain exceptions; those of the hub are many.
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise UserError(f"tokenizer: {name} cannot be loaded ({reason}); name a folder with tokenizer.json") from error
     # Both may be stored with the tokenizer, for training.
     tokenizer.no_truncation()

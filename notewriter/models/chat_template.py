@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.models.checkpoints import check_model, is_adapter
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
         try:
             return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
         except Exception as error:  # a template is a program and can raise anything
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             raise UserError(
                 f"{model}: its chat template fails on a user message ({reason}); fix the template"
             ) from error

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from annotated_types import Interval, MinLen
 
 from notewriter import jsonl
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         if "trust_remote_code" in reason:
             raise UserError(

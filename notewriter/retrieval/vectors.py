@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from notewriter.config import choose
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.retrieval import encoders
 
 Array = NDArray[np.float32]
@@ -288,7 +288,7 @@ def _read(file: Path) -> Any:
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}); check the path") from error
     except (RuntimeError, TypeError) as error:
-        reason = " ".join(str(error).split())[-200:]
+        reason = one_line(error)[-200:]
         raise UserError(f"{file}: is not a FAISS index ({reason}); check the file or build it again") from error
 
 

@@ -14,7 +14,7 @@ from annotated_types import Interval
 
 from notewriter import jsonl
 from notewriter.config import check
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.method import Kind, Stage
 from notewriter.models import checkpoints
 from notewriter.models.adapters import tokenizer_folder
@@ -235,7 +235,7 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
                 **variables,
             )
         except Exception as error:  # a template is a program and can raise anything
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             raise UserError(f"tokenizer: {model}: its chat template fails on a prompt ({reason})") from error
         return len(encoded["input_ids"])
 

@@ -14,7 +14,7 @@ from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.reading import check_schema
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.models import checkpoints
 from notewriter.pages.cards import render_card
 
@@ -133,7 +133,7 @@ def read_record(path: Path, schema: str) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON ({one_line(error)}); check the path") from error
+        raise UserError(f"{path}: cannot be read as JSON ({one_line(error)[:300]}); check the path") from error
     check_schema(record, schema, str(path), "give the file that notewriter wrote")
     assert isinstance(record, dict)
     return record
@@ -217,8 +217,3 @@ def stage_facts(stats: Mapping[str, Any]) -> dict[str, Any]:
             for stage, counts in stats.get("stages", {}).items()
         ],
     }
-
-
-def one_line(error: object) -> str:
-    """An error's text without its line breaks, at most 300 characters of it."""
-    return " ".join(str(error).split())[:300]

@@ -13,9 +13,8 @@ from notewriter.artifacts.chains import read_chains
 from notewriter.artifacts.pairs import read_pairs
 from notewriter.artifacts.parquet import read_rows
 from notewriter.artifacts.reading import read_json
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from training.publishing import leaks
-from training.publishing.card import one_line
 
 FILES = ("README.md", statistics.NAME, "*.parquet", "*.svg")
 """What belongs to a dataset: a run's configuration, journals and caches stay."""
@@ -83,7 +82,7 @@ def read_metadata(card: Path) -> DatasetCardData:
     try:
         data = DatasetCard(card.read_text(encoding="utf-8")).data
     except (OSError, ValueError, TypeError, YAMLError) as error:
-        raise UserError(f"{card}: its metadata cannot be read ({one_line(error)}); {REMEDY}") from error
+        raise UserError(f"{card}: its metadata cannot be read ({one_line(error)[:300]}); {REMEDY}") from error
     assert isinstance(data, DatasetCardData)
     return data
 

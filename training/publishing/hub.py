@@ -18,8 +18,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from notewriter.errors import UserError
-from training.publishing.card import one_line
+from notewriter.errors import UserError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def check_repo_id(repo_id: str, option: str = "--repo_id") -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
-        raise UserError(f"{option}: {one_line(error)}") from error
+        raise UserError(f"{option}: {one_line(error)[:300]}") from error
     if "/" not in repo_id:
         raise UserError(f"{option} {repo_id}: has no owner; write owner/name")
 
@@ -158,4 +157,4 @@ def _errors(api: HfApi, place: str) -> Iterator[None]:
 
 
 def _failure(error: BaseException | None, api: HfApi) -> str:
-    return one_line(error).replace(str(api.token), "[token]")
+    return one_line(error)[:300].replace(str(api.token), "[token]")

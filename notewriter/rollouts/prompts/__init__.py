@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, one_line
 from notewriter.records import Message
 from notewriter.text import without_surrogates
 
@@ -87,4 +87,4 @@ class Prompts:
         # A template is a program and can raise anything; its author has to fix it.
         except Exception as error:
             given = ", ".join(sorted(variables))
-            raise UserError(f"prompt {name}: {' '.join(str(error).split())}; the stage provides: {given}") from error
+            raise UserError(f"prompt {name}: {one_line(error)}; the stage provides: {given}") from error
