@@ -34,7 +34,6 @@ class PairsTally:
 
     def totals(self) -> PairsTotals:
         """The sums, as stats.json has them."""
-        usage = self._usage.to_dict()
         return {
             "questions_rolled_out": self._rolled_out,
             "stages": {
@@ -51,8 +50,7 @@ class PairsTally:
                 for stage, count in sorted(self._agreement.items())
             },
             "unreadable_judge_replies": dict(sorted(self._unreadable.items())),
-            "tokens": usage["tokens"],
-            "tokens_in_all": usage["tokens_in_all"],
+            **self._usage.to_dict(),
         }
 
     def _yield(self, stage: str) -> float | None:
@@ -78,14 +76,12 @@ class GoldTally:
 
     def totals(self) -> GoldTotals:
         """The sums, as stats.json has them."""
-        usage = self._usage.to_dict()
         return {
             "stages": {
                 stage: {"conversations": self._conversations[stage], "dropped": dict(sorted(reasons.items()))}
                 for stage, reasons in self._dropped.items()
             },
-            "tokens": usage["tokens"],
-            "tokens_in_all": usage["tokens_in_all"],
+            **self._usage.to_dict(),
         }
 
 
@@ -112,13 +108,11 @@ class ChainsTally:
 
     def totals(self) -> ChainsTotals:
         """The sums, as stats.json has them."""
-        usage = self._usage.to_dict()
         kept = self._steps.total()
         return {
             "dropped": dict(sorted(self._dropped.items())),
             "steps_of_the_kept": {str(steps): count for steps, count in sorted(self._steps.items())},
             "mean_f1_of_the_kept": round(self._f1_of_the_kept / kept, 4) if kept else None,
             "events": dict(sorted(self._events.items())),
-            "tokens": usage["tokens"],
-            "tokens_in_all": usage["tokens_in_all"],
+            **self._usage.to_dict(),
         }

@@ -12,8 +12,8 @@ GOLD_STATISTICS_SCHEMA = "notewriter/gold-stats/1"
 
 NAME = "stats.json"
 
-TokensByRole = dict[str, dict[str, dict[str, int]]]
-"""Stage -> role -> calls, prompt tokens and completion tokens."""
+Tokens = dict[str, dict[str, dict[str, int]]]
+"""Stage -> role -> calls, prompt_tokens and completion_tokens."""
 
 
 class StageYield(TypedDict):
@@ -49,17 +49,17 @@ class Hygiene(TypedDict):
     evaluation_files: dict[str, Overlap]
 
 
-class Usage(TypedDict):
+class UsageTotals(TypedDict):
     """Calls and tokens by stage and role, and their sums."""
 
-    tokens: TokensByRole
+    tokens: Tokens
     tokens_in_all: dict[str, int]
 
 
 _Yield = TypedDict("_Yield", {"yield": dict[str, float | None]})
 
 
-class PairsTotals(Usage, _Yield):
+class PairsTotals(UsageTotals, _Yield):
     """Sums over the rolled out questions.
 
     `questions_rolled_out` is below the number of questions if quotas ended the run. `stages` has the key `METHOD/*`
@@ -75,7 +75,7 @@ class PairsTotals(Usage, _Yield):
     unreadable_judge_replies: dict[str, int]
 
 
-class ChainsTotals(Usage):
+class ChainsTotals(UsageTotals):
     """Sums over the rolled out questions.
 
     `steps_of_the_kept` maps a number of steps to the number of kept chains; `mean_f1_of_the_kept`, in [0, 1], is None
@@ -96,7 +96,7 @@ class GoldYield(TypedDict):
     dropped: dict[str, int]
 
 
-class GoldTotals(Usage):
+class GoldTotals(UsageTotals):
     """Sums over the rolled out questions; `stages` has the key `METHOD/*` for what ended a whole method."""
 
     stages: dict[str, GoldYield]

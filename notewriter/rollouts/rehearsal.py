@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from annotated_types import Interval
 
 from notewriter import jsonl
+from notewriter.artifacts.statistics import Tokens, UsageTotals
 from notewriter.config import check
 from notewriter.errors import UserError, one_line
 from notewriter.method import Kind, Stage
@@ -24,7 +25,7 @@ from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval.chain import Chain, Part
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.usage import Tokens, Totals, Usage
+from notewriter.rollouts.usage import Usage
 
 TOKENS_A_WORD = 1.3
 """Typical for English text in current vocabularies; used if no tokenizer is available."""
@@ -79,7 +80,7 @@ class Costs(TypedDict, total=False):
     money: float
 
 
-class Estimate(Totals, Costs):
+class Estimate(UsageTotals, Costs):
     """The contents of `estimate.json`."""
 
     schema: str

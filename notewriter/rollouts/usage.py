@@ -2,17 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
-Tokens = dict[str, dict[str, dict[str, int]]]
-"""Stage -> role -> calls, prompt_tokens and completion_tokens."""
-
-
-class Totals(TypedDict):
-    """Calls and tokens by stage and role, and their sum."""
-
-    tokens: Tokens
-    tokens_in_all: dict[str, int]
+from notewriter.artifacts.statistics import UsageTotals
 
 
 class Usage:
@@ -26,7 +18,7 @@ class Usage:
         for stage, role, tokens in usage_of(record):
             self._tokens.setdefault(stage, {}).setdefault(role, Counter()).update(tokens)
 
-    def to_dict(self, scale: float = 1) -> Totals:
+    def to_dict(self, scale: float = 1) -> UsageTotals:
         """The totals, multiplied by `scale`."""
         tokens = {
             stage: {role: {key: round(value * scale) for key, value in usage.items()} for role, usage in roles.items()}
