@@ -4,6 +4,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,8 +59,8 @@ class CardKind(NamedTuple):
     unit: str
 
 
-def _pair_yields(stats: Mapping[str, Any]) -> Yields:
-    return {stage: {"pairs": counts["pairs"], **counts["dropped"]} for stage, counts in stats["stages"].items()}
+def _stage_yields(kept: str, stats: Mapping[str, Any]) -> Yields:
+    return {stage: {kept: counts[kept], **counts["dropped"]} for stage, counts in stats["stages"].items()}
 
 
 def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
@@ -78,13 +79,6 @@ def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     return "rearag", {"steps": row["steps"], "words to learn": words["assistant"], "words in all": words.total()}
 
 
-def _gold_yields(stats: Mapping[str, Any]) -> Yields:
-    return {
-        stage: {"conversations": counts["conversations"], **counts["dropped"]}
-        for stage, counts in stats["stages"].items()
-    }
-
-
 def _gold_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     *prompt, reply = (len(message["content"].split()) for message in row["messages"])
     return row["stage"], {"prompt": sum(prompt), "words to learn": reply}
@@ -95,7 +89,7 @@ PAIRS = CardKind(
     title="Preference pairs",
     tags=["preference", "dpo"],
     template="pairs_card.md.jinja",
-    yields=_pair_yields,
+    yields=partial(_stage_yields, "pairs"),
     columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
     lengths=_pair_lengths,
     unit="tokens",
@@ -105,7 +99,7 @@ GOLD = CardKind(
     title="Gold evidence",
     tags=["sft"],
     template="gold_card.md.jinja",
-    yields=_gold_yields,
+    yields=partial(_stage_yields, "conversations"),
     columns=["messages", "stage"],
     lengths=_gold_lengths,
     unit="words",
