@@ -61,7 +61,7 @@ def results_of(
         UserError: a journal is damaged.
     """
     searches = read_searches(folder / "searches.jsonl")
-    loads = {load["chain"]: load for load in read_loads(folder / "loads.jsonl")}
+    loads = read_loads(folder / "loads.jsonl")
     scores: dict[str, dict[str, list[float]]] = {}
     results: dict[str, ChainResult] = {}
     for name in chains:

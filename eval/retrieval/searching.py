@@ -3,9 +3,9 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from tqdm import tqdm
 
@@ -57,7 +57,7 @@ def search_all(
         UserError: the chain cannot be opened, or a search fails.
     """
     done = {question_id for chain, question_id in read_searches(folder / "searches.jsonl") if chain == name}
-    loaded = any(load["chain"] == name for load in read_loads(folder / "loads.jsonl"))
+    loaded = name in read_loads(folder / "loads.jsonl")
     waiting = [question for question in questions if question.id not in done]
     if not waiting and loaded:
         return
@@ -70,26 +70,23 @@ def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
     Raises:
         UserError: a line is not a search.
     """
-    searches: dict[tuple[str, str], Searched] = {}
-    for number, record in jsonl.read(path, journal=True):
-        if problem := misfit(record, Searched, f"{path}:{number}"):
-            raise UserError(f"{problem}; remove the line and run the same command again")
-        searches[record["chain"], record["question_id"]] = Searched(**record)  # type: ignore[typeddict-item]
-    return searches
+    return {(line["chain"], line["question_id"]): cast(Searched, line) for line in _lines(path, Searched)}
 
 
-def read_loads(path: Path) -> list[Load]:
-    """The loads.
+def read_loads(path: Path) -> dict[str, Load]:
+    """Chain -> its load.
 
     Raises:
         UserError: a line is not a load.
     """
-    loads = []
+    return {line["chain"]: cast(Load, line) for line in _lines(path, Load)}
+
+
+def _lines(path: Path, kind: type) -> Iterator[dict[str, Any]]:
     for number, record in jsonl.read(path, journal=True):
-        if problem := misfit(record, Load, f"{path}:{number}"):
+        if problem := misfit(record, kind, f"{path}:{number}"):
             raise UserError(f"{problem}; remove the line and run the same command again")
-        loads.append(Load(**record))  # type: ignore[typeddict-item]
-    return loads
+        yield record
 
 
 async def _search(
