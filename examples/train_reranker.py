@@ -4,9 +4,9 @@
       --index runs/index/2wiki --model sentence-transformers/all-MiniLM-L6-v2 --output_dir runs/reranker
 
 The supporting passages of a question are relevant; others, drawn from the passages that would be reranked, are not.
-From an encoder this takes thousands of questions: with 400 the order became worse (docs/results.md). With fewer, start
-from a published reranker. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be measured on
-them (`notewriter retrieval-eval --ids`).
+400 questions were too few for an encoder, whose order became worse (docs/results.md): with so few, start from a
+published reranker. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be
+measured on them (`notewriter retrieval-eval --ids`).
 """
 
 import argparse
