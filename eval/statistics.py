@@ -17,7 +17,7 @@ def bootstrap_interval(
 
     Draws `resamples` samples of the same size with replacement and takes the quantiles of their means (Efron &
     Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The interval depends on the values and the seed
-    alone. With fewer than about twenty values it is too narrow, and with one value it is a point.
+    alone, not on their order, in which the questions of a run were finished. With fewer than about twenty values it is too narrow, and with one value it is a point.
 
     Raises:
         ValueError: no values, values that are not finite numbers, a confidence outside (0, 1), or fewer than one
@@ -32,6 +32,7 @@ def bootstrap_interval(
         raise ValueError(f"confidence ({confidence}) must lie between 0 and 1, for example 0.95")
     if resamples < 1:
         raise ValueError(f"resamples ({resamples}) must be at least 1")
+    sample = np.sort(sample)
     generator = np.random.default_rng(seed)
     rows = max(1, BLOCK // sample.size)
     # Not scipy.stats.bootstrap: its percentiles differ in the last digit, and metrics.json must not change.
@@ -96,7 +97,7 @@ def permutation_test(
     Raises:
         ValueError: lengths that differ, or no values.
     """
-    differences = _differences(before, after)
+    differences = np.sort(_differences(before, after))
     observed = abs(differences.sum())
     generator = np.random.default_rng(seed)
     rows = max(1, BLOCK // differences.size)

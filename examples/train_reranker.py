@@ -3,10 +3,10 @@
     python examples/train_reranker.py --dataset 2wikimultihopqa --path data/2wikimultihopqa/train.json \
       --index runs/index/2wiki --model sentence-transformers/all-MiniLM-L6-v2 --output_dir runs/reranker
 
-The supporting passages of a question are relevant; others, drawn from what a search finds, are not. They are drawn from
-as many passages as will be reranked: with the best of them alone, a model can learn that what resembles the question
-is wrong. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be measured on
-them (`notewriter retrieval-eval --ids`).
+The supporting passages of a question are relevant; others, drawn from the passages that would be reranked, are not.
+400 questions were too few for an encoder, whose order became worse (docs/results.md): with so few, start from a
+published reranker. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be
+measured on them (`notewriter retrieval-eval --ids`).
 """
 
 import argparse

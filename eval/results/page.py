@@ -124,9 +124,7 @@ def _scores(experiment: Experiment) -> Scores:
                 }
                 shared = set.intersection(*map(set, values.values())) if values else set()
                 if shared:
-                    # In one order, on which the bootstrap depends.
-                    questions = [question for question in next(iter(values.values())) if question in shared]
-                    means = [sum(each[question] for each in values.values()) / len(values) for question in questions]
+                    means = [sum(each[question] for each in values.values()) / len(values) for question in shared]
                     seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
                     found[cell, name, metric] = Score(bootstrap_interval(means), seeds)
     return found

@@ -45,6 +45,15 @@ def test_one_seed_gives_one_interval_whatever_the_block_of_draws(monkeypatch):
     assert bootstrap_interval(values, resamples=1000, seed=1) != whole
 
 
+def test_the_order_of_the_questions_does_not_matter():
+    generator = np.random.default_rng(4)
+    before, after = generator.random(40), generator.random(40)
+    order = generator.permutation(40)
+    assert bootstrap_interval(after) == bootstrap_interval(after[order])
+    assert paired_interval(before, after) == paired_interval(before[order], after[order])
+    assert permutation_test(before, after) == permutation_test(before[order], after[order])
+
+
 def test_pairing_sees_a_small_gain_that_the_two_intervals_hide():
     before = np.random.default_rng(4).random(100)
     after = before + 0.05

@@ -1,13 +1,15 @@
-"""The models and batches that benchmarks/gpu.py measures: configurations and lengths, no weights and no files.
+"""The models that are measured: random weights of published shapes.
 
 The numbers are those of each model's published `config.json`. `TOY` replaces the widths with ones that a CPU computes
 in milliseconds and keeps what decides which code runs: grouped heads, windows, soft caps, sinks, experts.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, set_seed
+
+from .machine import Machine
 
 SHAPES: dict[str, dict[str, Any]] = {
     "SmolLM2-135M": {
@@ -174,24 +176,14 @@ def configuration(name: str, *, layers: int | None = None, toy: bool = False) ->
     return AutoConfig.for_model(values.pop("model_type"), **values)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The lengths of a batch of pairs in tokens."""
-
-    prompts: tuple[int, ...]
-    completions: tuple[tuple[int, int], ...]
-    """Of each pair, the chosen and the rejected."""
-
-
-BATCHES = {
-    "ragged": Pairs((2000, 1500), ((100, 80), (60, 100))),
-    "short": Pairs((16, 9, 30, 1), ((5, 9), (1, 1), (1, 8), (7, 7))),
-    "long": Pairs((16000,), ((200, 120),)),
-}
-"""What exactness is measured on: unequal lengths, one-token prompts and completions, prompts beyond every window."""
-
-TOY_BATCHES = {
-    "ragged": Pairs((40, 30), ((10, 8), (6, 10))),
-    "short": BATCHES["short"],
-    "long": Pairs((100,), ((20, 12),)),
-}
+def random_model(
+    machine: Machine, name: str, dtype: torch.dtype, attention: str, layers: int | None = None
+) -> PreTrainedModel:
+    """A random model of a shape of `SHAPES`, on the device; the same weights every time."""
+    values = configuration(name, layers=layers, toy=machine.toy)
+    set_seed(0)
+    with torch.device(machine.device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            values, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        )
+    return model
