@@ -17,7 +17,8 @@ def bootstrap_interval(
 
     Draws `resamples` samples of the same size with replacement and takes the quantiles of their means (Efron &
     Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The interval depends on the values and the seed
-    alone, not on their order, in which the questions of a run were finished. With fewer than about twenty values it is too narrow, and with one value it is a point.
+    alone, not on their order, in which a run happened to finish its questions. With fewer than about twenty values it
+    is too narrow, and with one value it is a point.
 
     Raises:
         ValueError: no values, values that are not finite numbers, a confidence outside (0, 1), or fewer than one

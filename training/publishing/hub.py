@@ -157,4 +157,6 @@ def _errors(api: HfApi, place: str) -> Iterator[None]:
 
 
 def _failure(error: BaseException | None, api: HfApi) -> str:
-    return one_line(error)[:300].replace(str(api.token), "[token]")
+    text = one_line(error)
+    # Before it is cut, which could leave the beginning of a token.
+    return (text.replace(api.token, "[token]") if isinstance(api.token, str) else text)[:300]

@@ -16,6 +16,7 @@ from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.parquet import write_rows
 from notewriter.errors import UserError
+from training.publishing import hub as hub_client
 from training.publishing import publish
 
 DATA = "someone/notes-pairs"
@@ -331,3 +332,14 @@ def test_a_dry_run_lists_data_and_model_and_sends_nothing(
     assert hub.requests == []
     assert f"dataset {DATA}, revision main" in shown and f"model {REPO}, revision main" in shown
     assert "stays here: cache.sqlite, config.yaml, journal.jsonl, notes.parquet" in shown
+
+
+@pytest.mark.parametrize("before", [0, 285, 299])
+def test_no_part_of_the_token_is_in_an_error_however_long(before: int) -> None:
+    def fail() -> None:
+        raise OSError("x" * before + TOKEN)
+
+    api = HfApi(endpoint="http://127.0.0.1:1", token=TOKEN)
+    with pytest.raises(UserError) as caught, hub_client._errors(api, REPO):
+        fail()
+    assert TOKEN[:3] not in str(caught.value)
