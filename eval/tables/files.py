@@ -312,16 +312,17 @@ class _Reader:
             recipe = {key: value for key, value in recipe.items() if key not in OF_THE_METHOD}
         layers = [recipe, self.paper.options, of_benchmark, of_method, plays.options]
         layers += [self._entry(place, "setting", setting, self.paper.settings)] if setting else []
-        options = _merged([*layers, self.content.options, own, self.substitutes.options])
+        options = _merged([*layers, self.content.options, own])
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
+        if self.substitutes.model:
+            options = _served_by(self.substitutes.model, options)
+        options = _merged([options, self.substitutes.options])
         for kind, known in (("method", METHODS), ("dataset", BENCHMARKS)):
             if options.get(kind) not in known:
                 names = ", ".join(sorted(known))
                 raise UserError(f"{place}: {kind} {options.get(kind)!r} is unknown; choose one of: {names}")
         lacks = ""
-        if self.substitutes.model:
-            options = _served_by(self.substitutes.model, options)
         if self.substitutes.indexes:
             options = _merged([options, {"index": [f"{self.substitutes.indexes}/{benchmark}"]}])
         if benchmark in self.substitutes.questions:

@@ -45,11 +45,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of a benchmark."""
+    """The rows of a benchmark. `errors` says which cells have questions that ended in an error; empty for none."""
 
     benchmark: str
     metrics: list[Metric]
     rows: list[Row]
+    errors: str
 
 
 def parts_of(table: Table, cells: Sequence[Cell], output: Path) -> list[Part]:
@@ -69,8 +70,18 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path) -> list[Part]:
             )
             for cell in own
         ]
-        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows))
+        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, _errors(table, own, output)))
     return parts
+
+
+def _errors(table: Table, cells: Sequence[Cell], output: Path) -> str:
+    counts = []
+    for cell in cells:
+        ended = [bool(each.error) for run in finished(table, output, cell) for each in run.predictions.values()]
+        if any(ended):
+            name = ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
+            counts.append(f"{name} ({sum(ended)} of {len(ended)})")
+    return f"Questions that ended in an error, which count as wrong: {'; '.join(counts)}." if counts else ""
 
 
 def columns(table: Table, benchmark: str) -> list[str]:
@@ -171,7 +182,8 @@ def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
                     f"{entry.published} {INSIDE}" if entry.inside else entry.published,
                 ]
             rows.append(line)
-        found.append((f"{table.content.title}, {part.benchmark}. {' '.join(notes_of(table))}", header, rows))
+        notes = " ".join(filter(None, [*notes_of(table), part.errors]))
+        found.append((f"{table.content.title}, {part.benchmark}. {notes}", header, rows))
     return found
 
 

@@ -1,5 +1,7 @@
 """`notewriter table`: cells are shared and resumed, what lacks a checkpoint is skipped, published values are marked."""
 
+import json
+
 import pytest
 import yaml
 from benchmark_files import write_two_questions
@@ -194,6 +196,26 @@ def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_sa
     (cell,) = read_table(path, {}, Substitutes(model="models/small")).cells
     assert cell.options["serve"] == "models/small"
     assert not cell.options.keys() & {"base_url", "model", "served"}
+
+
+def test_options_of_all_cells_are_those_of_a_substitute_too(write):
+    models = PAPER["models"] | {"Other": MODEL | {"serve_options": {"tensor_parallel_size": 4}}}
+    path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
+    given = Substitutes(model="models/small", options={"serve_options": {"max_model_len": 4096}})
+    (cell,) = read_table(path, {}, given).cells
+    assert cell.options["serve_options"] == {"max_model_len": 4096}
+
+
+def test_questions_that_ended_in_an_error_are_counted_beside_the_table(write, run, tmp_path):
+    path = write([{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other"]}])
+    assert "ended in an error" not in run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
+    first["error"] = "the prompt is too long"
+    (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    ended = "Questions that ended in an error, which count as wrong: direct, Other (1 of 2)."
+    assert ended in run(path)
+    assert ended in (tmp_path / "out" / f"{tmp_path.name}_table_1.html").read_text()
 
 
 def test_a_retriever_replaces_an_index(write):
