@@ -5,7 +5,7 @@ import os
 import sys
 
 from notewriter import __version__
-from notewriter.errors import UserError, run
+from notewriter.errors import UserError, handle_sigterm, run
 
 COMMANDS = {
     "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
@@ -44,6 +44,7 @@ def main() -> None:
     """Run the subcommand named on the command line."""
     # Otherwise tokenizers warns at every fork; serving forks once.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    handle_sigterm()
     run(_dispatch)
 
 

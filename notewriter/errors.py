@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,6 +111,25 @@ def writing(path: str | Path) -> Iterator[None]:
         raise
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived."""
+
+
+def handle_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that what it has started is stopped first.
+
+    Schedulers and `timeout` send it, the latter twice; what follows the first is ignored.
+    """
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    # Worker processes that are forked later have nothing to stop.
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a command's main function; a `UserError` becomes one line on standard error and exit code 2."""
     # INFO of other libraries, such as a line per request, would drown the progress bar.
@@ -125,8 +145,9 @@ def run(main: Callable[[], None]) -> None:
     except UserError as error:
         # A path in the message may contain a line break.
         _end(f"error: {escape_controls(one_line(error))}", 2)
-    except KeyboardInterrupt:
-        _end("interrupted: finished work is kept; run the same command again to resume", 130)
+    except KeyboardInterrupt as interrupt:
+        what, code = ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
+        _end(f"{what}: finished work is kept; run the same command again to resume", code)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe.
         _discard_output()

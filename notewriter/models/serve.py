@@ -16,7 +16,6 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -78,7 +77,6 @@ def main(argv: list[str]) -> None:
     (arguments,) = parse(ServeArguments, argv, prog="notewriter serve", description=__doc__)
     if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
         os.environ["VLLM_API_KEY"] = _new_key(Path(arguments.output_dir))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with serving(arguments) as names:
         for name, servers in names.items():
             addresses = ",".join(server.base_url for server in servers)

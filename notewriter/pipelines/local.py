@@ -18,6 +18,9 @@ from notewriter.pipelines.pipeline import Pipeline, Stage, program
 POLL = 5.0
 """Seconds between checks of the server while a stage uses it."""
 
+PATIENCE = 60.0
+"""Seconds that a stage has to end when the pipeline is interrupted."""
+
 
 def run_here(pipeline: Pipeline) -> None:
     """Run the stages in order, a line each, and print the output of the last one.
@@ -129,6 +132,10 @@ def _run(title: str, command: list[str], log: Path, server: Server | None) -> st
             try:
                 printed = _wait(process, server)
             except BaseException:
+                # It may have a server of its own to stop.
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE)
                 process.kill()
                 raise
         file.write(printed)

@@ -359,3 +359,32 @@ def test_a_server_ends_with_a_parent_that_is_killed(stand_in, model, tmp_path):
         assert is_running(process)
         parent.kill()
     assert eventually(lambda: not is_running(process))
+
+
+def test_a_terminated_command_stops_its_server_and_all_that_belongs_to_it(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "with a stubborn child")
+    script = f"""
+        import time
+        from notewriter.errors import handle_sigterm, run
+        from notewriter.models.server import serve
+        def main():
+            with serve({model!r}, log={str(tmp_path / "log")!r}):
+                print("served", flush=True)
+                time.sleep(60)
+        handle_sigterm()
+        run(main)
+    """
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **streams) as parent:
+        assert parent.stdout.readline() == "served\n"
+        (told,) = stand_in()
+        # As `timeout` does.
+        parent.terminate()
+        parent.terminate()
+        error = parent.stderr.read()
+    assert parent.returncode == 143
+    assert error.endswith("terminated: finished work is kept; run the same command again to resume\n")
+    assert not is_running(told["pid"])
+    assert eventually(lambda: not is_running(told["child"]))
