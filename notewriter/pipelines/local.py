@@ -42,15 +42,17 @@ def run_here(pipeline: Pipeline) -> None:
             server = None
             for index, stage in enumerate(group):
                 number, _ = next(numbered)
+                skipped = stage.skipped()
+                if shared and not server and not skipped and stage.missing():
+                    # It logs a line of its own.
+                    server = serving.enter_context(_serve(stage, pipeline.logs))
                 sys.stdout.write(f"[{number:2}/{len(pipeline.stages)}] {stage.title:{width}}")
                 sys.stdout.flush()
-                if skipped := stage.skipped():
+                if skipped:
                     sys.stdout.write(f"  skipped: {skipped}\n")
                     continue
                 start = time.monotonic()
                 try:
-                    if shared and not server and stage.missing():
-                        server = serving.enter_context(_serve(stage, pipeline.logs))
                     printed = _run_stage(stage, pipeline, server, shared)
                     if index == last_needed:
                         # The next stage may need the memory.
