@@ -1,8 +1,8 @@
 """Shortcuts: what separates the chosen from the rejected sides of pairs beside what they say.
 
 A preference model prefers whatever tells the sides apart most easily (Singhal et al. 2023, arXiv 2310.03716: mostly
-length). Each feature here is a number of one text that does not depend on whether the text is right; one that alone
-names the chosen side of most pairs is what DPO is likely to learn.
+length). Each feature here is a number of one text, or of how it was sampled, that does not depend on whether the text
+is right; one that alone names the chosen side of most pairs is what DPO is likely to learn.
 """
 
 import functools
@@ -51,12 +51,14 @@ class Side:
         prompt: what it replied to.
         answers: the gold answers; empty if unknown.
         cut: whether it was cut at its token limit.
+        temperature: what it was sampled at; None if unknown or not sampled.
     """
 
     text: str
     prompt: str
     answers: Sequence[str] = ()
     cut: bool = False
+    temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ FEATURES = (
     Feature("question mark", "asks", lambda side: float("?" in side.text)),
     Feature("finished sentence", "ends with a sentence", lambda side: float(bool(FINISHED.search(side.text)))),
     Feature("cut at the token limit", "is cut at the token limit", lambda side: float(side.cut)),
+    Feature("temperature", "was sampled at a higher temperature", lambda side: side.temperature),
     Feature("repeated words", "repeats itself more", _repeated),
     Feature("copied from the prompt", "copies more of the prompt", _copied),
     Feature("gold answer", "has the gold answer", lambda side: float(_position(side) is not None), content=True),
@@ -142,9 +145,10 @@ def sides(pair: Mapping[str, Any], answers: Sequence[str] = ()) -> tuple[Side, S
     prompt = "\n".join(message["content"] for message in pair["prompt"])
 
     def side(name: str) -> Side:
-        limit, tokens = (pair.get(f"{name}_source") or {}).get("max_tokens"), pair.get(f"{name}_tokens")
+        source = pair.get(f"{name}_source") or {}
+        limit, tokens = source.get("max_tokens"), pair.get(f"{name}_tokens")
         cut = limit is not None and tokens is not None and tokens >= limit
-        return Side(pair[name][-1]["content"], prompt, answers, cut)
+        return Side(pair[name][-1]["content"], prompt, answers, cut, source.get("temperature"))
 
     return side("chosen"), side("rejected")
 

@@ -64,6 +64,20 @@ def test_a_side_is_cut_if_it_has_as_many_tokens_as_it_may():
     assert [side.cut for side in sides(bare)] == [False, False]
 
 
+def test_the_temperatures_of_two_samples_tell_them_apart():
+    pair = {
+        "prompt": [{"role": "user", "content": "Who?"}],
+        "chosen": [{"role": "assistant", "content": "Mira"}],
+        "rejected": [{"role": "assistant", "content": "Osk"}],
+        "chosen_source": {"kind": "model", "temperature": 0.5},
+        "rejected_source": {"kind": "model", "temperature": 1.25},
+    }
+    temperature = NAMES.index("temperature")
+    assert differences(*sides(pair))[temperature] == -0.75
+    gold = pair | {"chosen_source": {"kind": "gold"}}
+    assert differences(*sides(gold))[temperature] == 0
+
+
 def test_the_place_of_the_answer_is_known_only_where_it_is():
     assert value("place of the gold answer", "Mira was born in Tolen.", answers=("Tolen", "Mira")) == 0
     assert value("place of the gold answer", "Mira was born in Tolen.", answers=("Tolen",)) == 4 / 5
