@@ -15,7 +15,6 @@ from notewriter.artifacts.run_folder import (
     defaults,
     drop_errors,
     open_run,
-    remaining,
     tell_errors,
 )
 from notewriter.config import parse
@@ -102,7 +101,7 @@ def build(
         check_journal(journal, contents.record)
         if resume.retry_errors:
             drop_errors(journal)
-        to_do, work = begin(journal) if begin else (remaining(journal, members), roll_out)
+        to_do, work = begin(journal) if begin else (contents.to_do(arguments, selection, journal), roll_out)
         if to_do:
             run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
         summary = contents.finish(arguments, folder, selection, config)

@@ -36,7 +36,7 @@ def bootstrap_interval(
     sample = np.sort(sample)
     generator = np.random.default_rng(seed)
     rows = max(1, BLOCK // sample.size)
-    # Not scipy.stats.bootstrap: its percentiles differ in the last digit, and metrics.json must not change.
+    # Not scipy.stats.bootstrap, which takes a second to import: every evaluation computes intervals.
     means = np.concatenate(
         [
             sample[generator.integers(sample.size, size=(min(rows, resamples - start), sample.size))].mean(axis=1)
@@ -103,7 +103,6 @@ def permutation_test(
     generator = np.random.default_rng(seed)
     rows = max(1, BLOCK // differences.size)
     extreme = 0
-    # Not scipy.stats.permutation_test: it draws other flips, and p-values in tables must not change.
     for start in range(0, resamples, rows):
         signs = generator.integers(2, size=(min(rows, resamples - start), differences.size), dtype=np.int8) * 2 - 1
         # A sum that equals the observed one up to rounding is as extreme.

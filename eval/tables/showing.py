@@ -12,7 +12,7 @@ from eval.report.markup import Table as Markup
 from eval.report.papers import PublishedRow, published_rows
 from eval.tables.files import Cell, Table
 from eval.tables.running import finished
-from eval.tables.values import SHOWN, SUMMARIES, metric_shown, value_of
+from eval.tables.values import SHOWN, SUMMARIES, Finished, metric_shown, value_of
 from notewriter.artifacts.metrics import Interval
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.pages import write_page
@@ -33,13 +33,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: `lacks` says why it was not run, `folders` where its runs are."""
+    """A row. `lacks`: why it was not run; `folders`: where its runs are; `errors`: how many questions ended in one."""
 
     method: str
     model: str
     setting: str
     lacks: str
     folders: list[str]
+    errors: str
     entries: list[Entry]
 
 
@@ -59,29 +60,25 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path) -> list[Part]:
     for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
         own = [cell for cell in cells if cell.benchmark == benchmark]
         names = columns(table, benchmark)
-        rows = [
-            Row(
-                method=cell.method,
-                model=model_shown(table, cell),
-                setting=cell.setting,
-                lacks=cell.lacks,
-                folders=[run.folder.name for run in finished(table, output, cell)],
-                entries=_entries(table, cell, names, output),
-            )
-            for cell in own
-        ]
-        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, _errors(table, own, output)))
+        rows = [_row(table, cell, names, finished(table, output, cell)) for cell in own]
+        errors = "; ".join(row.errors for row in rows if row.errors)
+        told = f"Questions that ended in an error, which count as wrong: {errors}." if errors else ""
+        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, told))
     return parts
 
 
-def _errors(table: Table, cells: Sequence[Cell], output: Path) -> str:
-    counts = []
-    for cell in cells:
-        ended = [bool(each.error) for run in finished(table, output, cell) for each in run.predictions.values()]
-        if any(ended):
-            name = ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
-            counts.append(f"{name} ({sum(ended)} of {len(ended)})")
-    return f"Questions that ended in an error, which count as wrong: {'; '.join(counts)}." if counts else ""
+def _row(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished]) -> Row:
+    ended = [bool(each.error) for run in runs for each in run.predictions.values()]
+    name = ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
+    return Row(
+        method=cell.method,
+        model=model_shown(table, cell),
+        setting=cell.setting,
+        lacks=cell.lacks,
+        folders=[run.folder.name for run in runs],
+        errors=f"{name} ({sum(ended)} of {len(ended)})" if any(ended) else "",
+        entries=_entries(table, cell, names, runs),
+    )
 
 
 def columns(table: Table, benchmark: str) -> list[str]:
@@ -125,8 +122,7 @@ def model_shown(table: Table, cell: Cell) -> str:
     return f"{Path(substitute).name} (substitute for {cell.model})" if substitute else cell.model
 
 
-def _entries(table: Table, cell: Cell, names: Sequence[str], output: Path) -> list[Entry]:
-    runs = finished(table, output, cell)
+def _entries(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished]) -> list[Entry]:
     theirs = published_of(table, cell)
     entries = []
     for name in names:

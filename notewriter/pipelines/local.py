@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from notewriter.config import given
 from notewriter.errors import UserError, writing
 from notewriter.models.adapters import groups, with_group
@@ -18,8 +20,8 @@ from notewriter.pipelines.pipeline import Pipeline, Stage, program
 POLL = 5.0
 """Seconds between checks of the server while a stage uses it."""
 
-PATIENCE = 60.0
-"""Seconds that a stage has to end when the pipeline is interrupted."""
+PATIENCE = 300.0
+"""Seconds that a stage has to end when the pipeline is interrupted: training saves a checkpoint first."""
 
 
 def run_here(pipeline: Pipeline) -> None:
@@ -134,17 +136,28 @@ def _run(title: str, command: list[str], log: Path, server: Server | None) -> st
             try:
                 printed = _wait(process, server)
             except BaseException:
-                # It may have a server of its own to stop.
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE)
-                process.kill()
+                _end(process.pid)
                 raise
         file.write(printed)
     if process.returncode:
         reason = last_error(log) or f"exited with code {process.returncode}"
         raise UserError(f"{title}: {reason} (log: {log}); run the same command again to resume")
     return printed.strip()
+
+
+def _end(pid: int) -> None:
+    """End a stage and what it has started: servers, and the training that accelerate does not pass signals on to."""
+    members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for member in members:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.terminate()
+    try:
+        psutil.wait_procs(members, PATIENCE)
+    finally:
+        # At a second Ctrl-C too.
+        for member in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
 
 
 def last_error(log: Path) -> str:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from notewriter.errors import UserError
@@ -388,3 +389,20 @@ def test_a_terminated_command_stops_its_server_and_all_that_belongs_to_it(stand_
     assert error.endswith("terminated: finished work is kept; run the same command again to resume\n")
     assert not is_running(told["pid"])
     assert eventually(lambda: not is_running(told["child"]))
+
+
+def test_a_command_terminated_while_its_server_starts_leaves_none(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    script = f"""
+        from notewriter.errors import handle_sigterm, run
+        from notewriter.models.server import serve
+        handle_sigterm()
+        run(lambda: serve({model!r}, log={str(tmp_path / "log")!r}).__enter__())
+    """
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"}
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], env=environment) as parent:
+        assert eventually(lambda: bool(psutil.Process(parent.pid).children()))
+        (server,) = psutil.Process(parent.pid).children()
+        parent.terminate()
+    assert parent.returncode == 143
+    assert eventually(lambda: not server.is_running())

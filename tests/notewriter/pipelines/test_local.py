@@ -5,7 +5,10 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
+import time
 
+import psutil
 import pytest
 
 from notewriter.errors import UserError
@@ -139,6 +142,35 @@ def test_a_server_that_cannot_be_kept_alive_ends_the_stage_at_once(tmp_path, pla
         run(tmp_path, plan)
     with pytest.raises(ProcessLookupError):
         os.kill(int(process.read_text()), 0)
+
+
+def test_an_interrupted_stage_ends_by_itself_and_so_does_what_it_started(tmp_path, plan, server, monkeypatch):
+    """As `accelerate launch` does with one process, the stage does not pass the signal on to its child."""
+    stopped, started = tmp_path / "stopped", tmp_path / "started"
+    code = """
+        import pathlib, signal, subprocess, sys, time
+        stopped, started = map(pathlib.Path, sys.argv[1:])
+        def end(*_):
+            time.sleep(0.2)
+            stopped.touch()
+            sys.exit()
+        signal.signal(signal.SIGTERM, end)
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        started.write_text(str(child.pid))
+        time.sleep(60)
+    """
+    plan[0] = Stage("model", python(textwrap.dedent(code), stopped, started))
+
+    def interrupted(process, server):
+        while not (started.exists() and started.read_text()):
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, plan)
+    assert stopped.exists()
+    assert not psutil.pid_exists(int(started.read_text()))
 
 
 def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
