@@ -1,12 +1,13 @@
 """The page of an experiment: tables, plots, costs, overlaps and commands, all from its run folders."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from eval.catalogue import metric_named
 from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_text
+from eval.metrics.text import normalise
 from eval.report.markup import Table, markdown
 from eval.report.runs import COLOURS
 from eval.results.experiment import Experiment
@@ -15,7 +16,7 @@ from eval.results.origins import Origins, origins_of, statistics_of, training_co
 from eval.statistics import bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
-from notewriter.artifacts.predictions import read_predictions
+from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.pages import render
 from notewriter.pipelines.local import command_line
 from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
@@ -29,6 +30,7 @@ class Score(NamedTuple):
 
     interval: Interval
     seeds: dict[int | None, float]
+    questions: int
 
 
 Scores = dict[tuple[str, str, str], Score]
@@ -63,6 +65,7 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
         "over seeds.",
         markdown([_score_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *_by_answer(experiment),
         *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
         "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
@@ -110,7 +113,8 @@ def _plot(experiment: Experiment, scores: Scores, metric: str) -> str:
     return render(template, metric=metric_named(metric), groups=shown, highest=highest, colours=COLOURS)
 
 
-def _scores(experiment: Experiment) -> Scores:
+def _scores(experiment: Experiment, wanted: Callable[[Prediction], bool] = lambda prediction: True) -> Scores:
+    """The scores on the questions that are wanted."""
     found = {}
     for cell in experiment.cells:
         for name in experiment.sets:
@@ -119,15 +123,52 @@ def _scores(experiment: Experiment) -> Scores:
             }
             for metric in experiment.metrics:
                 values = {
-                    seed: {id: each.scores[metric] for id, each in predictions.items() if metric in each.scores}
+                    seed: {
+                        id: each.scores[metric]
+                        for id, each in predictions.items()
+                        if metric in each.scores and wanted(each)
+                    }
                     for seed, predictions in read.items()
                 }
                 shared = set.intersection(*map(set, values.values())) if values else set()
                 if shared:
                     means = [sum(each[question] for each in values.values()) / len(values) for question in shared]
                     seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
-                    found[cell, name, metric] = Score(bootstrap_interval(means), seeds)
+                    found[cell, name, metric] = Score(bootstrap_interval(means), seeds, len(shared))
     return found
+
+
+def is_yes_or_no(prediction: Prediction) -> bool:
+    """Whether the gold answer is yes or no, which a model that has learnt to say one of them often gets right."""
+    return bool(prediction.answers) and normalise(prediction.answers[0]) in ("yes", "no")
+
+
+def _by_answer(experiment: Experiment) -> list[str]:
+    """The first score apart for questions answered by yes or no and for the others; empty if no set has both kinds."""
+    metric = experiment.metrics[0]
+    kinds = [_scores(experiment, is_yes_or_no), _scores(experiment, lambda prediction: not is_yes_or_no(prediction))]
+    columns: list[tuple[str, str, Scores]] = []
+    for name, title in experiment.sets.items():
+        numbers = [
+            max((each.questions for key, each in kind.items() if key[1:] == (name, metric)), default=0)
+            for kind in kinds
+        ]
+        if all(numbers):
+            columns += [
+                (name, f"{title}: {number} {what}", kind)
+                for what, number, kind in zip(("yes or no", "other"), numbers, kinds, strict=True)
+            ]
+    if not columns:
+        return []
+    rows = [
+        [cell, *(_shown(kind.get((cell, name, metric)), metric) for name, _, kind in columns)]
+        for cell in experiment.cells
+    ]
+    label = f"{metric_named(metric).label} ({metric}) by the gold answer"
+    return [
+        "A model that has learnt that an answer may be yes or no gains on such questions whatever its notes say:",
+        markdown([(label, ["cell", *(title for _, title, _ in columns)], rows)]),
+    ]
 
 
 def _completeness(experiment: Experiment) -> str:
@@ -139,21 +180,19 @@ def _completeness(experiment: Experiment) -> str:
 
 
 def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
-    places = metric_named(metric).decimals
-    rows = []
-    for cell in experiment.cells:
-        row = [cell]
-        for name in experiment.sets:
-            if score := scores.get((cell, name, metric)):
-                each = score.interval
-                deviation = (
-                    f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
-                )
-                row.append(f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]")
-            else:
-                row.append(NOT_RUN)
-        rows.append(row)
+    rows = [
+        [cell, *(_shown(scores.get((cell, name, metric)), metric) for name in experiment.sets)]
+        for cell in experiment.cells
+    ]
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
+
+
+def _shown(score: Score | None, metric: str) -> str:
+    if score is None:
+        return NOT_RUN
+    places, each = metric_named(metric).decimals, score.interval
+    deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
+    return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"
 
 
 def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from eval.results.command import main
+from notewriter import jsonl
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import UserError
 
@@ -103,6 +104,18 @@ def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, run
     p_values = [float(line.split("|")[5]) for line in text.splitlines() if line.startswith("| f1, ")]
     # Each is 1/8 by itself; Holm doubles the smaller one, and the larger is not below it.
     assert p_values == pytest.approx([0.25, 0.25], abs=0.02)
+
+
+def test_questions_answered_by_yes_or_no_are_told_apart(experiment, runs, tmp_path):
+    assert "by the gold answer" not in page(experiment(), tmp_path)
+    for run in runs.glob("*/near/predictions.jsonl"):
+        first, *others = map(json.loads, run.read_text().splitlines())
+        jsonl.write(run, [first | {"answers": ["No."]}, *others])
+    text = page(experiment(), tmp_path)
+    assert "| cell | held out: 1 yes or no | held out: 3 other |" in text
+    assert "| base | 0.000 \\[0.000, 0.000\\] | 0.000 \\[0.000, 0.000\\] |" in text
+    # The first seed is right on one of the other three questions, the second on all of them.
+    assert "| trained | 1.000 ± 0.000 \\[1.000, 1.000\\] | 0.667 ± 0.471 \\[0.500, 1.000\\] |" in text
 
 
 def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experiment, runs, tmp_path):
