@@ -199,6 +199,12 @@ def separations(rows: Sequence[Sequence[float]]) -> list[Separation]:
     return [Separation(len(rows), higher, lower) for higher, lower in zip(above, below, strict=True)]
 
 
+def strongest(rows: Sequence[Sequence[float]]) -> tuple[Feature, Separation]:
+    """The feature that predicts most of the pairs with these `differences`, of those that are not content."""
+    found = [each for each in zip(FEATURES, separations(rows), strict=True) if not each[0].content]
+    return max(found, key=lambda each: each[1].predicts)
+
+
 def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
     """A line about the feature of a stage's pairs that predicts most, of those that are not content.
 
@@ -207,8 +213,7 @@ def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
     """
     if len(rows) < FEWEST:
         return None
-    found = [each for each in zip(FEATURES, separations(rows), strict=True) if not each[0].content]
-    feature, separation = max(found, key=lambda each: each[1].predicts)
+    feature, separation = strongest(rows)
     if separation.predicts <= WARNING:
         return None
     return (

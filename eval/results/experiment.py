@@ -28,7 +28,7 @@ class Experiment:
         compare: pairs of cells; differences are the second minus the first.
         metrics: the scores that are shown and compared.
         seeds: the values of `$seed`.
-        pairs: what tables call a set of pairs -> its folder, for yields and agreement of judges.
+        pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
     """
 
     title: Text

@@ -11,8 +11,8 @@ from eval.metrics.text import normalise
 from eval.report.markup import Table, markdown
 from eval.report.runs import COLOURS
 from eval.results.experiment import Experiment
-from eval.results.judges import judge_tables
 from eval.results.origins import Origins, origins_of, statistics_of, training_cost
+from eval.results.pairs import pair_tables
 from eval.statistics import bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
@@ -74,7 +74,7 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         markdown(_difference_tables(experiment)),
         "## Seeds",
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
-        *(["## Judges", markdown(judge_tables(experiment.pairs))] if experiment.pairs else []),
+        *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
         "Training and rollouts are sums over everything that led to a model, a mean over seeds; seconds of training "
         "are those since its last start. Evaluation is per question, over all sets; its seconds are those of waiting "

@@ -1,0 +1,56 @@
+"""Sets of pairs side by side: yields, what separates the sides, and agreement, from hand-made folders."""
+
+import json
+
+from eval.results.pairs import pair_tables
+
+STATISTICS = {
+    "stages": {"init_note": {"pairs": 3, "dropped": {"candidates too much alike": 1}}},
+    "agreement": {"init_note": {"asked": 4, "agreed": 3}},
+    "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
+}
+
+
+def one(number, chosen, rejected):
+    return {
+        "prompt": [{"role": "user", "content": f"What is {number}?"}],
+        "chosen": [{"role": "assistant", "content": chosen}],
+        "rejected": [{"role": "assistant", "content": rejected}],
+        "stage": "init_note",
+        "question_id": f"q{number}",
+    }
+
+
+def save(write_pairs, tmp_path, name, rows):
+    folder = write_pairs(rows).rename(tmp_path / name)
+    (folder / "stats.json").write_text(json.dumps(STATISTICS))
+    return str(folder)
+
+
+def test_a_set_has_its_yield_and_the_feature_that_tells_its_sides_apart(write_pairs, tmp_path):
+    rows = [
+        one(0, "mira sang", "mira sang and danced"),
+        one(1, "osk", "osk and mira"),
+        one(2, "in may", "in june 1907"),
+    ]
+    sets = {"outcome": save(write_pairs, tmp_path, "outcome", rows), "llm": str(tmp_path / "llm")}
+    (_, _, yields), (_, _, separations) = pair_tables(sets)
+    assert yields == [
+        ["outcome", "4", "3", "0.750", "3 of 4", "7,000", "800"],
+        ["llm", *["not run"] * 6],
+    ]
+    # The chosen side is longer in none of the three.
+    assert separations == [["outcome", "init_note", "3", "1.7", "3.3", "is longer: 0%"]]
+
+
+def test_two_sets_agree_on_the_prompts_that_both_have(write_pairs, tmp_path):
+    first = [one(0, "a", "b"), one(1, "a", "b"), one(2, "a", "b"), one(3, "a", "b")]
+    second = [one(0, "a", "b"), one(1, "a", "c"), one(2, "b", "a"), one(9, "a", "b")]
+    sets = {"one": save(write_pairs, tmp_path, "one", first), "two": save(write_pairs, tmp_path, "two", second)}
+    *_, (_, _, agreement) = pair_tables(sets)
+    assert agreement == [["one and two", "3", "2", "1", "1"]]
+
+
+def test_sets_of_other_prompts_are_not_compared(write_pairs, tmp_path):
+    sets = {name: save(write_pairs, tmp_path, name, [one(name, "a", "b")]) for name in ("one", "two")}
+    assert [title.split()[0] for title, *_ in pair_tables(sets)] == ["Yields", "What"]
