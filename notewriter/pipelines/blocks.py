@@ -68,7 +68,9 @@ BLOCKS = {"each": Each, "rounds": Rounds, "include": Include}
 
 
 def expand(content: dict[str, Any], path: Path, place: str = "", includers: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a pipeline file with plain stages in place of blocks, and the variables of included files.
+    """The content of a pipeline file with plain stages in place of blocks, and what included files add.
+
+    These are their variables, and their results unless the file has its own.
 
     `place` names the block that the content is from, `includers` are the files through which `path` is included.
 
@@ -91,6 +93,7 @@ def expand(content: dict[str, Any], path: Path, place: str = "", includers: tupl
                 raise UserError(f"{here}: {other} includes itself; remove the include")
             inner = expand(_read(other, path), other, includers=chain)
             variables = inner.get("variables", {}) | variables
+            content = {key: inner[key] for key in ("results",) if key in inner} | content
             stages += inner["stages"]
             continue
         for values, added in _each(entry) if kind is Each else _rounds(entry):

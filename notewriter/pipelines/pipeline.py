@@ -147,6 +147,10 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
         content["output_dir"] = output_dir
     if isinstance(content.get("stages"), list) and isinstance(content.get("variables", {}), dict):
         content = expand(content, path)
+        numbers = {name: str(value) for name, value in (content.get("variables", {}) | (changes or {})).items()}
+        for entry in content["stages"]:
+            if isinstance(entry, dict) and isinstance(entry.get("needs"), dict):
+                entry["needs"] = {key: _number(value, numbers) for key, value in entry["needs"].items()}
     check_mapping(content, Pipeline, str(path))
     variables = dict(content.get("variables", {}))
     for name in changes or {}:
@@ -156,6 +160,9 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     values = {"output_dir": content["output_dir"], "project": str(PROJECT)} | dict(changes or {})
     # In a command these are words, whatever they contain; the file's own variables may stand for several words.
     words = {name: shlex.quote(value) for name, value in values.items()}
+    given_again = [str(path), "--output_dir", content["output_dir"]]
+    given_again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
+    words["pipeline"] = shlex.join(given_again)
     # A variable may use those above it.
     for name, value in variables.items():
         place = f"{path}: variables: {name}"
@@ -190,6 +197,16 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     # `$set` and `$seed` are left for each run.
     results = filled(content["results"], values) if content.get("results") else None
     return Pipeline(content["output_dir"], stages, report=report, results=results)
+
+
+def _number(value: Any, variables: Mapping[str, str]) -> Any:
+    """A value of `needs`; the text of a variable is read as if it stood in the file."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(filled(value, variables))
+    except ValueError:
+        return value
 
 
 def variables_given(changes: Sequence[str]) -> dict[str, str]:

@@ -160,6 +160,16 @@ def test_what_is_wrong_with_an_included_file_is_named(read, common, message):
         read("output_dir: runs/x\nstages: [{include: common.yaml}]\n", common=common)
 
 
+@pytest.mark.parametrize(("own", "title"), [("", "Common"), ("results: {title: Own}", "Own")])
+def test_results_of_an_included_file_are_those_of_a_file_without_its_own(read, own, title):
+    common = """
+        stages: [{title: a, command: b}]
+        results: {title: Common}
+        """
+    pipeline = read(f"output_dir: runs/x\nstages: [{{include: common.yaml}}]\n{own}\n", common=common)
+    assert pipeline.results == {"title": title}
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [

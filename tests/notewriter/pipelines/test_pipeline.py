@@ -81,6 +81,31 @@ def test_gpus_are_spread_over_as_many_nodes_as_hold_them(needs, nodes):
     assert needs.nodes_of(8) == nodes
 
 
+def test_needs_may_be_variables(read):
+    text = """
+        output_dir: runs/x
+        variables: {gpus: 1}
+        stages:
+          - {title: train, command: train, needs: {gpus: $gpus}}
+        """
+    assert read(text).stages[0].needs.gpus == 1
+    assert read(text, None, {"gpus": "8"}).stages[0].needs.gpus == 8
+    with pytest.raises(UserError, match=r"gpus must be int, not '\$gpus'"):
+        read(text, None, {"gpus": "many"})
+
+
+def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
+    text = """
+        output_dir: runs/x
+        variables: {start: models/a}
+        stages:
+          - {title: write the results, command: notewriter results $pipeline --output r.md}
+        """
+    assert read(text).stages[0].argv()[2:-2] == [f"{tmp_path}/pipeline.yaml", "--output_dir", "runs/x"]
+    given = read(text, "runs/my run", {"start": "models/b c"}).stages[0].argv()
+    assert given[3:-2] == ["--output_dir", "runs/my run", "--set", "start=models/b c"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
