@@ -22,7 +22,7 @@ from notewriter.errors import UserError
 from notewriter.pipelines.pipeline import variables_given
 
 PLOTS = 2
-"""How many of the plots, which are in the order of the metrics, the page shows."""
+"""How many metrics, from the first on, have a plot."""
 
 
 @dataclass
@@ -50,10 +50,9 @@ def main(argv: list[str]) -> None:
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
-    plots = plots_of(experiment)
-    files = {metric: f"{output.stem}-{metric}.svg" for metric in experiment.metrics if metric in plots}
-    shown = dict(list(files.items())[:PLOTS])
-    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]], shown)
+    plots = plots_of(experiment, experiment.metrics[:PLOTS])
+    files = {metric: f"{output.stem}-{metric}.svg" for metric in plots}
+    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]], files)
     for metric, file in files.items():
         jsonl.write_text(output.with_name(file), [plots[metric]])
     jsonl.write_text(output, [page])

@@ -59,8 +59,10 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
     if not scores:
         return _joined([*begin, *_how(experiment, pipeline)])
     origins = {cell: _origins(experiment, cell) for cell in experiment.cells}
+    differences = _differences(experiment)
     parts = [
         *begin,
+        *_in_short(differences),
         "## Scores",
         "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
         "over seeds.",
@@ -71,7 +73,7 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
         "zero. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for all "
         "comparisons on this page together (Holm).",
-        markdown(_difference_tables(experiment)),
+        markdown(_difference_tables(differences)),
         "## Seeds",
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
@@ -92,10 +94,11 @@ def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def plots_of(experiment: Experiment) -> dict[str, str]:
-    """Metric -> its plot, for the metrics that some cell has."""
+def plots_of(experiment: Experiment, metrics: Iterable[str]) -> dict[str, str]:
+    """Metric -> its plot, for those of the metrics that some cell has."""
     scores = _scores(experiment)
-    return {metric: _plot(experiment, scores, metric) for metric in dict.fromkeys(metric for *_, metric in scores)}
+    found = {metric for *_, metric in scores}
+    return {metric: _plot(experiment, scores, metric) for metric in metrics if metric in found}
 
 
 def _plot(experiment: Experiment, scores: Scores, metric: str) -> str:
@@ -213,22 +216,65 @@ def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
 
 
-def _difference_tables(experiment: Experiment) -> list[Table]:
-    """A table for each comparison, p-values corrected for all of them."""
+class _Difference(NamedTuple):
+    """What one comparison found on one set; `found` is empty before both of its cells have run."""
+
+    first: str
+    second: str
+    set_title: str
+    found: Comparison
+
+
+def _differences(experiment: Experiment) -> list[_Difference]:
+    """Every comparison on every set, p-values corrected for all of them."""
     places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
     comparisons: list[Comparison] = []
     for first, second, name in places:
         before, after = (list(experiment.runs(cell, name).values()) for cell in (first, second))
         found = compare_uncorrected(before, after) if before and after else {}
         comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
+    return [
+        _Difference(first, second, experiment.sets[name], comparison)
+        for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True)
+    ]
+
+
+def _in_short(differences: Iterable[_Difference]) -> list[str]:
+    """What rose, what fell and what did neither, for each comparison that ran; empty if none did."""
+    rows: dict[tuple[str, str], list[list[str]]] = {}
+    for first, second, title, found in differences:
+        for metric, paired in found.items():
+            each = paired.difference
+            columns = rows.setdefault((first, second), [[], [], []])
+            if each.excludes_zero:
+                amount = f"{each.mean:+.{metric_named(metric).decimals}f}"
+                p_value = p_value_text(metric, paired.p_value)
+                columns[0 if each.mean > 0 else 1].append(f"{metric}, {title}: {amount} (p {p_value})")
+            else:
+                columns[2].append(f"{metric}, {title}")
+    if not rows:
+        return []
+    table = [
+        [f"{first} → {second}", *("; ".join(each) for each in columns)] for (first, second), columns in rows.items()
+    ]
+    return [
+        "## In short",
+        "Paired differences whose 95% interval excludes zero rose or fell. p is corrected for all comparisons on this "
+        "page; the whole tables are under “Differences”.",
+        markdown([("What rose and what fell", ["comparison", "rose", "fell", "neither"], table)]),
+    ]
+
+
+def _difference_tables(differences: Iterable[_Difference]) -> list[Table]:
+    """A table for each comparison."""
     tables: dict[tuple[str, str], list[list[str]]] = {}
-    for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True):
+    for first, second, title, found in differences:
         rows = tables.setdefault((first, second), [])
-        for metric, paired in comparison.items():
+        for metric, paired in found.items():
             digits, each = metric_named(metric).decimals, paired.difference
             rows.append(
                 [
-                    f"{metric}, {experiment.sets[name]}",
+                    f"{metric}, {title}",
                     f"{paired.before:.{digits}f}",
                     f"{paired.after:.{digits}f}",
                     each.text(digits, "+") + (" *" if each.excludes_zero else ""),
@@ -236,8 +282,8 @@ def _difference_tables(experiment: Experiment) -> list[Table]:
                     str(paired.questions),
                 ]
             )
-        if not comparison:
-            rows.append([experiment.sets[name], NOT_RUN, NOT_RUN, "", "", ""])
+        if not found:
+            rows.append([title, NOT_RUN, NOT_RUN, "", "", ""])
     header = ["score", "before", "after", "difference", "p", "questions"]
     return [(f"{first} → {second}", header, rows) for (first, second), rows in tables.items()]
 

@@ -88,6 +88,17 @@ def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tm
     assert cells[5] == "4"
 
 
+def test_what_rose_and_what_fell_comes_first(experiment, runs, tmp_path):
+    text = page(experiment(compare=[["base", "trained"], ["trained", "base"], ["base", "base"]]), tmp_path)
+    short = text[text.index("## In short") : text.index("## Scores")]
+    rose, fell, neither = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in short.splitlines() if "→" in line
+    )
+    assert rose[1].startswith("f1, held out: +0.750 (p ") and rose[2:] == ["", ""]
+    assert fell[1] == "" and fell[2].startswith("f1, held out: -0.750 (p ") and fell[3] == ""
+    assert neither[1:] == ["", "", "f1, held out"]
+
+
 def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(experiment, runs, tmp_path):
     text = page(experiment(), tmp_path)
     assert "| trained | 30 | 240 | 12,345 | 90 | 7,000 | 800 |" in text
