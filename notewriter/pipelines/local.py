@@ -147,7 +147,12 @@ def _run(title: str, command: list[str], log: Path, server: Server | None) -> st
 
 def _end(pid: int) -> None:
     """End a stage and what it has started: servers, and the training that accelerate does not pass signals on to."""
-    members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    try:
+        stage = psutil.Process(pid)
+        members = [stage, *stage.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        # A Ctrl-C reached it too, and it has ended.
+        return
     for member in members:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.terminate()

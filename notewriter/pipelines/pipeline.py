@@ -158,8 +158,9 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
             known = ", ".join(variables) or "none"
             raise UserError(f"--set {name}: {path} has no such variable; it has {known} (and --output_dir)")
     values = {"output_dir": content["output_dir"], "project": str(PROJECT)} | dict(changes or {})
-    # In a command these are words, whatever they contain; the file's own variables may stand for several words.
-    words = {name: shlex.quote(value) for name, value in values.items()}
+    # These are filled into the words of a command, and so never split one; the file's own variables may stand for
+    # several words.
+    words = {name: _place_of(name) for name in values}
     given_again = [str(path), "--output_dir", content["output_dir"]]
     given_again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     words["pipeline"] = shlex.join(given_again)
@@ -176,15 +177,17 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
         own_words = dict(own)
         if "earlier" in entry:
             own["earlier"] = _replaced(json.dumps(entry["earlier"]), values, f"{place}: earlier")
-            own_words["earlier"] = shlex.quote(own["earlier"])
+            own_words["earlier"] = _place_of("earlier")
         entry = {key: value for key, value in entry.items() if key != "earlier"}
         check_mapping(entry, Stage, place)
         check_mapping(entry.get("needs", {}), Needs, f"{place}: needs")
         texts = {
-            key: _replaced(value, words | own_words if key == "command" else values | own, f"{place}: {key}")
+            key: _replaced(value, values | own, f"{place}: {key}")
             for key, value in entry.items()
-            if isinstance(value, str)
+            if isinstance(value, str) and key != "command"
         }
+        command = _replaced(entry["command"], words | own_words, f"{place}: command")
+        texts["command"] = _filled_words(command, values | own, f"{place}: command")
         rule = entry.get("while_rising")
         if rule:
             runs = [_replaced(run, values, f"{place}: while_rising") for run in rule["runs"]]
@@ -235,10 +238,22 @@ def _check_stage(stages: Sequence[Stage], place: str) -> None:
                 raise UserError(f"{place}: {key} is the same for all {stage.shards} shards; use $shard in it")
         if stage.launch:
             raise UserError(f"{place}: has both shards and launch; training takes several nodes: needs: {{nodes: 2}}")
+
+
+def _place_of(name: str) -> str:
+    """What stands for a value in a command line that is still to be split; no file can contain it."""
+    return f"\0{name}\0"
+
+
+def _filled_words(command: str, values: Mapping[str, str], place: str) -> str:
+    """A command line with values in their places, each within one word, inside a quotation too."""
     try:
-        stage.argv()
+        words = shlex.split(command)
     except ValueError as error:
-        raise UserError(f"{place}: command: {error}; close the quotation") from error
+        raise UserError(f"{place}: {error}; close the quotation") from error
+    for name, value in values.items():
+        words = [word.replace(_place_of(name), value) for word in words]
+    return shlex.join(words)
 
 
 def _replaced(text: str, values: Mapping[str, str], place: str) -> str:

@@ -1,7 +1,7 @@
 """A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
 
 Slurm does the scheduling: a stage is a job that starts when those before it have succeeded (`afterok`), a stage with
-shards an array job. What is known here is only which job belongs to which stage, in `jobs.json` beside the logs.
+shards an array job. What is known here is only which jobs belong to which stage, in `jobs.json` beside the logs.
 """
 
 import json
@@ -17,7 +17,7 @@ from notewriter.pipelines.local import last_error
 from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
 
 JOBS = "jobs.json"
-"""Beside the logs: the id of the job last submitted for each stage, by title."""
+"""Beside the logs: the ids of the jobs submitted for each stage, by title; of those that ended only the last."""
 
 Queue = dict[str, dict[str, str]]
 """Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
@@ -36,25 +36,33 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
         raise UserError("sbatch: not found; run this on a login node of the cluster, or use --dry_run true")
     jobs = _read_jobs(pipeline)
     queue = _queue() if shutil.which("squeue") and jobs else {}
-    waiting: dict[str, str] = {}  # the job of each stage that is not finished yet, by title
+    waiting: dict[str, list[str]] = {}  # the jobs of each stage that is not finished yet, by title
     lines = []
     for stage in pipeline.stages:
         missing = stage.missing()
         if not missing:
             lines.append(f"# {stage.title}: {'skipped' if stage.skipped() else 'finished'}\n")
             continue
-        job = jobs.get(stage.title, "")
-        if job in queue:
-            waiting[stage.title] = job
-            lines.append(f"# {stage.title}: job {job} ({_summary(queue[job])})\n")
-            continue
-        after = [waiting[each.title] for each in pipeline.before(stage) if each.title in waiting]
+        queued = {job: queue[job] for job in jobs.get(stage.title, []) if job in queue}
+        if queued:
+            # Each task by itself: that others of its array have failed must not hold up what comes after.
+            waiting[stage.title] = [
+                f"{job}_{index}" if index else job for job, tasks in queued.items() for index in tasks
+            ]
+            lines += [f"# {stage.title}: job {job} ({_summary(tasks)})\n" for job, tasks in queued.items()]
+            missing = [
+                shard for shard in missing if not any({str(shard), ""} & tasks.keys() for tasks in queued.values())
+            ]
+            if not missing:
+                continue
+        after = [job for each in pipeline.before(stage) for job in waiting.get(each.title, [])]
         command = sbatch(pipeline, stage, missing, after, int(environment.get("GPUS_PER_NODE") or 8))
         if dry_run:
-            waiting[stage.title] = f"$job_{pipeline.stages.index(stage) + 1}"
+            name = f"job_{pipeline.stages.index(stage) + 1}"
+            waiting.setdefault(stage.title, []).append(f"${name}")
             # Unquoted, since the job's number is a variable of the shell that these lines are pasted into.
             words = (word if "$job_" in word else shlex.quote(word) for word in command)
-            lines.append(f"# {stage.title}\n{waiting[stage.title].removeprefix('$')}=$({' '.join(words)})\n")
+            lines.append(f"# {stage.title}\n{name}=$({' '.join(words)})\n")
             continue
         pipeline.logs.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -62,22 +70,35 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
             reason = " ".join(done.stderr.split())
             raise UserError(f"{stage.title}: {reason}; change its needs or {cluster_env} and run the command again")
         # With several clusters sbatch answers JOB;CLUSTER.
-        jobs[stage.title] = waiting[stage.title] = done.stdout.strip().partition(";")[0]
+        job = done.stdout.strip().partition(";")[0]
+        waiting.setdefault(stage.title, []).append(job)
+        jobs[stage.title] = [*queued, job]
         # Written after each job, so that a submission that is cut short knows its jobs.
         jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
-        lines.append(f"# {stage.title}: submitted as job {jobs[stage.title]}\n")
+        lines.append(f"# {stage.title}: submitted as job {job}\n")
+    if dry_run:
+        # Slurm does not make the folder of a job's output.
+        lines.insert(0, f"mkdir -p {shlex.quote(str(pipeline.logs))}\n")
     return "".join(lines)
 
 
 def sbatch(
     pipeline: Pipeline, stage: Stage, missing: Sequence[int], after: Sequence[str], gpus_per_node: int
 ) -> list[str]:
-    """The command that submits the missing shards of a stage, to start after the jobs `after`."""
+    """The command that submits the missing shards of a stage, to start after the jobs `after`.
+
+    Raises:
+        UserError: the GPUs cannot be spread evenly over the nodes.
+    """
     needs, nodes = stage.needs, stage.needs.nodes_of(gpus_per_node)
+    if needs.gpus % nodes:
+        raise UserError(
+            f"{stage.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
+        )
     command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{stage.slug}"]
     # %a is the index in an array.
     command += [f"--output={pipeline.log(stage, '%a')}", f"--nodes={nodes}"]
-    command += [f"--gpus-per-node={min(needs.gpus, gpus_per_node)}"] if needs.gpus else []
+    command += [f"--gpus-per-node={needs.gpus // nodes}"] if needs.gpus else []
     command += [f"--cpus-per-task={needs.cpus}"] if needs.cpus else []
     command += [f"--mem={needs.memory_gb}G"] if needs.memory_gb else []
     command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
@@ -98,33 +119,34 @@ def status(pipeline: Pipeline) -> str:
     width = max(len(stage.title) for stage in pipeline.stages)
     lines = []
     for stage in pipeline.stages:
-        job, missing = jobs.get(stage.title, ""), stage.missing()
+        mine, missing = jobs.get(stage.title, []), stage.missing()
+        queued = [queue[job] for job in mine if job in queue]
         logs = {shard: pipeline.log(stage, shard) for shard in range(1, stage.shards + 1)}
         state, log = "not run", next(iter(logs.values()))
         if skipped := stage.skipped():
             state = f"skipped: {skipped}"
         elif not missing:
             state = "finished"
-        elif job in queue:
-            state = _summary(queue[job])
+        elif queued:
+            state = "; ".join(map(_summary, queued))
         elif ran := [shard for shard in missing if logs[shard].exists()]:
             log = logs[ran[0]]
             error = last_error(log)
             state = f"failed: {error}" if error else "ended" if stage.result is None else "ended without its result"
-        elif job:
+        elif mine:
             state = "cancelled before it started"
         if stage.shards > 1:
             state += f" ({stage.shards - len(missing)} of {stage.shards} shards have their result)"
-        parts = [f"job {job}" if job else "", str(log) if log.exists() else ""]
+        parts = [f"job {', '.join(mine)}" if mine else "", str(log) if log.exists() else ""]
         lines.append("  ".join([f"{stage.title:{width}}", state, *filter(None, parts)]) + "\n")
     return "".join(lines)
 
 
-def _read_jobs(pipeline: Pipeline) -> dict[str, str]:
+def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
     path = pipeline.logs / JOBS
-    jobs: dict[str, str] = {}
+    jobs: dict[str, list[str]] = {}
     if path.exists():
-        jobs = jsonl.read_object(path, dict[str, str], "remove it, after cancelling the run's jobs (scancel)")
+        jobs = jsonl.read_object(path, dict[str, list[str]], "remove it, after cancelling the run's jobs (scancel)")
     return jobs
 
 

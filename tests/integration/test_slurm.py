@@ -2,6 +2,7 @@
 
 import contextlib
 import getpass
+import itertools
 import json
 import os
 import re
@@ -294,9 +295,9 @@ def states(pipeline: Pipeline) -> dict[str, str]:
 def run_to_the_end(pipeline: Pipeline, cluster_env: Path, seconds: float = 240) -> dict[str, str]:
     """Submit what is missing and wait until no job of the pipeline is left; returns the states."""
     slurm.submit(pipeline, cluster_env)
-    jobs = json.loads((pipeline.logs / slurm.JOBS).read_text()).values()
+    jobs = set(itertools.chain.from_iterable(json.loads((pipeline.logs / slurm.JOBS).read_text()).values()))
     try:
-        wait_until(lambda: not set(jobs) & slurm._queue().keys(), "the pipeline's jobs", seconds)
+        wait_until(lambda: not jobs & slurm._queue().keys(), "the pipeline's jobs", seconds)
     finally:
         subprocess.run(["scancel", *jobs], capture_output=True)
     return states(pipeline)
@@ -399,7 +400,7 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
 
     try:
         slurm.submit(pipeline, cluster_env)
-        job = json.loads((pipeline.logs / slurm.JOBS).read_text())["disturbed"]
+        (job,) = json.loads((pipeline.logs / slurm.JOBS).read_text())["disturbed"]
 
         # Its time: what is left is less than the script asks to be warned of.
         both_ranks_are_in(1)

@@ -46,6 +46,17 @@ def test_variables_may_stand_for_several_words_and_folders_only_for_one(read):
     assert pipeline.stages[1].argv(2) == [*words, "--output_dir", "my runs/x $y/pairs-2"]
 
 
+def test_a_value_that_is_given_stays_within_its_word_inside_a_quotation_too(read):
+    text = """
+        output_dir: runs/x
+        variables: {dev: dev.json, files: "--eval_files '{\\"$dev\\": \\"jsonl\\"}'"}
+        stages:
+          - {title: pairs, command: notewriter pairs $files --output_dir $output_dir}
+        """
+    argv = read(text, "it's mine", {"dev": "my dev.json"}).stages[0].argv()
+    assert argv[2:] == ["--eval_files", '{"my dev.json": "jsonl"}', "--output_dir", "it's mine"]
+
+
 def test_a_variable_can_have_another_value(read):
     assert read(SHARDED, None, {"data": "a b"}).stages[1].argv()[2] == "a b"
 

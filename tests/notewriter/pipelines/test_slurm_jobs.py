@@ -81,7 +81,7 @@ def test_each_stage_is_a_job_that_starts_when_those_before_it_have_succeeded(pip
         f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {PROJECT}/slurm/run.sbatch notewriter compare",
     ]
     assert "# pairs: submitted as job 102\n" in shown
-    assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == "103"
+    assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == ["103"]
 
 
 def test_a_job_of_a_round_is_told_what_ends_the_rounds_and_a_skipped_one_is_not_submitted(queue, cluster_env, tmp_path):
@@ -129,6 +129,37 @@ def test_only_what_is_missing_is_submitted_again(pipeline, queue, cluster_env, t
     assert "# world: finished\n" in shown and "# train: job 103 (pending)\n" in shown
 
 
+def test_a_failed_shard_is_submitted_again_while_others_of_its_array_still_run(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    (tmp_path / "world").touch()
+    # Shard 1 has failed, so that Slurm has cancelled what waited for the array.
+    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
+    shown = slurm.submit(pipeline, cluster_env)
+    pairs, train, show = calls(tmp_path)[4:]
+    assert "--array=1 " in pairs and "--dependency" not in pairs
+    assert "run-train" in train and "--dependency=afterok:102_2:102_3:105 " in train
+    assert "run-show" in show and "--dependency=afterok:106 " in show
+    assert "# pairs: job 102 (1 pending, 1 running)\n# pairs: submitted as job 105\n" in shown
+    # All shards are in the queue now, in two arrays.
+    slurm.submit(pipeline, cluster_env)
+    assert len(calls(tmp_path)) == 7
+    status = slurm.status(pipeline).splitlines()[1]
+    assert "1 pending, 1 running; pending (0 of 3 shards have their result)  job 102, 105" in status
+
+
+@pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
+def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
+    stage = Stage("train", "train", needs=needs)
+    command = slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], 4)
+    assert f"--gpus-per-node={per_node}" in command
+
+
+def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
+    stage = Stage("train", "train", needs=Needs(gpus=5))
+    with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
+        slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], 4)
+
+
 def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tmp_path):
     slurm.submit(pipeline, cluster_env)
     (tmp_path / "world").touch()
@@ -147,6 +178,7 @@ def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tm
 def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert calls(tmp_path) == []
+    assert shown.startswith(f"mkdir -p {tmp_path}/run/logs\n")
     assert "job_2=$(sbatch --parsable" in shown and "--dependency=afterok:$job_1 " in shown
     assert not (tmp_path / "run").exists()
 
