@@ -10,7 +10,7 @@ from typing import Any
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.models.checkpoints import fingerprint
-from notewriter.retrieval import read_manifest
+from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.remote import health_of
 
 FINGERPRINTS = "fingerprints.json"
@@ -18,9 +18,6 @@ FINGERPRINTS = "fingerprints.json"
 
 BASE = "model_name_or_path"
 """The setting that names the model which training starts from."""
-
-PLACES = {"encoder", "query_device"}
-"""Keys of an index's manifest that say where it is searched, which does not change what it finds."""
 
 
 def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
@@ -42,11 +39,11 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
-        found[f"index: {path}"] = _of_index(path)
+        found[f"index: {path}"] = index_fingerprint(path)
     chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
     for number, part in enumerate(itertools.chain(*chains)):
         if path := part.get("index") or part.get("documents"):
-            found[f"index: {path}"] = _of_index(path)
+            found[f"index: {path}"] = index_fingerprint(path)
         for key in ("rerank", "extract"):
             if path := part.get(key):
                 found[f"{key}: {path}"] = _of_model(path)
@@ -100,14 +97,6 @@ def _of_model(path: str, revision: str = "main") -> str | None:
     known = fingerprint(path, revision)
     # For an unknown model this is its name, which the configuration has already.
     return None if known == path else known
-
-
-def _of_index(path: str) -> str | None:
-    manifest = read_manifest(path)
-    if manifest is None:
-        return None
-    kept = {key: value for key, value in manifest.items() if key not in PLACES}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _of_prompts(folder: Path) -> str | None:

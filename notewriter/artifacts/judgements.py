@@ -62,13 +62,13 @@ class Judgement:
 
 
 def read_judgements(path: Path) -> dict[str, Judgement]:
-    """A file of judgements by question id; an interrupted command's partial last line is removed.
+    """A file of judgements by question id; an interrupted command's partial last line is left out.
 
     Raises:
         UserError: a line is not a judgement.
     """
-    with jsonl.Journal(path):  # removes a partial last line
-        pass
     remedy = f"remove {path.parent} and run `notewriter judge` again"
-    judgements = (Judgement.from_dict(record, f"{path}:{number}", remedy) for number, record in jsonl.read(path))
+    judgements = (
+        Judgement.from_dict(record, f"{path}:{number}", remedy) for number, record in jsonl.read(path, journal=True)
+    )
     return {judgement.question_id: judgement for judgement in judgements}

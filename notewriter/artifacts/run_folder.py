@@ -19,6 +19,7 @@ from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, 
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
+from notewriter.retrieval import chain
 from notewriter.run_record import add_start, start_of
 from notewriter.typecheck import misfit
 
@@ -43,7 +44,7 @@ NAMED = 3
 
 REMEDY = "choose another output_dir, or remove this one"
 
-WITHOUT_EFFECT_IN_PARTS = {"url", "device", "batch_size"} | WITHOUT_EFFECT
+WITHOUT_EFFECT_IN_PARTS = chain.WITHOUT_EFFECT | WITHOUT_EFFECT
 """Settings in a part of a retriever that cannot change a result.
 
 Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.
@@ -263,9 +264,7 @@ def check_journal(journal: Path, kind: type) -> None:
     """
     if not journal.exists():
         return
-    with jsonl.Journal(journal):  # removes a partial last line
-        pass
-    for number, record in jsonl.read(journal):
+    for number, record in jsonl.read(journal, journal=True):
         if problem := misfit(record, kind, f"{journal}:{number}"):
             raise UserError(f"{problem}; remove the line, and its question is repeated")
 

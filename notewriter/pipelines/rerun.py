@@ -84,6 +84,8 @@ def _add(path: Path, launch: str | None, stages: dict[Path, _Stage], entries: li
     if option:
         # Evaluations of several checkpoints have folders in the one that the command names.
         folder = Path(options[option])
+    if options.get("add") or options.get("delete"):
+        raise UserError(f"{folder}: was changed by --add or --delete; repeat the commands in its {run_record.NAME}")
     key = folder.resolve()
     if key in stages:
         return stages[key].title

@@ -87,6 +87,19 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     return manifest
 
 
+def index_fingerprint(path: str | Path) -> str | None:
+    """A hash of what an index finds, or None if the folder has none; where it is searched does not count.
+
+    Raises:
+        UserError: as `read_manifest`.
+    """
+    manifest = read_manifest(path)
+    if manifest is None:
+        return None
+    kept = {key: value for key, value in manifest.items() if key not in ("encoder", "query_device")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
 def corpus_fingerprint(dataset: str, path: str | Path) -> str:
     """The format and SHA-256 of a corpus file, to identify what an index is built from.
 

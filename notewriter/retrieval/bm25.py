@@ -71,7 +71,7 @@ BLOCK = 1_000_000
 """Passages committed together; the most an interrupted build loses."""
 
 SETTINGS = "settings.json"
-"""The settings of an unfinished build; a build with other settings starts over."""
+"""The settings of a build; one with other settings starts over."""
 
 
 @dataclass(slots=True)
@@ -136,6 +136,9 @@ def build(
             if share is not None:
                 passages.link(Path(share), folder)
                 count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer, done)
+            elif (complete := passages.Passages(folder)).parts:
+                # Interrupted after its last passage, while checksums were computed.
+                count = len(complete)
             else:
                 with passages.Writer(folder, done) as store:
                     _index(map(store.append, corpus), folder, analysis.analyzer, done, store)
@@ -145,7 +148,6 @@ def build(
             if isinstance(error, UserError) or not _committed(folder, settings):
                 _remove(folder)
             raise
-        (folder / SETTINGS).unlink()
         return settings | {"title_boost": analysis.title_boost, "passages": count}
 
     count: int = write_index(directory, write, resume=True)["passages"]

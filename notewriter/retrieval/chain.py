@@ -27,9 +27,18 @@ from annotated_types import Interval
 
 from notewriter.config import check
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
-from notewriter.retrieval import Retriever, Scope, check_top_k, fusion, open_index, read_manifest
+from notewriter.retrieval import (
+    Retriever,
+    Scope,
+    check_top_k,
+    fusion,
+    index_fingerprint,
+    open_index,
+    read_manifest,
+)
 from notewriter.retrieval.documents import Documents, DocumentsPart
 from notewriter.retrieval.extract import Extract, ExtractPart
 from notewriter.retrieval.remote import Remote, ServerPart
@@ -42,6 +51,9 @@ from notewriter.typecheck import misfit, shown
 
 Part = dict[str, Any]
 """A part as the configuration writes it."""
+
+WITHOUT_EFFECT = {"url", "device", "batch_size"}
+"""Settings of a part that cannot change what it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +223,15 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
 
 
 def fingerprint(parts: Sequence[Part]) -> str:
-    """A hash of a chain's parts and of the indexes among them; it does not depend on addresses."""
-    known = [
-        {
-            key: read_manifest(value) if key == "documents" else value
-            for key, value in part.items()
-            if key not in ("index", "url")
-        }
-        | {"manifest": read_manifest(part["index"]) if isinstance(part.get("index"), str) else None}
-        for part in parts
-    ]
+    """A hash of a chain's parts and of the contents behind their paths: indexes, and models' weights."""
+    known = [{key: _content(key, value) for key, value in part.items() if key not in WITHOUT_EFFECT} for part in parts]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def _content(key: str, value: Any) -> Any:
+    if key in ("index", "documents"):
+        return index_fingerprint(value)
+    return checkpoints.fingerprint(value) if key in ("rerank", "extract") else value
 
 
 async def _timed(name: str, work: Awaitable[list[Passage]], top_k: int) -> tuple[list[Passage], SearchPart]:

@@ -191,7 +191,8 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
             return False
     elif structure["name"] != options.structure or structure.get("target", options.recall) != options.recall:
         return False
-    jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest | _place(options), indent=2) + "\n"])
+    if not _place(options).items() <= manifest.items():
+        jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest | _place(options), indent=2) + "\n"])
     return True
 
 

@@ -67,9 +67,10 @@ def main(argv: list[str]) -> None:
         raise UserError(f"{arguments.index}: a dense index cannot be changed; build one of the whole corpus")
     if (arguments.add or arguments.delete) and (arguments.share or analysis != bm25.Analysis()):
         raise UserError("analyzer, title_boost and share are set when an index is built; leave them out")
+    before = read_manifest(arguments.index)
     done = _run(arguments, analysis, encoder)
-    # Neither an index that was left as it is, possibly read-only, nor a shard's folder, which is not an index yet.
-    if not done.startswith("already") and read_manifest(arguments.index) is not None:
+    # Neither for an index that was left as it is, possibly read-only, nor for a shard's folder, not an index yet.
+    if read_manifest(arguments.index) != before:
         add_start(Path(arguments.index), start_of(asdict(arguments), {}))
     sys.stdout.write(f"{arguments.index}: {done}\n")
 

@@ -426,12 +426,18 @@ def test_a_run_folder_that_cannot_be_made_is_named(tmp_path):
         pass
 
 
+@dataclass
+class Line:
+    question_id: str
+
+
 def test_reading_a_journal_leaves_it_as_it_is_since_another_process_may_be_writing(tmp_path):
     journal = tmp_path / "traces.jsonl"
     text = '{"question_id": "q0"}\n{"question_id": "q1", "ste'
     journal.write_text(text)
     assert run_folder.remaining(journal, QUESTIONS) == 5
     assert list(run_folder.finished(journal, QUESTIONS)) == [{"question_id": "q0"}]
+    run_folder.check_journal(journal, Line)
     assert journal.read_text() == text
 
 

@@ -173,6 +173,18 @@ def test_an_interrupted_stage_ends_by_itself_and_so_does_what_it_started(tmp_pat
     assert not psutil.pid_exists(int(started.read_text()))
 
 
+def test_a_stage_that_an_interrupt_has_ended_already_is_no_error(tmp_path, plan, server, monkeypatch):
+    plan[0] = Stage("model", python("pass"))
+
+    def interrupted(process, server):
+        process.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, plan)
+
+
 def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
     run(tmp_path, plan)
     line = (tmp_path / "run" / "logs" / "02-pairs.log").read_text().splitlines()[0]

@@ -120,6 +120,12 @@ def record(folder: Path, command: list[str], **hardware: int) -> None:
     add_start(folder, start)
 
 
+def test_an_index_that_was_changed_after_it_was_built_is_refused(recorded: Path) -> None:
+    record(recorded / "index", ["notewriter", "index", "--delete", "ids.txt", "--index", str(recorded / "index")])
+    with pytest.raises(UserError, match=r"index: was changed by --add or --delete; repeat the commands in its run.json"):
+        rerun(recorded / "after", recorded / "again.yaml", Path("runs/new"))
+
+
 def test_every_stage_on_the_way_works_in_a_new_folder(recorded: Path) -> None:
     pipeline = rerun(recorded / "after", recorded / "again.yaml", Path("runs/new"))
     assert [(stage.title, stage.after) for stage in pipeline.stages] == [

@@ -13,6 +13,7 @@ from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, bm25, corpus_fingerprint, open_index
 from notewriter.retrieval.bm25 import BM25, Analysis, build
 from notewriter.retrieval.index import main
+from notewriter.run_record import read_run_record
 
 WORLD = generate(3, {"test": 30})["test"]
 
@@ -293,6 +294,18 @@ def test_a_killed_build_goes_on_after_its_last_block_and_loses_or_doubles_nothin
     assert len(BM25(tmp_path / "i")) == 75
 
 
+def test_a_build_killed_while_checksums_are_computed_reads_no_passage_again(tmp_path, monkeypatch):
+    def killed(folder):
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("notewriter.retrieval.checksums.write", killed)
+        build(numbered(*range(75)), tmp_path / "i", "a")
+    assert build(iter(()), tmp_path / "i", "a") == 75
+    build(numbered(*range(75)), tmp_path / "whole", "a")
+    assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
+
+
 def test_a_build_of_another_corpus_does_not_go_on_with_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setattr(bm25, "FIRST_BLOCK", 2)
 
@@ -345,8 +358,10 @@ def test_a_title_counts_as_much_as_is_set(tmp_path, capsys):
     for boost, first in (("4", "title"), ("0", "text")):
         main([*argv, "--title_boost", boost])
         assert ids(open_index(tmp_path / "i").search("mill", 2))[0] == first
-    # Nothing was built again for it.
+    # Nothing was built again for it, and how to get this index is recorded.
     assert "already an index of this corpus" in capsys.readouterr().out
+    record = read_run_record(tmp_path / "i")
+    assert record and len(record.starts) == 2
 
 
 def test_an_index_of_the_first_schema_still_opens_and_is_not_built_again(tmp_path):

@@ -178,6 +178,15 @@ def test_a_chain_is_known_by_its_parts_and_not_by_its_paths(indexes):
     assert fingerprint([{"url": "http://a"}]) == fingerprint([{"url": "http://b"}])
 
 
+def test_a_reranker_is_known_by_its_weights_and_not_by_its_device(tmp_path):
+    def known(weights: bytes, **options):
+        for name, content in (("config.json", b"{}"), ("model.safetensors", weights)):
+            (tmp_path / name).write_bytes(content)
+        return fingerprint([{"rerank": str(tmp_path), **options}])
+
+    assert known(b"a", device="cuda:1", batch_size=8) == known(b"a") != known(b"b")
+
+
 async def test_searches_run_beside_the_event_loop():
     """Sixty-four searches of ten milliseconds leave the loop free to turn."""
     import time

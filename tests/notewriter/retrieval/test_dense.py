@@ -459,6 +459,14 @@ def test_an_index_of_the_first_schema_still_opens(tmp_path, directory, encoder):
     assert dense.is_current(tmp_path / "i", "world", options=encoder)
 
 
+def test_a_current_index_on_a_read_only_disk_is_left_as_it_is(tmp_path, directory, encoder, monkeypatch):
+    def refused(path, lines):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(dense.jsonl, "write_text", refused)
+    assert dense.is_current(directory, str(manifest_of(directory)["source"]), options=encoder)
+
+
 def test_several_devices_have_a_process_each_and_embed_what_one_does(tmp_path, encoder, directory, monkeypatch):
     """The processes are stood in for: they take half a minute to start."""
     started, stopped, encode = [], [], encoders.encode
