@@ -11,6 +11,7 @@ from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
 from notewriter import __version__
 from notewriter.artifacts.costs import write_costs
+from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
 from notewriter.artifacts.run_folder import (
@@ -20,6 +21,7 @@ from notewriter.artifacts.run_folder import (
     defaults,
     drop_errors,
     finished,
+    has_errors,
     open_run,
     remaining,
     tell_errors,
@@ -28,6 +30,7 @@ from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import choose
+from notewriter.errors import UserError
 from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.prices import CostArguments, check_costs
@@ -123,7 +126,12 @@ def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = ser
     with open_run(arguments.output_dir, evaluation.config, questions, known) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
-        if resume.retry_errors:
+        if resume.retry_errors and has_errors(journal):
+            if (judged := folder / FOLDER).is_dir():
+                raise UserError(
+                    f"{judged}: has judgements of answers that --retry_errors would replace; remove the folder, and "
+                    "judge again afterwards: replies for answers that stay the same are in the judge's cache"
+                )
             drop_errors(journal)
         if remaining(journal, questions):
             run_questions(

@@ -55,8 +55,8 @@ def gold_documents(question: Question) -> int:
     """How many documents a question needs according to its benchmark; 0 where this is unknown."""
     if question.supporting_ids:
         return len(question.supporting_ids)
-    pages, hops = question.metadata.get("pages"), question.metadata.get("hops")
-    return len(pages) if isinstance(pages, list) else hops if isinstance(hops, int) else 0
+    hops = question.metadata.get("hops")
+    return len(_pages(question)) or (hops if isinstance(hops, int) else 0)
 
 
 def reference_of(trace: Trace, question: str) -> str | None:

@@ -3,15 +3,21 @@
 In both, the reference of DPO is the model that the run starts from: the base with the adapter.
 """
 
+import contextlib
 import logging
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from accelerate import DistributedType
 from peft import PeftModel
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import DPOConfig, ModelConfig
 from trl.trainer.utils import create_model_from_path
 
+from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training import merging
@@ -22,6 +28,9 @@ CONTINUE, STACK = "continue", "stack"
 
 MERGED = "base"
 """The folder in a run's where `stack` keeps the model that its new adapter belongs to."""
+
+MERGED_FROM = "merged_from"
+"""The file there with the fingerprint of the adapter; written last."""
 
 
 def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> bool:
@@ -45,20 +54,43 @@ def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> b
     if how == CONTINUE and not training.precompute_ref_log_probs:
         # Otherwise the reference is a second adapter in the model, which checkpoints and resumption would mix up.
         raise UserError("from_adapter: continue needs the reference's log-probs; give --precompute_ref_log_probs true")
+    if how == CONTINUE and (model.load_in_4bit or model.load_in_8bit):
+        raise UserError("from_adapter: continue cannot quantize the base; leave load_in_4bit and load_in_8bit out")
     checkpoints.check_model(checkpoints.adapter_base(name)[0])
     return True
 
 
-def merged_base(adapter: str, output: str) -> str:
-    """The base with the adapter merged into it, in a folder of the run; merges unless an earlier start has."""
-    folder = Path(output) / MERGED
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
+    """The base with the adapter merged into it, in a folder of the run; merges unless an earlier start has.
+
+    Raises:
+        UserError: as `merging.merge`.
+    """
+    folder, adapter_now = Path(output) / MERGED, checkpoints.fingerprint(adapter)
+    merged_from = folder / MERGED_FROM
+    if merged_from.is_file() and merged_from.read_text(encoding="utf-8") == adapter_now:
+        return str(folder)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _whole_weights(training):
         merging.merge(Path(adapter), folder)
+    jsonl.write_text(merged_from, [adapter_now])
     return str(folder)
 
 
-def load_to_continue(adapter: str, loading: dict[str, Any]) -> PreTrainedModel:
+@contextlib.contextmanager
+def _whole_weights(training: TrainingArguments) -> Iterator[None]:
+    """Load models whole, as one process alone has to, where ZeRO-3 would spread them over all processes."""
+    unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if training.deepspeed_plugin:
+            training.deepspeed_plugin.set_deepspeed_weakref()
+
+
+def load_to_continue(adapter: str, loading: dict[str, Any], training: TrainingArguments) -> PreTrainedModel:
     """The base with the adapter, which is trained further; `loading` are the base's loading options.
 
     Raises:
@@ -66,6 +98,9 @@ def load_to_continue(adapter: str, loading: dict[str, Any]) -> PreTrainedModel:
     """
     base, revision = checkpoints.adapter_base(adapter)
     merging.check_base(Path(adapter), base, revision)
+    if training.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
+        # Each process has its own device or part, as where TRL loads the model; by default it would take all devices.
+        loading = loading | {"device_map": None}
     with checkpoints.loading(adapter):
         model = create_model_from_path(base, **loading | {"revision": revision})
         # TRL takes either kind.

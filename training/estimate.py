@@ -46,8 +46,10 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
     sides = 2 if size.method == "dpo" else 1
+    prompts = 1 if isinstance(arguments, DPOArguments) and arguments.prefix_sharing else sides
+    row = prompts * size.prompt_tokens + sides * size.completion_tokens
     length = size.prompt_tokens + size.completion_tokens
-    load = Load(size.rows, size.rows * sides * length, sides * length, length, sides * size.completion_tokens)
+    load = Load(size.rows, size.rows * row, row, length, sides * size.completion_tokens)
     half = in_half_precision(argv)
     sys.stdout.write(table(estimate(shape_of(model), load, machine, training, model, half, arguments.peak_tflops)))
 

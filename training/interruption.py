@@ -10,10 +10,13 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from training.resumption import on_main_process
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +81,11 @@ class StopOnSignal(TrainerCallback):
         """
         if self._agreed():
             self.stopping = True
-            # Evaluation comes before the checkpoint of the same step.
-            self.trainer._save_checkpoint(self.trainer.model, trial=None)  # type: ignore[arg-type]
+            # Evaluation comes before the checkpoint of the same step, except after the last one. Saving that again
+            # would leave a broken checkpoint if it were cut short.
+            saved = Path(args.output_dir or "") / f"checkpoint-{state.global_step}" / "trainer_state.json"
+            if not on_main_process(saved.is_file):
+                self.trainer._save_checkpoint(self.trainer.model, trial=None)  # type: ignore[arg-type]
             self.end()
 
     def end(self) -> None:

@@ -48,6 +48,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
+            _restore_token_count(trainer, Path(checkpoint))
         metrics: dict[str, float] = trainer.train(resume_from_checkpoint=checkpoint).metrics
         if stop.stopping:
             stop.end()
@@ -62,7 +63,18 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:
         last |= entry
-    return last | metrics
+    last |= metrics
+    if checkpoint:
+        # The mean over the steps since then alone.
+        last.pop("train_loss", None)
+    return last
+
+
+def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
+    """Count tokens on from a checkpoint; TRL begins at 0 in every process."""
+    history = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).log_history
+    counts = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
+    trainer._total_train_tokens = int(counts[-1]) if counts else 0  # type: ignore[attr-defined]
 
 
 def record(

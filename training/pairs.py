@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ def load(
     dropped: dict[str, int] = {}
     for split, file in files.items():
         datasets[split], dropped[split] = tokens(file, split == "train")
+    if arguments.min_margin is not None:
+        check_scored(margins_of(datasets["train"]), "min_margin", files["train"])
     others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
     checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
     datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
@@ -65,9 +67,9 @@ def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
     """The pairs whose scores differ by at least `least`, and those without scores.
 
     Raises:
-        UserError: no pair has scores, or none is left.
+        UserError: none is left.
     """
-    margins = _margins(dataset, "min_margin", path)
+    margins = margins_of(dataset)
     kept = [row for row, each in enumerate(margins) if each is None or each >= least]
     if not kept:
         most = max(each for each in margins if each is not None)
@@ -88,7 +90,9 @@ def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
     Raises:
         UserError: no pair has scores.
     """
-    margins = [None if each is None else max(0.0, each) for each in _margins(dataset, "weight_by_margin", path)]
+    found = margins_of(dataset)
+    check_scored(found, "weight_by_margin", path)
+    margins = [None if each is None else max(0.0, each) for each in found]
     by_stage: dict[str, list[float]] = defaultdict(list)
     for stage, each in zip(dataset["stage"], margins, strict=True):
         if each is not None:
@@ -100,12 +104,17 @@ def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
     ]
 
 
-def _margins(dataset: Dataset, option: str, path: Path) -> list[float | None]:
-    scored = set(SCORES) <= set(dataset.column_names)
-    margins = [margin(pair) for pair in dataset.select_columns(list(SCORES))] if scored else []
+def margins_of(dataset: Dataset) -> list[float | None]:
+    """By how much the scores of each pair differ; None for a pair without scores."""
+    if not set(SCORES) <= set(dataset.column_names):
+        return [None] * len(dataset)
+    return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
+
+
+def check_scored(margins: Sequence[float | None], option: str, path: Path) -> None:
+    """Raise a `UserError` where no pair has scores, which the option needs."""
     if all(each is None for each in margins):
         raise UserError(f"{path}: {option} needs scores, and its judges gave none; leave {option} out")
-    return margins
 
 
 def read(path: Path) -> Dataset:

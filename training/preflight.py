@@ -25,7 +25,7 @@ from notewriter.artifacts.pairs import read_pairs
 from notewriter.errors import UserError, writing
 from notewriter.models.connection import check_address
 from training import chat_templates, checks, conversations, cost_model, overview, pairs, prefix_sharing, rows, weights
-from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration, check_packing
 from training.tokenizer import load_tokenizer, stop_tokens
 
 
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
 
-    files, datasets, dropped = load(arguments, training, tokenizer, stops)
+    files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
     if machine.base_url:
         split_turns = isinstance(arguments, SFTArguments) and arguments.split_turns
         compared = server_rows(files["train"], datasets["train"], tokenizer, stops, machine.compare, split_turns)
@@ -93,6 +93,7 @@ def main(argv: list[str]) -> None:
 def load(
     arguments: DPOArguments | SFTArguments,
     training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
 ) -> tuple[dict[str, Path], dict[str, Dataset], dict[str, int]]:
@@ -104,10 +105,11 @@ def load(
     with writing(rows.cache()):
         if isinstance(arguments, DPOArguments):
             assert isinstance(training, DPOConfiguration)
-            files = rows.find_splits(arguments.pairs, "--pairs")
+            files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
             return files, *pairs.load(files, tokenizer, stops, training, arguments)
         assert isinstance(training, SFTConfiguration)
-        files = rows.find_splits(arguments.data, "--data")
+        check_packing(training, model)
+        files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
         return files, *conversations.load(files, tokenizer, stops, training, arguments)
 
 

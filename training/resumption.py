@@ -44,7 +44,7 @@ def is_finished(run: RunFolder) -> bool:
     Raises:
         UserError: the folder contains another run, or its record cannot be written.
     """
-    return _on_main_process(lambda: _is_finished(run))
+    return on_main_process(lambda: _is_finished(run))
 
 
 def _is_finished(run: RunFolder) -> bool:
@@ -63,11 +63,11 @@ def open_run(run: RunFolder) -> Iterator[Path]:
         UserError: as `RunFolder.open`.
     """
     with contextlib.ExitStack() as stack:
-        _on_main_process(lambda: stack.enter_context(run.open()))
+        on_main_process(lambda: stack.enter_context(run.open()))
         yield run.path
 
 
-def _on_main_process(work: Callable[[], Result]) -> Result:
+def on_main_process(work: Callable[[], Result]) -> Result:
     """What `work` returns in the main process, or the `UserError` that it raises there, in every process."""
     outcome: list[Any] = [None, None]
     if PartialState().is_main_process:

@@ -50,8 +50,8 @@ def main(argv: list[str]) -> None:
         return
 
     if on_adapter and arguments.from_adapter == adapters.STACK:
-        with training.main_process_first(local=False, desc="merging the adapter"):
-            base = adapters.merged_base(base, str(folder.path))
+        adapter = base
+        base = resumption.on_main_process(lambda: adapters.merged_base(adapter, str(folder.path), training))
     dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)

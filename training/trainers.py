@@ -83,7 +83,7 @@ def build_dpo_trainer(
     with writing(rows.cache()):
         trainer = MeteredDPOTrainer(
             base,
-            loaded=adapters.load_to_continue(base, training.model_init_kwargs) if continued else None,
+            loaded=adapters.load_to_continue(base, training.model_init_kwargs, training) if continued else None,
             prefix_sharing=arguments.prefix_sharing,
             reference_cache=Path(arguments.reference_cache).expanduser(),
             args=training,

@@ -83,7 +83,7 @@ def _agreement(choices: Mapping[str, Choices]) -> Table:
                 len(both),
                 sum(first[0] == second[0] for first, second in both),
                 sum(first == second for first, second in both),
-                sum(first == second[::-1] or first[0] == second[1] for first, second in both),
+                sum(first[0] == second[1] or second[0] == first[1] for first, second in both),
             ]
             rows.append([f"{one} and {other}", *map(str, counts)])
     header = ["sets", "prompts with a pair of both", "same chosen", "same pair", "one's chosen rejected"]

@@ -298,6 +298,11 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
                 yield json.loads(file.readline())
 
 
+def has_errors(journal: Path) -> bool:
+    """Whether a question of a journal ended in an error."""
+    return journal.exists() and any(_error_of(record) for _, record in jsonl.read(journal, journal=True))
+
+
 def drop_errors(journal: Path) -> None:
     """Remove the questions that ended in an error from a journal, so that they are repeated; keep all others.
 

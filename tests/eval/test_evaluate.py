@@ -195,6 +195,17 @@ def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_othe
     assert len(refusing.requests) == len(undisturbed.requests) + 1
 
 
+def test_answers_that_were_judged_are_not_replaced_behind_the_judges_back(run):
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+        (folder / "judged").mkdir()
+        asked = len(refusing.requests)
+        with pytest.raises(UserError, match=r"judged: has judgements of answers that --retry_errors would replace"):
+            run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
+    assert len(refusing.requests) == asked
+    assert read_metrics(folder / "metrics.json").errors == 1
+
+
 def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):
     # The very first call is refused: the question has an empty note, which counts as such.
     with fake_endpoint(faults=["400"]) as refusing:

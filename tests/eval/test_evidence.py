@@ -63,5 +63,8 @@ def test_facts_are_found_where_they_occur_in_a_passage_however_its_lines_are_bro
 def test_gold_documents_are_passages_or_pages_or_hops():
     assert gold_documents(replace(QUESTION, supporting_ids=("a", "b"), metadata={"hops": 4})) == 2
     assert gold_documents(replace(QUESTION, metadata={"pages": ["a", "b", "c"]})) == 3
+    # A page that is listed twice is one document.
+    pages = ["https://en.wikipedia.org/wiki/Old_Town", "Old Town"]
+    assert gold_documents(replace(QUESTION, metadata={"pages": pages})) == 1
     assert gold_documents(replace(QUESTION, metadata={"hops": 4, "pages": "12"})) == 4
     assert gold_documents(QUESTION) == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from training.interruption import STOPPED
 
@@ -214,16 +215,38 @@ def test_precomputed_reference_is_the_same_reference(
     assert_same(folder, expected)
 
 
+LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
+
+
+@pytest.fixture(scope="module")
+def first(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter for the tiny model."""
+    return launch("cpu", tmp_path_factory.mktemp("first round") / "run", **LORA)
+
+
+@pytest.mark.parametrize("how", ["stack", "continue"])
+def test_sharded_round_starts_from_an_adapter(how: str, launch: Launch, first: Path, tmp_path: Path) -> None:
+    again = {"model_name_or_path": first, "from_adapter": how, "precompute_ref_log_probs": True} | LORA
+    sharded, single = (launch(name, tmp_path / name, **again) for name in ("zero3", "cpu"))
+
+    found, expected = (load_file(folder / "adapter_model.safetensors") for folder in (sharded, single))
+    before = load_file(first / "adapter_model.safetensors")
+    assert found.keys() == expected.keys() == before.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=0)
+    assert any(not torch.equal(found[name], before[name]) for name in before)
+    if how == "stack":
+        assert_same(sharded / "base", weights(single / "base"))
+
+
 @pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
 def test_adapter_is_saved_whole_and_changes_what_the_model_says(
     accelerate: str, launch: Launch, tiny_model: Path, tmp_path: Path
 ) -> None:
     from peft import PeftModel
-    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
-    folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, **lora)
+    folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, **LORA)
 
     adapter = load_file(folder / "adapter_model.safetensors")
     # Seven linear layers in each of two blocks, an A and a B for each; B starts at zero.

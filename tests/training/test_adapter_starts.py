@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, TrainingArguments
 
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
-from training import train_dpo
+from training import adapters, train_dpo
 from training.merging import merge
 
 Options = Callable[..., list[str]]
@@ -123,6 +123,26 @@ def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
     assert (logits(second / "base", second) - logits(second / "base")).abs().max() > 1e-4
 
 
+def test_an_adapter_that_was_trained_again_is_merged_again(first_round: Path, tmp_path: Path) -> None:
+    """An earlier start may have failed after it merged, before it recorded what it starts from."""
+    training = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+    run = str(tmp_path / "second")
+    merged = Path(adapters.merged_base(str(first_round), run, training)) / "model.safetensors"
+    before = merged.stat().st_ino
+    adapters.merged_base(str(first_round), run, training)
+    assert merged.stat().st_ino == before
+
+    file = first_round / "adapter_model.safetensors"
+    save_file({name: 2 * value for name, value in load_file(file).items()}, file)
+    adapters.merged_base(str(first_round), run, training)
+    torch.testing.assert_close(logits(tmp_path / "second/base"), logits_of_merged(first_round, tmp_path / "anew"))
+
+
+def logits_of_merged(adapter: Path, folder: Path) -> torch.Tensor:
+    merge(adapter, folder)
+    return logits(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -130,6 +150,10 @@ def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
         ({"from_adapter": "top"}, "'top' is not one of continue, stack"),
         ({"from_adapter": "stack", "use_peft": False}, "trains an adapter; give --use_peft true"),
         ({"from_adapter": "continue"}, "give --precompute_ref_log_probs true"),
+        (
+            {"from_adapter": "continue", "precompute_ref_log_probs": True, "load_in_4bit": True},
+            "continue cannot quantize the base",
+        ),
     ],
 )
 def test_options_that_do_not_fit_an_adapter_are_refused(

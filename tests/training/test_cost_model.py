@@ -8,6 +8,7 @@ from trl import ModelConfig
 
 from notewriter.errors import UserError
 from training import cost_model
+from training import estimate as training_estimate
 from training.gpus import peak_tflops
 from training.options import DPOConfiguration, SFTConfiguration
 
@@ -219,6 +220,14 @@ def test_hours_follow_the_peak_and_the_number_of_gpus() -> None:
     four = estimated(gpus=4, machine={"utilization": 0.5}, peak=1)
     assert four["hours"] == pytest.approx(one["hours"] / 4)
     assert "hours" not in estimated()
+
+
+def test_a_shared_prompt_is_estimated_once(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--rows", "10", "--prompt_tokens", "30", "--completion_tokens", "5"]
+    argv = ["--model_name_or_path", str(tiny_model), "--pairs", "pairs", *sizes, "--num_train_epochs", "1"]
+    for shared, tokens in (("true", 30 + 2 * 5), ("false", 2 * (30 + 5))):
+        training_estimate.main([*argv, "--prefix_sharing", shared])
+        assert f"{10 * tokens} tokens" in capsys.readouterr().out
 
 
 def test_what_is_not_known_is_refused() -> None:

@@ -1,5 +1,6 @@
 """A signal ends a run with a checkpoint after the step at hand; the same command continues as if nothing had been."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -94,3 +95,27 @@ def test_a_signal_saves_a_checkpoint_and_nothing_is_lost(
     undisturbed, continued = weights(tmp_path / "undisturbed"), weights(tmp_path / "run")
     assert all(torch.equal(undisturbed[name], continued[name]) for name in undisturbed)
     assert checkpoints(tmp_path / "run") == sorted({f"checkpoint-{step}", "checkpoint-4"})
+    before, after = (json.loads((tmp_path / run / "training.json").read_text()) for run in ("undisturbed", "run"))
+    assert after["metrics"]["num_tokens"] == before["metrics"]["num_tokens"]
+    # That of the last start's steps would pass for the whole run's.
+    assert "train_loss" in before["metrics"] and "train_loss" not in after["metrics"]
+
+
+def test_a_signal_in_the_last_evaluation_leaves_the_last_checkpoint_alone(
+    options: Options, send: Callable[[str, int, signal.Signals], None], tmp_path: Path
+) -> None:
+    arguments = options(eval_strategy="steps", eval_steps=3, per_device_train_batch_size=2)
+    send("evaluate", 2, signal.SIGTERM)
+    saves = []
+    original = MeteredDPOTrainer._save_checkpoint
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as stopped:
+        patched.setattr(
+            MeteredDPOTrainer,
+            "_save_checkpoint",
+            lambda self, *rest, **named: (saves.append(self.state.global_step), original(self, *rest, **named))[1],
+        )
+        train_dpo.main(arguments)
+    assert stopped.value.code == STOPPED
+    assert saves == [4]
+    train_dpo.main(arguments)
+    assert (tmp_path / "run/training.json").is_file()

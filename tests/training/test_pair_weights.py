@@ -1,5 +1,6 @@
 """Pairs are dropped and weighted by their margins."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,17 @@ def test_min_margin_drops_pairs_whose_scores_differ_by_less(
     assert "2 of 4 pairs dropped as below min_margin 0.5" in caplog.text
     with pytest.raises(UserError, match=r"no margin reaches min_margin 2; give --min_margin 1 or less"):
         pairs.with_margin(pairs.read(file).select([0, 1]), 2, file)
+
+
+def test_pairs_without_scores_that_are_mixed_in_stay(
+    four_steps: Callable[..., list[str]], make_pair: Pair, write_pairs: Callable[..., Path], tmp_path: Path
+) -> None:
+    unscored = write_pairs().rename(tmp_path / "unscored")
+    now = write_pairs(scored(make_pair, [(1.0, 0.0), (0.5, 0.25), (0.75, 0.0), (1.0, 0.0)] * 4))
+    mixed = json.dumps({str(unscored): 0.5})
+    train_dpo.main([*four_steps(pairs=now, max_steps=1, save_steps=1, min_margin=0.5), "--mix", mixed])
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert sum(record["rows"]["train"].values()) == 12 + 6
 
 
 @pytest.mark.parametrize("option", ["min_margin", "weight_by_margin"])

@@ -152,6 +152,9 @@ def test_what_training_refuses_is_refused(options: list[str]) -> None:
         preflight.main([*options, "--max_length", "8"])
     with pytest.raises(UserError, match="label_smoothing: is ignored with loss_type sigmoid"):
         preflight.main([*options, "--label_smoothing", "0.1"])
+    (Path(options[3]) / "dev.parquet").unlink()
+    with pytest.raises(UserError, match=r"has no dev\.parquet"):
+        preflight.main([*options, "--eval_strategy", "steps", "--eval_steps", "1"])
     with pytest.raises(UserError, match="model is not; add --model"):
         preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1"])
 

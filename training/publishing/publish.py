@@ -1,17 +1,22 @@
 """Upload a checkpoint and its training data to the Hugging Face Hub, with cards that say how they were made."""
 
+import json
 import logging
+import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from huggingface_hub import HfApi, get_token
 
 from notewriter import config
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
+from training import weights
 from training.publishing import leaks
 from training.publishing.card import base_of, is_adapter, model_card
 from training.publishing.curves import curves
@@ -113,18 +118,22 @@ def publish(arguments: PublishArguments) -> None:
         name = best_of(arguments)[0].name
         arguments = replace(arguments, metrics=[str(Path(arguments.load_best) / name / "metrics.json")])
     data = read_data(Path(arguments.data)) if arguments.data else None
-    repositories = plan(arguments, data)
-    if arguments.collection:
-        leaks.check_text(arguments.collection, "--collection")
-    if arguments.dry_run:
-        sys.stdout.write("\n".join(_listing(each, arguments) for each in repositories))
-        return
-    token = get_token()
-    if token is None:
-        raise UserError("no Hugging Face token; log in with `hf auth login` or set HF_TOKEN")
-    api = HfApi(token=token)
-    for repository in repositories:
-        logger.info("published as %s", upload(api, repository, arguments.private))
+    # On the disk of the checkpoint, whose size its copies have, if it can be written to.
+    parent = Path(arguments.checkpoint or ".").resolve().parent
+    beside = parent if os.access(parent, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".publish-", dir=beside) as scratch:
+        repositories = plan(arguments, data, Path(scratch))
+        if arguments.collection:
+            leaks.check_text(arguments.collection, "--collection")
+        if arguments.dry_run:
+            sys.stdout.write("\n".join(_listing(each, arguments) for each in repositories))
+            return
+        token = get_token()
+        if token is None:
+            raise UserError("no Hugging Face token; log in with `hf auth login` or set HF_TOKEN")
+        api = HfApi(token=token)
+        for repository in repositories:
+            logger.info("published as %s", upload(api, repository, arguments.private))
     if arguments.collection:
         owner = repositories[0].id.split("/")[0]
         address = collect(api, owner, arguments.collection, items(arguments), arguments.private)
@@ -148,8 +157,10 @@ def check_ids(arguments: PublishArguments) -> None:
         raise UserError("load_best: chooses a checkpoint of a training run; give it with --checkpoint")
 
 
-def plan(arguments: PublishArguments, data: Data | None) -> list[Repository]:
+def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[Repository]:
     """What to send, in this order: the data, the model, and its checkpoints' revisions; searched for secrets.
+
+    `scratch` is a folder for copies that exist only until they are sent.
 
     Raises:
         UserError: the checkpoint is not complete, or a file contains what looks like a secret.
@@ -170,7 +181,8 @@ def plan(arguments: PublishArguments, data: Data | None) -> list[Repository]:
     if arguments.revisions:
         for path in sorted(set(run.glob("checkpoint-*")) - set(checkpoint_folders)):
             logger.warning("%s: has no weights in safetensors; it is left out", path)
-    for revision, each in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
+    for revision, saved in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
+        each = in_final_type(saved, run, scratch)
         sent: Mapping[str, Path | bytes] = {path.name: path for path in files(each)}
         for path in files(each):
             leaks.check_file(path)
@@ -238,6 +250,27 @@ def items(arguments: PublishArguments) -> list[Item]:
     if arguments.checkpoint and (base := base_of(Path(arguments.checkpoint))["hub_id"]):
         found.append(Item(base, "model", "the base model"))
     return found
+
+
+def in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
+    """The checkpoint, or a copy of it whose weights have the type of the run's final model.
+
+    A checkpoint of full-parameter training has float32 weights, to resume from (`weights.cast_weights`).
+    """
+    types = []
+    for folder in (checkpoint, run):
+        file = folder / "config.json"
+        types.append(json.loads(file.read_text(encoding="utf-8")).get("dtype") if file.is_file() else None)
+    saved, final = types
+    if not (saved and final) or saved == final:
+        return checkpoint
+    copy = scratch / checkpoint.name
+    copy.mkdir()
+    for path in files(checkpoint):
+        # What is cast replaces its link.
+        (copy / path.name).symlink_to(path.resolve())
+    weights.cast_weights(copy, getattr(torch, final))
+    return copy
 
 
 def check_checkpoint(folder: Path) -> None:

@@ -51,6 +51,14 @@ def test_two_sets_agree_on_the_prompts_that_both_have(write_pairs, tmp_path):
     assert agreement == [["one and two", "3", "2", "1", "1"]]
 
 
+def test_disagreement_is_counted_whichever_set_comes_first(write_pairs, tmp_path):
+    sets = {"one": save(write_pairs, tmp_path, "one", [one(0, "a", "b")])}
+    sets["two"] = save(write_pairs, tmp_path, "two", [one(0, "b", "c")])
+    for order in (list(sets), list(sets)[::-1]):
+        *_, (_, _, [row]) = pair_tables({name: sets[name] for name in order})
+        assert row[1:] == ["1", "0", "0", "1"]
+
+
 def test_sets_of_other_prompts_are_not_compared(write_pairs, tmp_path):
     sets = {name: save(write_pairs, tmp_path, name, [one(name, "a", "b")]) for name in ("one", "two")}
     assert [title.split()[0] for title, *_ in pair_tables(sets)] == ["Yields", "What"]

@@ -122,7 +122,7 @@ def record(folder: Path, command: list[str], **hardware: int) -> None:
 
 def test_an_index_that_was_changed_after_it_was_built_is_refused(recorded: Path) -> None:
     record(recorded / "index", ["notewriter", "index", "--delete", "ids.txt", "--index", str(recorded / "index")])
-    with pytest.raises(UserError, match=r"index: was changed by --add or --delete; repeat the commands in its run.json"):
+    with pytest.raises(UserError, match=r"was changed by --add or --delete; repeat the commands in its run.json"):
         rerun(recorded / "after", recorded / "again.yaml", Path("runs/new"))
 
 

@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
 from metrics_file import write_metrics
 from pair_rows import row
+from safetensors.torch import load, save_file
 
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Interval
@@ -199,6 +201,20 @@ def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_
         assert found["tokenizer.json"] == main["tokenizer.json"]
     assert set(hub.repositories["model", REPO].branches) == {"main", "checkpoint-10", "checkpoint-20"}
     assert "revisions of this repository: checkpoint-10, checkpoint-20." in main["README.md"].decode()
+
+
+def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    folder = checkpoint / "checkpoint-10"
+    for place, dtype in ((checkpoint, torch.bfloat16), (folder, torch.float32)):
+        save_file({"weight": torch.ones(4, dtype=dtype)}, place / "model.safetensors")
+        (place / "config.json").write_text(json.dumps({"dtype": str(dtype).removeprefix("torch.")}))
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, revisions=True))
+    found = read_back(hub, REPO, "model", tmp_path / "back", "checkpoint-10")
+    assert load(found["model.safetensors"])["weight"].dtype == torch.bfloat16
+    assert json.loads(found["config.json"]) == {"dtype": "bfloat16"}
+    # The checkpoint itself is as it was, to resume from.
+    assert load((folder / "model.safetensors").read_bytes())["weight"].dtype == torch.float32
+    assert not list(checkpoint.parent.glob(".publish-*"))
 
 
 @pytest.fixture
