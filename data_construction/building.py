@@ -1,5 +1,6 @@
 """The frame of `pairs`, `gold` and `chains`: read options and inputs, roll out the questions, write the dataset."""
 
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple
 
 from data_construction.dataset.contents import Contents, Options
+from data_construction.dataset.overlap import add_checks, forget_checks, read_checks
 from data_construction.dataset.selection import Selection, clean_selection
 from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import (
@@ -25,6 +27,8 @@ from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
+
+logger = logging.getLogger(__name__)
 
 Work = Callable[[Question, Resources], Awaitable[Record | None]]
 """Rolls out a question; returns its record, or None if there is nothing to do."""
@@ -104,6 +108,12 @@ def build(
         to_do, work = begin(journal) if begin else (contents.to_do(arguments, selection, journal), roll_out)
         if to_do:
             run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
+        checks = read_checks(folder)
         summary = contents.finish(arguments, folder, selection, config)
+        if checks and to_do:
+            forget_checks(folder)
+            logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
+        elif checks:
+            add_checks(folder, config, checks)
         tell_errors(journal, members)
     sys.stdout.write(summary)

@@ -36,16 +36,18 @@ async def gold_document_note(question: Question, variables: Mapping[str, Any], s
 
 
 async def gold_query(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """A question about the title of the passage with the first fact that the note lacks.
+    """A question about the title of the passage with the first fact that the note lacks and no query has asked for.
 
-    None if the note has every fact, or does not mention that title, so that no model could know it; also None at
+    None if there is no such fact, or the note does not mention the title, so that no model could know it; also None at
     stages whose prompt has no note.
     """
-    note = variables.get("note", "")
+    note, asked = variables.get("note", ""), variables.get("queries", ())
     for fact in question.supporting_facts:
         if fact not in note:
             titles = [passage.title for passage in await search(fact, 3) if fact in passage.text]
-            return f"What is known about {titles[0]}?" if titles and titles[0] in note else None
+            query = f"What is known about {titles[0]}?" if titles and titles[0] in note else None
+            if query not in asked:
+                return query
     return None
 
 

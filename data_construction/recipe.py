@@ -14,7 +14,7 @@ from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method
-from notewriter.methods import STAGES, check_index, prepare, stage_named
+from notewriter.methods import STAGES, check_index, prepare, stage_named, with_style
 from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.records import Sampling
 from notewriter.retrieval.chain import parts_of
@@ -71,17 +71,19 @@ class Recipe:
 
         These are the open ones and, with `sample_full_stages`, those that they continue from: in DNAlign, y+ of the
         note is part of the query's prompt (DeepNote, section 3.4), so the note is still chosen once its own quota is
-        full. In a loop, every stage comes before the next round of any other.
+        full. In a loop, every stage of it comes before the next round of any other.
         """
         if not self.sample_full_stages:
             return [stage for stage in self.judges if stage in open_stages]
         needed = set(open_stages)
         for method, options in self.methods.values():
             order = [stage.name for stage in method.stages]
+            once = {stage for stage in order if calls_of(method, options, [stage]) == {stage: 1}}
             for stage in needed & set(order):
-                calls = calls_of(method, options, [stage])
-                once = calls is not None and calls[stage] == 1
-                needed |= set(order[: order.index(stage)] if once else order)
+                place = order.index(stage)
+                needed |= set(order[:place])
+                if stage not in once:
+                    needed |= set(order[place:]) - once
         return [stage for stage in self.judges if stage in needed]
 
 
@@ -158,9 +160,11 @@ def read_methods(
     """
     if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
         raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
     methods = {}
     for name in methods_of(stages):
-        options = arguments.method_options.get(name, {})
+        # As in evaluation: a stage's prompt is the same in training as where it is served.
+        options = with_style(name, arguments.method_options.get(name, {}), benchmark)
         methods[name] = PreparedMethod(prepare(name, options), options)
         check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
     if unused := set(arguments.method_options) - set(methods):

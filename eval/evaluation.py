@@ -32,7 +32,7 @@ from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method
-from notewriter.methods import METHODS, check_index, prepare
+from notewriter.methods import METHODS, check_index, prepare, with_style
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, Serve, served_models
 from notewriter.records import Question
@@ -99,8 +99,7 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     arguments.family = arguments.family or benchmark.family
     check_family(arguments.family)
     method = prepare(arguments.method, arguments.method_options)
-    if "answer_style" in method.options:
-        arguments.method_options = {"answer_style": benchmark.answer_style} | arguments.method_options
+    arguments.method_options = with_style(arguments.method, arguments.method_options, benchmark)
     parts = parts_of(arguments.index, arguments.retriever)
     check_index(method, parts)
     check_costs(costs)

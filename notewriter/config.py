@@ -79,7 +79,12 @@ def parse(
         hints = {name: hint for each in types for name, hint in hints_of(each).items()} | {"env": dict[str, SCALAR]}
         known = {action.dest for action in parser._actions} - {"config", "help"} | {"env"}
         _check_config(Path(argv[position]), known, hints)
-    for option in (part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part):
+    given_options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
+    for option in given_options:
+        action = parser._option_string_actions.get(option)
+        # The last one would silently replace the others.
+        if action is not None and action.nargs == "+" and given_options.count(option) > 1:
+            raise UserError(f"{option} is given twice; give all its values after one")
         if option not in parser._option_string_actions:
             raise UserError(f"unknown option {option}; {_nearest(option, parser._option_string_actions)}")
     try:

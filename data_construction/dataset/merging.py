@@ -2,7 +2,7 @@
 
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,18 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         streams.append(finished(journal, members))
     places = {question.id: place for place, question in enumerate(selection.questions)}
     with open_run(output_dir, whole, selection.questions) as merged:
+        if (merged / JOURNAL).exists():
+            # What a run without shards has added to fill a quota.
+            known = {record["question_id"] for folder, _ in shards.values() for _, record in _records(folder)}
+            added = (record for record in finished(merged / JOURNAL, selection.questions))
+            streams.append(record for record in added if record["question_id"] not in known)
         jsonl.write(merged / JOURNAL, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
         return contents.finish(options, merged, selection, whole)
+
+
+def _records(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    return jsonl.read(folder / JOURNAL, journal=True)
 
 
 def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any]) -> None:

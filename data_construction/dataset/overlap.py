@@ -83,11 +83,37 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
             + (f" ({told})" if told else "")
         )
     with locked(folder):
-        jsonl.write(folder / OVERLAPPING, (drop.to_dict() for drop in drops))
-        stats["overlap"] = stats.get("overlap", {}) | checks
-        write_statistics(folder, stats)
-        write_card(folder, config, stats, kind)
+        others = [drop for drop in _overlapping(folder) if drop["evaluation_file"] not in checks]
+        jsonl.write(folder / OVERLAPPING, [*others, *(drop.to_dict() for drop in drops)])
+        add_checks(folder, config, checks)
     return lines, len({drop.question.id for drop in drops})
+
+
+def read_checks(folder: Path) -> dict[str, OverlapCheck]:
+    """The checks of a dataset so far; empty before the first, or where there is no dataset yet."""
+    if not (folder / NAME).is_file():
+        return {}
+    stats: Any = read_json(folder / NAME, REMEDY)
+    checks: dict[str, OverlapCheck] = stats.get("overlap", {})
+    return checks
+
+
+def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
+    """Add checks to the statistics and the card of a dataset."""
+    stats: Any = read_json(folder / NAME, REMEDY)
+    stats["overlap"] = stats.get("overlap", {}) | checks
+    write_statistics(folder, stats)
+    write_card(folder, config, stats, KINDS[stats["schema"]])
+
+
+def forget_checks(folder: Path) -> None:
+    """Remove what checks found in rows that a dataset no longer consists of alone."""
+    (folder / OVERLAPPING).unlink(missing_ok=True)
+
+
+def _overlapping(folder: Path) -> list[dict[str, Any]]:
+    file = folder / OVERLAPPING
+    return [drop for _, drop in jsonl.read(file)] if file.is_file() else []
 
 
 def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:

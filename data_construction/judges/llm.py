@@ -50,7 +50,8 @@ async def llm(case: Case) -> Verdict:
         return replace(verdict, reason="judge reply not readable")
     named = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
     if any(best == worst for best, worst in named):
-        return replace(verdict, reason="judge named one candidate twice")
+        alike = all(best == worst for best, worst in named)
+        return replace(verdict, reason="judge named one candidate twice", alike=alike)
     (best, worst), (best_again, worst_again) = named[0], named[-1]
     if named[0] != named[-1]:
         reason = "judge named others in the other order"

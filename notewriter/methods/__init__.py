@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from notewriter.benchmarks.benchmark import Benchmark
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
@@ -105,6 +106,13 @@ def check_index(method: Method, retriever: Sequence[object]) -> None:
     """
     if method.retrieves and not retriever:
         raise UserError(f"method {method.name} retrieves; add --index PATH (notewriter index builds one)")
+
+
+def with_style(name: str, options: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
+    """A method's options with the benchmark's style of answers, where the method has one and none is given."""
+    if "answer_style" not in choose("method", name, METHODS).options:
+        return options
+    return {"answer_style": benchmark.answer_style} | options
 
 
 def prepare(name: str, options: dict[str, Any]) -> Method:

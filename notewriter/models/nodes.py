@@ -57,6 +57,31 @@ def job_nodes() -> list[str]:
         ) from error
 
 
+def own_devices(options: Mapping[str, Any], replicas: int, models: int) -> bool:
+    """Whether each server of these models gets devices of its own.
+
+    A lone server chooses its devices itself. So do the servers of several models where there are fewer devices than
+    that; each takes the share of the memory that `gpu_memory_utilization` says.
+    """
+    if replicas > 1 or job_nodes():
+        return True
+    return models > 1 and models * _size(options) <= _device_count()
+
+
+def _size(options: Mapping[str, Any]) -> int:
+    """The devices of a server."""
+    return math.prod(int(options.get(key) or 1) for key in PARALLEL)
+
+
+def _device_count() -> int:
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if seen is not None:
+        return len(list(filter(None, seen.split(","))))
+    import torch  # takes seconds, and only here it is needed
+
+    return torch.accelerator.device_count()
+
+
 def places(options: Mapping[str, Any], replicas: int, first: int = 0) -> list[Place]:
     """Where `replicas` servers run, counted from server number `first` on the same machines.
 
@@ -65,7 +90,7 @@ def places(options: Mapping[str, Any], replicas: int, first: int = 0) -> list[Pl
     Raises:
         UserError: there are too few devices or nodes, or a server does not divide evenly among nodes.
     """
-    size = math.prod(int(options.get(key) or 1) for key in PARALLEL)
+    size = _size(options)
     nodes = job_nodes()
     if not nodes:
         return [Place(visible_devices(number * size, size)) for number in range(first, first + replicas)]

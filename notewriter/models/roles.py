@@ -20,7 +20,7 @@ from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
-from notewriter.models.nodes import job_nodes, places
+from notewriter.models.nodes import own_devices, places
 from notewriter.models.server import (
     LOOPBACK,
     Server,
@@ -261,9 +261,11 @@ def start_groups(
         UserError: there are too few devices, or a server does not start.
     """
     running: Running = {}
-    for number, group in enumerate(groups(paths), start=before):
-        options, replicas = with_group(arguments.serve_options, group), arguments.replicas
-        first = number * replicas
+    plan, replicas = groups(paths), arguments.replicas
+    apart = own_devices(arguments.serve_options, replicas, before + len(plan))
+    for number, group in enumerate(plan, start=before):
+        options = with_group(arguments.serve_options, group)
+        first = number * replicas if apart else None
         servers = start_replicas(stack, group.model, options, replicas, log(group), first, port=arguments.port)
         running |= {path: (name, servers) for path, name in group.names.items()}
     return running
@@ -275,20 +277,20 @@ def start_replicas(
     options: dict[str, Any],
     replicas: int,
     log: Path,
-    first: int,
+    first: int | None = None,
     host: str = LOOPBACK,
     port: int | None = None,
 ) -> list[Server]:
     """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
 
-    Several get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
-    (`nodes.places`). A single one elsewhere chooses its devices itself, and only a single one may have its `port`
-    chosen.
+    They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
+    (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
+    `port` chosen.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
-    if replicas == 1 and not job_nodes():
+    if first is None:
         return [stack.enter_context(serve(path, options, log=log, port=port, host=host))]
     where = places(options, replicas, first)
     if where[0].nodes:

@@ -1,11 +1,11 @@
 """`notewriter serve CHECKPOINT ...`: serve checkpoints and LoRA adapters to other programs until it is stopped.
 
-    notewriter serve runs/notes/checkpoint runs/query/checkpoint --port 8000
+    notewriter serve runs/notes-7b runs/query-7b
 
-Adapters of one base model share a server, each under the name of its folder. While a model is served, the file
+A model is called like its folder, and adapters of one base model share a server. While a model is served, the file
 <output_dir>/<name>.url has its address, or those of its replicas, as --base_url takes it:
 
-    notewriter evaluate --base_url "$(cat runs/serve/checkpoint.url)" --model checkpoint ...
+    notewriter evaluate --base_url "$(cat runs/serve/notes-7b.url)" --model notes-7b ...
 
 With --host 0.0.0.0 other machines reach it too; then export OPENAI_API_KEY="$(cat runs/serve/key)" where it is asked.
 
@@ -18,6 +18,7 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ from notewriter.config import parse
 from notewriter.errors import UserError, writing
 from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
-from notewriter.models.nodes import job_nodes
+from notewriter.models.nodes import job_nodes, own_devices
 from notewriter.models.roles import start_replicas
 from notewriter.models.server import LOOPBACK, Server, check_options, with_number_format
 
@@ -105,19 +106,23 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
         check_template(tokenizer_folder(path), {}, arguments.serve_options.get("chat_template"))
     folder = Path(arguments.output_dir)
     options = with_number_format({"shutdown_timeout": arguments.drain_seconds} | arguments.serve_options)
+    named = [name for group in plan for name in group.names.values()]
+    if repeated := [name for name, count in Counter(named).items() if count > 1]:
+        raise UserError(f"checkpoints: two models are called {repeated[0]}; rename a folder")
     names: dict[str, list[Server]] = {}
     with contextlib.ExitStack() as stack:
+        apart = own_devices(options, arguments.replicas, len(plan))
         for number, group in enumerate(plan):
             log = folder / f"vllm-{number + 1}.log"
             own = with_group(options, group)
-            first = number * arguments.replicas
+            first = number * arguments.replicas if apart else None
             servers = start_replicas(
                 stack, group.model, own, arguments.replicas, log, first, arguments.host, arguments.port
             )
-            for name in {*group.names.values(), own["served_model_name"]}:
-                if name in names:
-                    raise UserError(f"checkpoints: two models are called {name}; rename a folder")
-                names[name] = servers
+            names |= dict.fromkeys(group.names.values(), servers)
+            # The base of adapters answers too: where several servers have it, the first.
+            if own["served_model_name"] not in named:
+                names.setdefault(own["served_model_name"], servers)
         try:
             for name, servers in names.items():
                 jsonl.write_text(_address_file(folder, name), [",".join(each.base_url for each in servers) + "\n"])

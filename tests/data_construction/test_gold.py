@@ -73,6 +73,13 @@ async def test_the_gold_query_names_the_title_of_the_passage_with_the_first_miss
     assert query == "What is known about Mira?"
 
 
+async def test_a_gold_query_that_was_asked_already_is_not_repeated():
+    variables = {"note": "Osk and Mira are people.", "queries": ["What is known about Osk?"]}
+    assert await gold_query(QUESTION, variables, search) == "What is known about Mira?"
+    variables["queries"].append("What is known about Mira?")
+    assert await gold_query(QUESTION, variables, search) is None
+
+
 @pytest.mark.parametrize("note", [f"{MOTHER} {BIRTH}", "Nothing is known.", "Osk keeps a bridge."])
 async def test_there_is_no_gold_query_if_nothing_is_missing_or_the_title_is_unknown(note):
     expected = "What is known about Osk?" if "Osk" in note and MOTHER not in note else None

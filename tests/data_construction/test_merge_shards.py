@@ -114,6 +114,9 @@ def test_merged_shards_below_a_quota_say_so_and_resume_as_one_run(build, tmp_pat
     build("merged", output_dir=str(merged), **changes)
     assert stages(merged) == {stage: 4}
     assert stats(merged)["quotas_kept_in_shards"] == 2
+    # What the run without shards has added stays.
+    merge([one, other], merged)
+    assert stages(merged) == {stage: 4}
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,29 @@ def test_a_leaked_question_is_an_error_that_names_it(data, world, evaluation, ca
         assert check["overlapping"] == {"the question is in an evaluation file": 1}
 
 
+def test_checks_stay_while_the_rows_do(world, evaluation, tmp_path, caplog):
+    with fake_endpoint() as endpoint:
+        argv = run_config(tmp_path, "pairs", world, endpoint, DEEPNOTE_PAIRS)
+        pairs.main(argv)
+        folder = tmp_path / "pairs"
+        (_, leaked), *_ = jsonl.read(world["path"])
+        with pytest.raises(UserError, match="overlap with evaluation"):
+            overlap.main(["--data", str(folder), "--eval_files", evaluation([leaked | {"id": "e2"}], "leaky.jsonl")])
+        overlap.main(["--data", str(folder), "--eval_files", evaluation([OTHER])])
+        # A later check does not hide what an earlier one has found.
+        assert [record["other_id"] for _, record in jsonl.read(folder / "overlapping_questions.jsonl")] == ["e2"]
+        before = [(folder / name).read_bytes() for name in ("stats.json", "README.md")]
+
+        pairs.main(argv)
+        assert [(folder / name).read_bytes() for name in ("stats.json", "README.md")] == before
+
+        records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
+        jsonl.write(folder / "rollouts.jsonl", records[1:])
+        pairs.main(argv)
+    assert "overlap" not in json.loads((folder / "stats.json").read_text())
+    assert "has rows that `notewriter overlap` has not checked" in caplog.text
+
+
 def test_a_run_is_compared_by_the_questions_that_it_used(data, world, tmp_path, capsys):
     ids = [record["id"] for _, record in jsonl.read(world["path"])]
     run = tmp_path / "run"

@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow.parquet
 import pytest
@@ -11,6 +12,7 @@ from tiny_world import run_config, tiny_world
 from data_construction import pairs
 from notewriter import jsonl
 from notewriter.artifacts.pairs import COLUMNS
+from notewriter.benchmarks import BENCHMARKS
 from notewriter.errors import UserError
 
 STAGES = {
@@ -68,6 +70,19 @@ def test_the_folder_loads_with_datasets_by_its_name_alone(build, tmp_path):
     for split in loaded:
         assert loaded[split].column_names == COLUMNS.names
         assert loaded[split].num_rows == stats(folder)["pairs"][split] > 0
+
+
+def test_answers_are_asked_for_in_the_style_of_the_benchmark_as_in_evaluation(build, monkeypatch):
+    yes_no = replace(BENCHMARKS["jsonl"], answer_style="yes_no")
+    monkeypatch.setitem(BENCHMARKS, "jsonl", yes_no)
+    changes = {"stages": {"vanilla/answer": "metric"}, "gold_stages": ["vanilla/answer"], "method_options": {}}
+    made = rows(build("yes_no", **changes))
+    assert made and all("yes or no" in row["prompt"][0]["content"].lower() for row in made)
+    styled = {"vanilla": {"answer_style": "short"}}
+    assert not any(
+        "yes or no" in row["prompt"][0]["content"].lower()
+        for row in rows(build("short", **changes | {"method_options": styled}))
+    )
 
 
 def test_a_pair_is_two_different_replies_to_one_prompt(build):

@@ -84,7 +84,7 @@ def test_the_method_continues_with_the_better_note(world, endpoint, tmp_path):
 
 
 def test_resps_modules_give_pairs_each(world, endpoint, tmp_path):
-    stages = {"resp/global_evidence": "reference", "resp/local_pathway": "reference", "resp/plan": "retrieval"}
+    stages = {"resp/global_evidence": "reference", "resp/local_pathway": "outcome", "resp/plan": "retrieval"}
     rows = build(world, endpoint, tmp_path, stages=stages, method_options={"resp": {"max_step": 2}})
     assert {row["stage"] for row in rows} <= set(stages) and "resp/global_evidence" in {row["stage"] for row in rows}
     traces = [trace for _, record in jsonl.read(tmp_path / "pairs" / "rollouts.jsonl") for trace in record["traces"]]

@@ -132,6 +132,7 @@ def test_what_is_wrong_with_a_file_is_named(write, text, problem):
         (["--path", "x", "--options", "[1]"], r"argument --options: '\[1\]' is not a JSON object"),
         (["--path", "x", "--topics", "3"], r"--topics"),
         (["--path", "x", "stray"], r"stray"),
+        (["--path", "x", "--names", "a", "--names", "b"], r"--names is given twice; give all its values after one"),
         (["--config"], r"--config: the file is missing"),
         (["--config", "absent.yaml"], r"absent\.yaml: cannot be read \(No such file or directory\)"),
         (["--config", "."], r"\.: cannot be read"),

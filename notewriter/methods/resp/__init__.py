@@ -9,7 +9,8 @@ from notewriter.rollouts.rollout import Rollout
 
 _VERDICT = re.compile(r"\W*(yes|no)\b[\s*.,:;]*(?:[-\u2013\u2014]\s+)?", re.IGNORECASE)
 
-LOCAL_PATHWAY = Stage("resp/local_pathway", "notes", "note")
+# Not a note: its reply begins with Yes or No and answers a sub-question.
+LOCAL_PATHWAY = Stage("resp/local_pathway", "notes")
 GLOBAL_EVIDENCE = Stage("resp/global_evidence", "notes", "note")
 JUDGE = Stage("resp/judge", "judge", rehearsal="No.")
 PLAN = Stage("resp/plan", "query", "query")

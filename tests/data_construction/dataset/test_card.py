@@ -99,7 +99,14 @@ def test_judges_that_break_each_others_ties_are_listed_in_their_order(folder):
 
 
 def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
-    text = card(folder, prompts_dir="/home/someone/prompts", family="a | b")
+    text = card(
+        folder,
+        prompts_dir="/home/someone/prompts",
+        family="a | b",
+        served="/home/someone/model",
+        retriever=[{"url": "http://node7:9200"}, {"index": "/home/someone/index"}],
+        question_set="/home/someone/set.yaml",
+    )
     for private in ("/home", "node7", "api_key_env"):
         assert private not in text
     assert r"| family | a \| b |" in text

@@ -112,10 +112,12 @@ def recipe_of(stages, options, **changes):
         ({"max_step": 1}, ["vanilla/answer"], "answer"),
         # In a loop the query continues from the last round's note.
         ({"max_step": 2}, ["deepnote/refine_query"], "init_note refine_query accumulate_knowledge"),
+        ({"max_step": 2}, ["deepnote/answer"], "init_note refine_query accumulate_knowledge answer"),
     ],
 )
 def test_what_an_open_stage_continues_from_is_still_sampled(options, open_stages, sampled):
-    stages = ["deepnote/init_note", "deepnote/refine_query", "deepnote/accumulate_knowledge", "vanilla/answer"]
+    stages = [f"deepnote/{name}" for name in ("init_note", "refine_query", "accumulate_knowledge", "answer")]
+    stages.append("vanilla/answer")
     names = [stage.split("/")[1] for stage in recipe_of(stages, options).sampled(open_stages)]
     assert names == sampled.split()
     assert recipe_of(stages, options, sample_full_stages=False).sampled(open_stages) == open_stages

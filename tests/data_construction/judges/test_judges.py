@@ -400,6 +400,15 @@ async def test_gain_is_the_answerers_score_with_the_note_less_its_score_with_pla
     ]
 
 
+async def test_gain_scores_what_an_answerer_says_and_not_what_it_thinks(make_case):
+    thought = f"<think>Is it {WRONG}, or {RIGHT}?</think>\n\n"
+    reply = answering({"a": thought + RIGHT, "b": thought + WRONG}, plain=thought + WRONG)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
+    verdict = await gain(case)
+    assert verdict.scores == [1, 0]
+    assert verdict.replies[1] == thought + RIGHT
+
+
 async def test_a_note_that_does_not_beat_the_passages_is_not_chosen(make_case):
     reply = answering({"a": RIGHT, "b": WRONG}, plain=RIGHT)
     case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
@@ -449,6 +458,15 @@ async def test_if_all_are_alike_the_next_judge_decides(make_case):
         verdict = await decide(judges, case)
         assert (verdict.rejected, verdict.reason) == (None, "judge reply not readable")
         assert verdict.unreadable == 2
+
+
+async def test_a_tie_of_llm_is_broken_by_the_next_judge(make_case):
+    answers = {"a": "Fulda", "b": "Tolen", "c": "Fulda"}
+    undecided = lambda variables: '{"best_id": 2, "worst_id": 2}'  # noqa: E731
+    case, _ = make_case(list("abc"), answers=answers, reply=undecided)
+    verdict = await decide([("llm", llm), ("outcome", outcome)], case)
+    assert (verdict.chosen, verdict.judge) == (1, "llm, outcome")
+    assert verdict.rejected in (0, 2)
 
 
 async def test_if_all_are_alike_a_worst_without_a_best_makes_no_pair(make_case):

@@ -192,6 +192,18 @@ def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monk
     assert served.count("stopped") == 4
 
 
+@pytest.mark.parametrize(
+    ("devices", "each"), [("a,b,c,d", {"a,b", "c,d"}), ("a,b,c", {None}), ("a", {None}), ("", {None})]
+)
+def test_single_servers_of_several_models_get_devices_of_their_own_where_there_are_enough(
+    tmp_path, served, monkeypatch, devices, each
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    models = {"judge": {"serve": "models/judge"}}
+    given_roles(tmp_path, serve="models/tiny", models=models, serve_options={"tensor_parallel_size": 2})
+    assert {device for _, _, _, device in (call for call in served if call != "stopped")} == each
+
+
 def test_servers_that_run_already_keep_their_devices(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     settings = ModelArguments(serve="models/tiny", models={"judge": {"serve": "models/judge"}}, replicas=2)

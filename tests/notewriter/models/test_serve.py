@@ -1,6 +1,7 @@
 """The command `serve`, with a stand-in for the servers."""
 
 import contextlib
+import json
 import os
 import stat
 from types import SimpleNamespace
@@ -65,6 +66,27 @@ def test_what_other_machines_can_reach_has_a_key_that_only_its_user_can_read(sta
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
+def test_adapters_with_other_templates_get_a_server_each_of_one_base(started, monkeypatch, tmp_path_factory, tmp_path):
+    models = tmp_path_factory.mktemp("models")
+    for name in ("base", "notes", "query"):
+        (models / name).mkdir()
+        (models / name / "tokenizer.json").write_text("{}")
+        if name == "base":
+            (models / name / "config.json").write_text("{}")
+            (models / name / "model.safetensors").touch()
+        else:
+            settings = {"peft_type": "LORA", "base_model_name_or_path": str(models / "base"), "r": 8, "revision": None}
+            (models / name / "adapter_config.json").write_text(json.dumps(settings))
+            (models / name / "adapter_model.safetensors").touch()
+            (models / name / "chat_template.jinja").write_text(name)
+    seen = serve_until_stopped(monkeypatch, tmp_path, str(models / "notes"), str(models / "query"))
+    assert seen == {
+        "notes.url": "http://node7:8001/v1\n",
+        "base.url": "http://node7:8001/v1\n",
+        "query.url": "http://node7:8002/v1\n",
+    }
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -76,4 +98,4 @@ def test_what_other_machines_can_reach_has_a_key_that_only_its_user_can_read(sta
 def test_what_cannot_be_served_together_is_named(started, monkeypatch, tmp_path, argv, message):
     with pytest.raises(UserError, match=message):
         serve_until_stopped(monkeypatch, tmp_path, *argv)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [] and started == []
