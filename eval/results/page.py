@@ -240,28 +240,24 @@ def _differences(experiment: Experiment) -> list[_Difference]:
 
 
 def _in_short(differences: Iterable[_Difference]) -> list[str]:
-    """What rose, what fell and what did neither, for each comparison that ran; empty if none did."""
-    rows: dict[tuple[str, str], list[list[str]]] = {}
+    """What rose and what fell, a row for each comparison that ran; empty if none did."""
+    rows: dict[str, dict[str, str]] = {}
     for first, second, title, found in differences:
+        told = []
         for metric, paired in found.items():
-            each = paired.difference
-            columns = rows.setdefault((first, second), [[], [], []])
-            if each.excludes_zero:
-                amount = f"{each.mean:+.{metric_named(metric).decimals}f}"
-                p_value = p_value_text(metric, paired.p_value)
-                columns[0 if each.mean > 0 else 1].append(f"{metric}, {title}: {amount} (p {p_value})")
-            else:
-                columns[2].append(f"{metric}, {title}")
-    if not rows:
+            if paired.difference.excludes_zero:
+                amount = f"{paired.difference.mean:+.{metric_named(metric).decimals}f}"
+                told.append(f"{metric} {amount} (p {p_value_text(metric, paired.p_value)})")
+        rows.setdefault(f"{first} → {second}", {})[title] = ", ".join(told) or ("none" if found else NOT_RUN)
+    if all(cell == NOT_RUN for row in rows.values() for cell in row.values()):
         return []
-    table = [
-        [f"{first} → {second}", *("; ".join(each) for each in columns)] for (first, second), columns in rows.items()
-    ]
+    titles = list(next(iter(rows.values())))
+    table = [[comparison, *(row[title] for title in titles)] for comparison, row in rows.items()]
     return [
         "## In short",
-        "Paired differences whose 95% interval excludes zero rose or fell. p is corrected for all comparisons on this "
-        "page; the whole tables are under “Differences”.",
-        markdown([("What rose and what fell", ["comparison", "rose", "fell", "neither"], table)]),
+        "The paired differences whose 95% interval excludes zero; p is corrected for all comparisons on this page. The "
+        "whole tables are under “Differences”.",
+        markdown([("What rose and what fell", ["comparison", *titles], table)]),
     ]
 
 

@@ -91,12 +91,11 @@ def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tm
 def test_what_rose_and_what_fell_comes_first(experiment, runs, tmp_path):
     text = page(experiment(compare=[["base", "trained"], ["trained", "base"], ["base", "base"]]), tmp_path)
     short = text[text.index("## In short") : text.index("## Scores")]
-    rose, fell, neither = (
-        [cell.strip() for cell in line.strip("|").split("|")] for line in short.splitlines() if "→" in line
-    )
-    assert rose[1].startswith("f1, held out: +0.750 (p ") and rose[2:] == ["", ""]
-    assert fell[1] == "" and fell[2].startswith("f1, held out: -0.750 (p ") and fell[3] == ""
-    assert neither[1:] == ["", "", "f1, held out"]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in short.splitlines() if "→" in line]
+    assert [row[0] for row in rows] == ["base → trained", "trained → base", "base → base"]
+    assert rows[0][1].startswith("f1 +0.750 (p ") and rows[1][1].startswith("f1 -0.750 (p ")
+    assert rows[2][1] == "none"
+    assert {row[2] for row in rows} == {"not run"}
 
 
 def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(experiment, runs, tmp_path):
