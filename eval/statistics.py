@@ -48,14 +48,7 @@ def bootstrap_interval(
     return Interval(float(sample.mean()), float(low), float(high))
 
 
-def paired_interval(
-    before: Sequence[float],
-    after: Sequence[float],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> Interval:
+def paired_interval(before: Sequence[float], after: Sequence[float]) -> Interval:
     """The mean of `after - before` over the same questions in the same order, with its bootstrap interval.
 
     Pairing removes what makes some questions harder than others on both sides, so the interval is usually narrower
@@ -64,8 +57,7 @@ def paired_interval(
     Raises:
         ValueError: lengths that differ, or see `bootstrap_interval`.
     """
-    differences = _differences(before, after)
-    return bootstrap_interval(differences.tolist(), confidence=confidence, resamples=resamples, seed=seed)
+    return bootstrap_interval(_differences(before, after).tolist())
 
 
 def mcnemar(before: Sequence[float], after: Sequence[float]) -> float:

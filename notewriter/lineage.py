@@ -19,7 +19,7 @@ from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.config import parse
-from notewriter.errors import UserError, run
+from notewriter.errors import UserError
 from notewriter.pipelines.rerun import rerun
 from notewriter.retrieval import read_manifest
 from notewriter.run_record import read_run_record
@@ -150,7 +150,3 @@ def described(folder: Path) -> str:
 
 def _pairs(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
-
-
-if __name__ == "__main__":
-    run(lambda: main(sys.argv[1:]))

@@ -15,6 +15,9 @@ from notewriter.models.connection import UnreadableReply, connect, reason
 from training.chat_templates import opening_remedy, parting, text_of
 from training.rows import IGNORED, place
 
+TIMEOUT = 60.0
+"""Seconds that a server has for each answer."""
+
 SHOWN = 5
 """Faults that an error names; further ones are counted."""
 
@@ -162,7 +165,6 @@ def check_server(
     model: str,
     conversations: Sequence[Conversation],
     settings: Mapping[str, Any] | None = None,
-    timeout: float = 60,
 ) -> None:
     """Compare the token ids of a vLLM server's `/tokenize` with those of training.
 
@@ -172,7 +174,7 @@ def check_server(
         UserError: the server is unreachable, has no `/tokenize`, or has other token ids; shows where they diverge.
     """
     url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
-    served_ids = asyncio.run(_tokenized(url, model, conversations, settings or {}, timeout))
+    served_ids = asyncio.run(_tokenized(url, model, conversations, settings or {}))
     for (name, _, _, ids), served in zip(conversations, served_ids, strict=True):
         if served != list(ids):
             at = parting(served, ids)
@@ -184,12 +186,12 @@ def check_server(
 
 
 async def _tokenized(
-    url: str, model: str, conversations: Sequence[Conversation], settings: Mapping[str, Any], timeout: float
+    url: str, model: str, conversations: Sequence[Conversation], settings: Mapping[str, Any]
 ) -> list[list[int]]:
     """The token ids of each conversation from a server's `/tokenize`."""
     root, _, path = url.rpartition("/")
     tokens = []
-    async with connect(root, timeout) as server:
+    async with connect(root, TIMEOUT) as server:
         for name, messages, generate, _ in conversations:
             body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
             body |= {"chat_template_kwargs": settings} if settings else {}

@@ -1,7 +1,7 @@
 """Reading and writing Parquet files in batches, so that a dataset never has to fit into memory."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,18 +65,6 @@ class RowWriter:
                     os.replace(self._partial, self._path)
             finally:
                 self._partial.unlink(missing_ok=True)
-
-
-def write_rows(path: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]], batch: int = BATCH) -> int:
-    """Write a Parquet file atomically, `batch` rows at a time; returns the number of rows.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    with RowWriter(path, columns, batch) as writer:
-        for row in rows:
-            writer.write(row)
-    return writer.count
 
 
 def read_rows(

@@ -195,18 +195,19 @@ def _write_per_question(
     """Write the corpora of the questions; returns how many there are and, for each file, their mean size."""
     dataset = str(arguments.dataset)
     source = per_question.source(dataset)
-    files = [(name, path) for name, path in _files(source, arguments)]
+    paths = [path for _, path in _files(source, arguments)]
     tokenizer = load_tokenizer(split.tokenizer)
 
     def contexts() -> Iterator[tuple[str, list[Passage]]]:
-        load = BENCHMARKS[dataset].load_contexts or (lambda _: iter(()))
-        return itertools.chain.from_iterable(load(path) for _, path in files)
+        load = BENCHMARKS[dataset].load_contexts
+        assert load is not None
+        return itertools.chain.from_iterable(map(load, paths))
 
     def count_tokens(passage: Passage) -> int:
         return len(tokenizer.encode(f"{passage.title}\n{passage.text}", add_special_tokens=False).ids)
 
     # ReaRAG's distractors are not the gold paragraphs of other questions; RULER's may be.
-    gold = set() if questions.lengths else per_question.gold_ids(dataset, [path for _, path in files])
+    gold = set() if questions.lengths else per_question.gold_ids(dataset, paths)
     tokens = per_question.tokens_of(contexts, count_tokens)
     counts: dict[str, Counter[str]] = {}
 

@@ -14,7 +14,6 @@ from notewriter.benchmarks import BENCHMARKS, iirc
 from notewriter.benchmarks.reading import get, passage_id, strings
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
-from notewriter.errors import UserError
 from notewriter.records import Passage
 
 MIN_WORDS = 11
@@ -30,15 +29,13 @@ def _abstract(place: str, line: str) -> list[Document]:
 
 
 def contexts(dataset: str, name: str, path: Path) -> Iterator[Record]:
-    """The id and the paragraphs of each question of a benchmark that comes with paragraphs.
+    """The id and the paragraphs of each question of a benchmark that comes with paragraphs (`load_contexts`).
 
     Raises:
-        UserError: the benchmark's questions have none, or the file is malformed.
+        UserError: the file is malformed.
     """
     read = BENCHMARKS[dataset].load_contexts
-    if read is None:
-        known = ", ".join(key for key, benchmark in BENCHMARKS.items() if benchmark.load_contexts)
-        raise UserError(f"dataset {dataset!r} has no paragraphs beside each question; choose one of: {known}")
+    assert read is not None
     return ((f"{name}: question {id}", passages) for id, passages in read(path))
 
 

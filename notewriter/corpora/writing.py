@@ -25,7 +25,7 @@ from notewriter import jsonl
 from notewriter.corpora.source import Document, Origin, Skipped, Source
 from notewriter.errors import UserError, writing
 from notewriter.folders import check_replaceable, new_folder
-from notewriter.text import without_surrogates
+from notewriter.text import hash64, without_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class _Output:
     def _add(self, place: str, document: Document) -> None:
         progress = self._progress
         self._bar.update()
-        key = _key(document.id) if self._build.source.has_repeats else 0
+        key = hash64(document.id) if self._build.source.has_repeats else 0
         if key in self._written:
             progress.repeated += 1
             return
@@ -281,15 +281,11 @@ class _Output:
         self._synced = time.monotonic()
 
 
-def _key(id: str) -> int:
-    # A set of numbers takes half the memory of one of strings.
-    return int.from_bytes(hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-
-
 def _keys(path: Path, is_split: bool) -> set[int]:
     """The keys of the documents in a corpus."""
     ids = (str(record["id"]) for _, record in jsonl.read(path))
-    return {_key(id.rpartition("#")[0] if is_split else id) for id in ids}
+    # A set of numbers takes half the memory of one of strings.
+    return {hash64(id.rpartition("#")[0] if is_split else id) for id in ids}
 
 
 def skip_reasons(folder: Path) -> dict[str, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import run_record
+from notewriter.artifacts import judgements
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.config import given, without_options
@@ -32,9 +33,6 @@ RESULTS = {
 
 PLACES = ("output_dir", "index")
 """The options that say where a command works."""
-
-JUDGED = "judged"
-"""Where `notewriter judge` works, in the folder of the run that it judges."""
 
 
 @dataclass
@@ -59,8 +57,8 @@ def rerun(folder: Path, launch: str | None = None) -> dict[str, Any]:
     entries: list[dict[str, Any]] = []
     if _add(folder, launch, stages, entries) is None:
         raise UserError(f"{folder}: its command was not recorded; only runs of this version and later can be repeated")
-    if (folder / JUDGED).is_dir():
-        _add(folder / JUDGED, launch, stages, entries)
+    if (folder / judgements.FOLDER).is_dir():
+        _add(folder / judgements.FOLDER, launch, stages, entries)
     return {"output_dir": "", "stages": entries}
 
 
@@ -103,7 +101,7 @@ def _add(path: Path, launch: str | None, stages: dict[Path, _Stage], entries: li
     stage.title = f"{name.removeprefix('notewriter ')} {stage.name}"
     entry: dict[str, Any] = {"title": stage.title, "after": list(dict.fromkeys(after))}
     command = [*name.split(), *_rewritten(argv, options, stages)]
-    if option is None and folder.name != JUDGED:
+    if option is None and folder.name != judgements.FOLDER:
         # It worked in its default folder.
         command += ["--output_dir", f"$output_dir/{stage.name}"]
     if name.startswith("training/"):

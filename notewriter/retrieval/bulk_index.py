@@ -11,7 +11,7 @@ from notewriter import config
 from notewriter.benchmarks import BENCHMARKS, load_corpus
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
-from notewriter.retrieval import corpus_fingerprint, search_engine
+from notewriter.retrieval import corpus_fingerprint, encoders, search_engine
 from notewriter.retrieval.search_engine import Connection, Engine
 
 
@@ -28,8 +28,10 @@ class BulkIndexArguments:
         default=None,
         metadata={"help": "a sentence-transformers folder or hub id; adds embeddings for kNN search beside BM25"},
     )
-    query_prompt: str | None = field(default=None, metadata={"help": "prefix of queries; default: the model's own"})
-    passage_prompt: str | None = field(default=None, metadata={"help": "prefix of passages; default: the model's own"})
+    query_prompt: str | None = field(
+        default=None, metadata={"help": "prefix of queries; by default from the encoder's configuration or name"}
+    )
+    passage_prompt: str | None = field(default=None, metadata={"help": "prefix of passages; likewise"})
     device: str | None = field(default=None, metadata={"help": "where passages are embedded; default: a GPU if any"})
     api_key_env: str | None = field(default=None, metadata={"help": "the environment variable of an API key"})
     timeout: Annotated[float, Interval(gt=0)] = field(default=120.0, metadata={"help": "seconds per request"})
@@ -59,9 +61,13 @@ def main(argv: list[str]) -> None:
     )
     encoder = None
     if arguments.encoder:
-        encoder = search_engine.load_embedder(
-            arguments.encoder, arguments.query_prompt, arguments.passage_prompt, arguments.device
+        options = encoders.Encoder(
+            encoder=arguments.encoder,
+            query_prompt=arguments.query_prompt,
+            passage_prompt=arguments.passage_prompt,
+            device=arguments.device,
         )
+        encoder = search_engine.load_embedder(options)
     source = corpus_fingerprint(arguments.dataset, arguments.path)
     meta = search_engine.Meta(
         schema=search_engine.SCHEMA,

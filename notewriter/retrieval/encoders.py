@@ -139,7 +139,7 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"dense retrieval needs {error.name or name}; install notewriter[dense]") from error
+        raise UserError(f"{error.name or name} is not installed; install notewriter[dense]") from error
 
 
 def devices(device: str | None) -> list[str]:

@@ -16,6 +16,7 @@ from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.connection import check_address
 from notewriter.records import Message, Passage, Sampling
+from notewriter.retrieval import encoders
 from notewriter.text import without_surrogates
 
 WINDOW, STRIDE = 20, 10
@@ -183,12 +184,9 @@ class LlmRerank:
 
 @functools.cache
 def _load(model: str, device: str | None, max_length: int | None) -> Any:
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        raise UserError(f"reranking needs {error.name}; install notewriter[dense]") from error
+    cross_encoder = encoders.library("sentence_transformers").CrossEncoder
     with checkpoints.loading(model, "reranker"):
-        return sentence_transformers.CrossEncoder(model, device=device, max_length=max_length, trust_remote_code=False)
+        return cross_encoder(model, device=device, max_length=max_length, trust_remote_code=False)
 
 
 def _places(reply: str, count: int) -> list[int]:

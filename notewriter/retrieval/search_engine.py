@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import tenacity
@@ -22,7 +21,7 @@ from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.models.connection import check_address, read_key
 from notewriter.records import Passage
-from notewriter.retrieval import Scope, checked
+from notewriter.retrieval import Scope, checked, encoders
 from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
 from notewriter.typecheck import misfit
@@ -97,22 +96,21 @@ class Meta(TypedDict):
 class Embedder(NamedTuple):
     """A sentence-transformers model with its prompts; vectors have length 1."""
 
-    model: Any
+    model: encoders.EncoderModel
     query_prompt: str
     passage_prompt: str
 
     def queries(self, texts: list[str]) -> list[list[float]]:
         """The embeddings of queries."""
-        return self._encode(self.model.encode_query, texts, self.query_prompt)
+        return self._encode(self.model.encode_query, texts, "query_prompt")
 
     def passages(self, texts: list[str]) -> list[list[float]]:
         """The embeddings of passages."""
-        return self._encode(self.model.encode_document, texts, self.passage_prompt)
+        return self._encode(self.model.encode_document, texts, "passage_prompt")
 
-    def _encode(self, encode: Callable[..., Any], texts: list[str], prompt: str) -> list[list[float]]:
-        vectors: list[list[float]] = encode(
-            texts, prompt=prompt, normalize_embeddings=True, show_progress_bar=False
-        ).tolist()
+    def _encode(self, function: Callable[..., Any], texts: list[str], prompt: str) -> list[list[float]]:
+        settings = {"similarity": "cosine", "query_prompt": self.query_prompt, "passage_prompt": self.passage_prompt}
+        vectors: list[list[float]] = encoders.encode(function, texts, settings, prompt, batch_size=32).tolist()
         return vectors
 
 
@@ -236,9 +234,13 @@ class SearchEngine:
                 raise UserError(f"{self.name}: has no embeddings; make it with `notewriter bulk-index --encoder MODEL`")
             if checkpoints.fingerprint(meta["encoder"]) != meta["fingerprint"]:
                 raise UserError(f"{self.name}: {meta['encoder']} has changed since; make the index again")
-            self._embedder = load_embedder(
-                meta["encoder"], meta["query_prompt"], meta["passage_prompt"], self._part.device
+            options = encoders.Encoder(
+                encoder=meta["encoder"],
+                query_prompt=meta["query_prompt"],
+                passage_prompt=meta["passage_prompt"],
+                device=self._part.device,
             )
+            self._embedder = load_embedder(options)
 
     def _search(self, query: str, top_k: int, scope: Scope | None) -> list[Passage]:
         body: dict[str, Any] = {"size": top_k, "_source": ["title", "text"]}
@@ -329,33 +331,14 @@ def fill(
     return count
 
 
-def load_embedder(
-    model: str, query_prompt: str | None = None, passage_prompt: str | None = None, device: str | None = None
-) -> Embedder:
-    """An encoder with its own prompts, or those given.
+def load_embedder(options: encoders.Encoder) -> Embedder:
+    """An encoder with its prompts, as for a dense index (`encoders.prompts`).
 
     Raises:
         UserError: sentence-transformers is not installed, or the model cannot be loaded.
     """
-    if not Path(model).is_dir() and not checkpoints.is_hub_id(model):
-        raise UserError(f"encoder: {model} is neither a model folder nor a hub id (owner/name); check the path")
-    loaded = _load(model, device)
-    prompts = loaded.prompts
-    own = prompts.get("query") or "", prompts.get("document") or prompts.get("passage") or ""
-    query, passage = (
-        default if given is None else given for given, default in zip((query_prompt, passage_prompt), own, strict=True)
-    )
-    return Embedder(loaded, query, passage)
-
-
-@functools.cache
-def _load(model: str, device: str | None) -> Any:
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        raise UserError(f"kNN search needs {error.name}; install notewriter[dense]") from error
-    with checkpoints.loading(model, "encoder"):
-        return sentence_transformers.SentenceTransformer(model, device=device, trust_remote_code=False)
+    model = encoders.load(str(options.encoder), options.device)
+    return Embedder(model, *encoders.prompts(model, options))
 
 
 def _client(engine: Engine, address: str, timeout: float, key: str) -> tuple[Any, Any, tuple[type[Exception], ...]]:

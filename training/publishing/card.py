@@ -68,7 +68,7 @@ def model_card(
     own, baselines = ([read_metrics(path) for path in paths] for paths in (metrics, baseline_metrics))
     stats = read_record(pairs_stats, PAIRS_STATISTICS_SCHEMA) if pairs_stats else None
     name = repo_id.split("/")[1]
-    adapter = is_adapter(folder)
+    adapter = checkpoints.is_adapter(folder)
     data = ModelCardData(
         base_model=base["hub_id"],
         datasets=[data_repo_id] if data_repo_id else None,
@@ -117,11 +117,6 @@ def licence_chain(
 def base_of(folder: Path) -> dict[str, str | None]:
     """The model that the checkpoint in a folder was trained from (`base_model`)."""
     return base_model(read_training_record(folder) or TrainingRecord(), folder)
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder contains a LoRA adapter and not a whole model."""
-    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
 
 
 def read_record(path: Path, schema: str) -> dict[str, Any]:

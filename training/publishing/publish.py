@@ -18,7 +18,7 @@ from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training import weights
 from training.publishing import leaks
-from training.publishing.card import base_of, is_adapter, model_card
+from training.publishing.card import base_of, model_card
 from training.publishing.curves import curves
 from training.publishing.data import Data, example_request, read_data
 from training.publishing.hub import Item, Repository, check_repo_id, collect, upload
@@ -277,7 +277,7 @@ def check_checkpoint(folder: Path) -> None:
     """Raise a `UserError` where `folder` is neither a whole model nor a LoRA adapter, with weights in safetensors."""
     if not folder.is_dir():
         raise UserError(f"{folder}: is not a folder; give the one that a training run saved its model in")
-    if not is_adapter(folder):
+    if not checkpoints.is_adapter(folder):
         checkpoints.check_model(folder)
     elif not any(folder.glob("adapter_model.*")):
         raise UserError(f"{folder}: has no adapter_model.safetensors; wait until its training has ended")
@@ -320,9 +320,3 @@ def _listing(repository: Repository, arguments: PublishArguments) -> str:
         text = card.decode("utf-8") if isinstance(card, bytes) else card.read_text(encoding="utf-8")
         lines += [f"stays here: {', '.join(kept) or 'nothing'}", "", text]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    from notewriter.errors import run
-
-    run(lambda: main(sys.argv[1:]))

@@ -5,11 +5,11 @@ import pytest
 import yaml
 from datasets import load_dataset
 from pair_rows import row
+from parquet_files import write_rows
 
 from data_construction import dataset
 from data_construction.dataset.card import PAIRS, bars, histograms, model_names, summary, write_card
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.parquet import write_rows
 from notewriter.pages import render
 
 CONFIG = {

@@ -2,9 +2,9 @@ import pyarrow.parquet
 import pytest
 from datasets import load_dataset
 from pair_rows import row
+from parquet_files import write_rows
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.parquet import write_rows
 
 DOCUMENTED = [
     *("schema", "prompt", "chosen", "rejected", "stage", "method", "question_id", "dataset", "top_k"),

@@ -6,7 +6,7 @@ import pytest
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
-from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, search_engine
+from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, encoders, search_engine
 from notewriter.retrieval.chain import Chain
 from tests.fake_search_engine import fake_search_engine
 from tests.json_service import Answer
@@ -161,11 +161,22 @@ class Letters:
     encode_document = encode_query
 
 
+def test_an_encoder_that_is_known_by_name_has_its_prompts_as_in_a_dense_index(monkeypatch):
+    monkeypatch.setattr(encoders, "_load", lambda model, device: Letters())
+    options = encoders.Encoder(encoder="intfloat/e5-base-v2")
+    embedder = search_engine.load_embedder(options)
+    assert (
+        (embedder.query_prompt, embedder.passage_prompt)
+        == encoders.prompts(Letters(), options)
+        == ("query: ", "passage: ")
+    )
+
+
 async def test_knn_search_finds_the_nearest_passages(engine, corpus, tmp_path, monkeypatch):
     encoder = tmp_path / "encoder"
     encoder.mkdir()
     (encoder / "config.json").write_text("{}")
-    monkeypatch.setattr(search_engine, "_load", lambda model, device: Letters())
+    monkeypatch.setattr(encoders, "_load", lambda model, device: Letters())
     with fake_search_engine() as server:
         index(engine, server, corpus(), "--encoder", str(encoder))
         mapping = server.indexes["wiki"]["mappings"]["properties"]["embedding"]

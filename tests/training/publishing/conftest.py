@@ -10,11 +10,11 @@ from fake_hub import TOKEN, Hub
 from huggingface_hub import constants
 from metrics_file import write_metrics
 from pair_rows import row
+from parquet_files import write_rows
 
 from notewriter.artifacts.chains import COLUMNS as CHAIN_COLUMNS
 from notewriter.artifacts.chains import Chain
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.parquet import write_rows
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
 from metrics_file import write_metrics
 from pair_rows import row
+from parquet_files import write_rows
 from safetensors.torch import load, save_file
 
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.parquet import write_rows
 from notewriter.errors import UserError
 from training.publishing import hub as hub_client
 from training.publishing import publish

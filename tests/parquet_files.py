@@ -1,0 +1,17 @@
+"""Parquet files of rows, as commands write them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from notewriter.artifacts.parquet import RowWriter
+
+
+def write_rows(path: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write a file of rows; returns their number."""
+    with RowWriter(path, columns) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer.count
