@@ -18,13 +18,12 @@ from notewriter.artifacts import best_checkpoint
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, read_best_checkpoint, write_best_checkpoint
 from notewriter.artifacts.metrics import Metrics
 from notewriter.errors import UserError
+from notewriter.models.checkpoints import STATE, checkpoints_of
 from notewriter.models.roles import ModelArguments
 from notewriter.pages import render
 
 BEST = best_checkpoint.NAME
 CURVES = "checkpoints.svg"
-STATE = "trainer_state.json"
-"""The trainer writes it last: a checkpoint that has it is complete."""
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, BOTTOM = 680, 210, 60, 660, 30, 170
 
@@ -66,17 +65,10 @@ def find(run: Path, models: ModelArguments) -> dict[int, Path]:
     given += ["models: policy"] if "policy" in models.models else []
     if given:
         raise UserError(f"both checkpoints and {given[0]} are set; give only one of them")
-    found = {_step(path.parent): path.parent for path in run.glob(f"checkpoint-*/{STATE}")}
+    found = checkpoints_of(run)
     if not found:
         raise UserError(f"{run}: has no complete checkpoint (checkpoint-STEP/{STATE}); train with save_strategy: steps")
-    return dict(sorted(found.items()))
-
-
-def _step(folder: Path) -> int:
-    number = folder.name.removeprefix("checkpoint-")
-    if not number.isdecimal():
-        raise UserError(f"{folder}: is not named checkpoint-STEP; rename or move it")
-    return int(number)
+    return found
 
 
 def compare(

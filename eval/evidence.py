@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit
 
 from eval.metrics.metric import Metric
 from notewriter.artifacts.traces import Trace
 from notewriter.records import Message, Question
+from notewriter.text import page_title
 
 METRICS = (Metric("supporting_recall", "Gold passages retrieved", "Share of the passages needed for the answer."),)
 """What `supporting_recall` returns."""
@@ -47,7 +47,7 @@ def _pages(question: Question) -> tuple[str, ...]:
 def _page_title(page: str) -> str:
     """The normalised title of a Wikipedia page, given its title or URL."""
     if page.startswith(("https://", "http://")):
-        page = unquote(urlsplit(page).path).rpartition("/wiki/")[2].strip("/")
+        page = page_title(page).strip("/")
     return " ".join(page.replace("_", " ").casefold().split())
 
 

@@ -1,7 +1,8 @@
-"""Text that UTF-8 can encode, its hash and its sentences."""
+"""Text that UTF-8 can encode, its hash and its sentences, and the titles of pages."""
 
 import re
 from hashlib import blake2b
+from urllib.parse import unquote, urlsplit
 
 _SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
 _ABBREVIATION = re.compile(
@@ -19,6 +20,11 @@ def hash64(text: str) -> int:
     """A hash of 64 bits, the same in every process; the largest value is never returned."""
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % (2**64 - 1)
+
+
+def page_title(address: str) -> str:
+    """The title in the address of a Wikipedia page: `.../wiki/Mira_Tolen#Life` is `Mira Tolen`; empty for others."""
+    return unquote(urlsplit(address).path.rpartition("/wiki/")[2]).replace("_", " ")
 
 
 def sentences_in(text: str) -> list[str]:

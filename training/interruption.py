@@ -16,6 +16,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from notewriter.models.checkpoints import checkpoints_of
 from training.resumption import on_main_process
 
 logger = logging.getLogger(__name__)
@@ -83,8 +84,8 @@ class StopOnSignal(TrainerCallback):
             self.stopping = True
             # Evaluation comes before the checkpoint of the same step, except after the last one. Saving that again
             # would leave a broken checkpoint if it were cut short.
-            saved = Path(args.output_dir or "") / f"checkpoint-{state.global_step}" / "trainer_state.json"
-            if not on_main_process(saved.is_file):
+            run = Path(args.output_dir or "")
+            if not on_main_process(lambda: state.global_step in checkpoints_of(run)):
                 self.trainer._save_checkpoint(self.trainer.model, trial=None)  # type: ignore[arg-type]
             self.end()
 

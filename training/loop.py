@@ -48,8 +48,9 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
-            _restore_token_count(trainer, Path(checkpoint))
-        metrics: dict[str, float] = trainer.train(resume_from_checkpoint=checkpoint).metrics
+            _restore_token_count(trainer, checkpoint)
+        start = str(checkpoint) if checkpoint else None
+        metrics: dict[str, float] = trainer.train(resume_from_checkpoint=start).metrics
         if stop.stopping:
             stop.end()
         if trainer.args.eval_strategy != "no":
@@ -72,7 +73,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
 
 def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
     """Count tokens on from a checkpoint; TRL begins at 0 in every process."""
-    history = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).log_history
+    history = TrainerState.load_from_json(str(checkpoint / checkpoints.STATE)).log_history
     counts = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
     trainer._total_train_tokens = int(counts[-1]) if counts else 0  # type: ignore[attr-defined]
 

@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 from notewriter.artifacts.run_folder import RunFolder, defaults
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.errors import UserError
+from notewriter.models.checkpoints import checkpoints_of
 from training.options import resolve
 
 Result = TypeVar("Result")
@@ -83,11 +84,6 @@ def on_main_process(work: Callable[[], Result]) -> Result:
     return result
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest complete checkpoint in a run folder; one that a killed run was still writing is skipped.
-
-    The trainer writes `trainer_state.json` last.
-    """
-    found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    newest = max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
-    return str(newest) if newest else None
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint in a run folder; one that a killed run was still writing is skipped."""
+    return next(reversed(checkpoints_of(folder).values()), None)

@@ -6,12 +6,13 @@ becomes that, while the dumps of `wikimedia/wikipedia` are plain text.
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from notewriter import jsonl
 from notewriter.benchmarks import load_questions
 from notewriter.corpora.source import Document
 from notewriter.errors import UserError
+from notewriter.text import page_title
 
 
 class Pages:
@@ -46,7 +47,7 @@ class Pages:
 def title(page: str) -> str:
     """The title of a page in one spelling, out of a title or an address: `.../wiki/Mira_Tolen#Life` is `Mira Tolen`."""
     if "://" in page:
-        page = unquote(urlsplit(page).path.rpartition("/wiki/")[2] or page)
+        page = page_title(page) or page
     page = " ".join(page.replace("_", " ").split())
     # Wikipedia's titles begin with a capital letter, whatever links say.
     return page[:1].upper() + page[1:]

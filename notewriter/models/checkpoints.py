@@ -54,6 +54,16 @@ LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
 
+STATE = "trainer_state.json"
+"""The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
+
+
+def checkpoints_of(run: Path, having: str = STATE) -> dict[int, Path]:
+    """The checkpoints of a training run that have such a file, by step; by default those that are complete."""
+    steps = {path.parent: path.parent.name.removeprefix("checkpoint-") for path in run.glob(f"checkpoint-*/{having}")}
+    return dict(sorted((int(step), folder) for folder, step in steps.items() if step.isdecimal()))
+
+
 def check_model(name_or_path: str | Path) -> str:
     """Check that a model can be loaded; returns its name or path as a string.
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
-from urllib.parse import unquote
 
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.records import Question
 from notewriter.retrieval import Scope
+from notewriter.text import page_title
 from notewriter.typecheck import misfit
 
 
@@ -53,7 +53,7 @@ class Scopes:
 
 def _title(name: str) -> str:
     """The title in the address of a Wikipedia page; other names are unchanged."""
-    return unquote(name.rpartition("/wiki/")[2]).replace("_", " ") if "wikipedia.org/wiki/" in name else name
+    return page_title(name) if "wikipedia.org/wiki/" in name else name
 
 
 class _Line(TypedDict):

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from notewriter.models.checkpoints import STATE, checkpoints_of
 from notewriter.pages import render
 
 logger = logging.getLogger(__name__)
-
-LOG = "trainer_state.json"
-"""The Trainer's state, which lies in each of a run's checkpoints; its `log_history` has all logged values so far."""
 
 PANELS = {
     "loss": {"training": "loss", "dev": "eval_loss"},
@@ -28,9 +26,8 @@ WIDTH, HEIGHT, GAP, TOP = 200, 110, 50, 40
 
 def newest_log(folder: Path) -> list[dict[str, Any]]:
     """The logged values of a run, from its state or that of its last checkpoint; empty if neither can be read."""
-    states = [path for path in folder.glob(f"checkpoint-*/{LOG}") if path.parent.name.split("-")[1].isdigit()]
-    states.sort(key=lambda path: int(path.parent.name.split("-")[1]))
-    path = folder / LOG if (folder / LOG).is_file() else states[-1] if states else None
+    own, last = folder / STATE, next(reversed(checkpoints_of(folder).values()), None)
+    path = own if own.is_file() else last and last / STATE
     if path is None:
         return []
     try:

@@ -294,9 +294,7 @@ def check_checkpoint(folder: Path) -> None:
 
 def revisions(folder: Path) -> list[Path]:
     """The checkpoints of a run in the order of their steps; those without weights in safetensors are left out."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    kept = [path for path in found if any(path.glob("*.safetensors"))]
-    return sorted(kept, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return list(checkpoints.checkpoints_of(folder, having="*.safetensors").values())
 
 
 def files(folder: Path) -> list[Path]:

@@ -98,7 +98,7 @@ def test_distinct_drops_what_differs_in_case_and_space_alone(indexes):
 
 def test_a_question_is_restricted_to_the_ids_or_titles_in_its_metadata(indexes):
     parts = [{"index": str(indexes / "wiki")}, {"within": "pages"}]
-    question = Question("q", "Who?", (), metadata={"pages": ["w3", "https://en.wikipedia.org/wiki/River"]})
+    question = Question("q", "Who?", (), metadata={"pages": ["w3", "https://en.wikipedia.org/wiki/River#Course"]})
     assert set(ids(search(parts, "town", 5, question))) == {"w1", "w3"}
     with pytest.raises(UserError, match="question 'q' has no list of ids or titles under 'pages'"):
         search(parts, "town", 5, Question("q", "Who?", ()))
