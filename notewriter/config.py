@@ -224,6 +224,19 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
     return lines, config
 
 
+def check_mapping(content: Any, kind: Any, place: str) -> None:
+    """Check the mapping of a YAML file, or a part of it, against a dataclass.
+
+    Raises:
+        UserError: a key is missing or unknown, or a value has the wrong type.
+    """
+    if problem := misfit(content, kind, place):
+        raise UserError(problem)
+    known = [each.name for each in dataclasses.fields(kind)]
+    if unknown := [key for key in content if key not in known]:
+        raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(known)}")
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion: a known name with this prefix, or else the most similar one."""
     longer = (each for each in known if each.startswith(name))

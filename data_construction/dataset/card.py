@@ -37,7 +37,7 @@ Yields = dict[str, dict[str, int]]
 
 
 class CardKind(NamedTuple):
-    """What differs between the cards of pairs and of chains.
+    """What differs between the cards of pairs, of gold evidence and of chains.
 
     Args:
         name: what rows are called, also in stats.json.

@@ -9,8 +9,8 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from eval.catalogue import METRICS
+from notewriter.config import check_mapping
 from notewriter.errors import UserError
-from notewriter.pipelines.blocks import check_mapping
 from notewriter.pipelines.pipeline import Pipeline, read_pipeline
 
 Text = Annotated[str, MinLen(1)]

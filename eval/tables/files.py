@@ -19,7 +19,7 @@ from eval.judgements import JUDGEMENTS
 from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.benchmarks import BENCHMARKS
-from notewriter.config import check, choose, read_mapping
+from notewriter.config import check, check_mapping, choose, read_mapping
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
@@ -366,9 +366,7 @@ class _Reader:
 def _read(path: Path, kind: type) -> dict[str, Any]:
     """A YAML file that has the keys of a dataclass."""
     _, found = read_mapping(path, "check the path of the table")
-    _check_keys(found, [each.name for each in fields(kind)], str(path))
-    if problem := misfit(found, kind, str(path)):
-        raise UserError(problem)
+    check_mapping(found, kind, str(path))
     return found
 
 

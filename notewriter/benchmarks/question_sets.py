@@ -4,17 +4,16 @@ Those of the papers are in `configs/question_sets/<benchmark>/`.
 """
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-import yaml
 from annotated_types import Interval
 
 from notewriter.benchmarks import reading
-from notewriter.errors import UserError, one_line
+from notewriter.config import check_mapping, read_mapping
+from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.typecheck import misfit
 
 NAMED = 5
 """Missing ids that an error names."""
@@ -103,19 +102,8 @@ def _ids_of_records(path: Path) -> list[tuple[str, str]]:
 
 
 def _read_rule(path: Path) -> Rule:
-    with reading.open_text(path) as file:
-        text = reading.read(file, -1, path)
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not YAML ({one_line(error)}); see docs/evaluation.md") from error
-    known = ", ".join(asdict(Rule()))
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: is not a rule; write some of the keys {known}")
-    if unknown := [key for key in content if key not in asdict(Rule())]:
-        raise UserError(f"{path}: unknown key {unknown[0]!r}; a rule has: {known}")
-    if problem := misfit(content, Rule, str(path)):
-        raise UserError(f"{problem}; see docs/evaluation.md")
+    _, content = read_mapping(path, "check the path of the question set")
+    check_mapping(content, Rule, str(path))
     if (content.get("first") is None) == (content.get("draw") is None):
         raise UserError(f"{path}: must have either first or draw; see docs/evaluation.md")
     return Rule(**content)

@@ -185,8 +185,6 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
     """
     check(arguments)
     check_endpoints(arguments)
-    if arguments.replicas > 1 and arguments.port:
-        raise UserError(f"port: {arguments.replicas} replicas cannot share a port; omit it to use free ones")
     specifications = {role: dict(value) for role, value in arguments.models.items()}
     given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
     given += ["models: policy"] if "policy" in specifications else []
@@ -262,6 +260,8 @@ def start_groups(
     """
     running: Running = {}
     plan, replicas = groups(paths), arguments.replicas
+    if arguments.port and (in_all := (before + len(plan)) * replicas) > 1:
+        raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
     apart = own_devices(arguments.serve_options, replicas, before + len(plan))
     for number, group in enumerate(plan, start=before):
         options = with_group(arguments.serve_options, group)

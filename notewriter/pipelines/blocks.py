@@ -5,13 +5,13 @@ A file is expanded when it is read: what runs it, here or on Slurm, sees plain s
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
-from notewriter.config import read_mapping
+from notewriter.config import check_mapping, read_mapping
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -149,16 +149,3 @@ def filled(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {filled(key, values): filled(each, values) for key, each in value.items()}
     return value
-
-
-def check_mapping(content: Any, kind: Any, place: str) -> None:
-    """Check a mapping of a pipeline file against a dataclass.
-
-    Raises:
-        UserError: a key is missing or unknown, or a value has the wrong type.
-    """
-    if problem := misfit(content, kind, place):
-        raise UserError(problem)
-    known = [each.name for each in fields(kind)]
-    if unknown := [key for key in content if key not in known]:
-        raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(known)}")

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter.config import given, read_mapping
+from notewriter.config import check_mapping, given, read_mapping
 from notewriter.errors import UserError
-from notewriter.pipelines.blocks import Text, check_mapping, expand, filled
+from notewriter.pipelines.blocks import Text, expand, filled
 from notewriter.pipelines.rising import Rising
 
 PROJECT = Path(__file__).resolve().parents[2]

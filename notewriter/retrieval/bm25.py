@@ -226,7 +226,7 @@ def is_current(directory: str | Path, source: str, *, analysis: Analysis | None 
 
 
 class BM25:
-    """An open BM25 index; implements `Retriever`.
+    """An open BM25 index; implements `Index`.
 
     Raises:
         UserError: the folder contains no index that this version can read.

@@ -207,7 +207,7 @@ def structure_of(directory: str | Path) -> str:
 
 
 class Dense:
-    """An open dense index; implements `Retriever`.
+    """An open dense index; implements `BatchIndex`.
 
     Raises:
         UserError: the folder contains no index that this version can read, or its encoder is missing or has changed.

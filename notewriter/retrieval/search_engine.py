@@ -1,4 +1,4 @@
-"""Elasticsearch and OpenSearch behind the retriever protocol, through their official clients: BM25 and kNN.
+"""Elasticsearch and OpenSearch as sources of a chain, through their official clients: BM25 and kNN.
 
 The analysis is that of `bm25`: words are letters and digits, lower-cased, without accents, stemmed (Snowball's English
 stemmer), at most 40 characters long; a passage is scored in its title and in its contents and the scores are added.

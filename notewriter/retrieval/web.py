@@ -1,4 +1,4 @@
-"""Web search behind the retriever protocol, in the form of Serper's API (https://serper.dev).
+"""Web search as a source of a chain, in the form of Serper's API (https://serper.dev).
 
 `POST /search` with `{"q": query, "num": n}` and the key in the header X-API-KEY; the reply lists the hits under
 `organic`, each with `title`, `link` and `snippet`. A passage is a hit's snippet, and its id the link.

@@ -266,7 +266,11 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"judge": {**URL, "attempts": "x"}}, **URL}, r"judge: attempts must be int"),
         ({"concurrency": 0, **URL}, r"concurrency: 0 is too small"),
         ({"serve": "models/tiny", "replicas": 0}, r"replicas: 0 is too small"),
-        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 replicas cannot share a port"),
+        ({"serve": "models/tiny", "replicas": 2, "port": 8000}, r"port: 2 servers cannot share a port"),
+        (
+            {"serve": "models/tiny", "models": {"judge": {"serve": "models/judge"}}, "port": 8000},
+            r"port: 2 servers cannot share a port",
+        ),
     ],
 )
 def test_models_that_cannot_be_are_named(tmp_path, served, settings, problem):
