@@ -10,15 +10,9 @@ from typing import Generic, NamedTuple
 from data_construction.dataset.contents import Contents, Options
 from data_construction.dataset.overlap import add_checks, forget_checks, read_checks
 from data_construction.dataset.selection import Selection, clean_selection
+from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import (
-    ResumeArguments,
-    check_journal,
-    defaults,
-    drop_errors,
-    open_run,
-    tell_errors,
-)
+from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.config import parse
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments

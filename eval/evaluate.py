@@ -10,8 +10,8 @@ from eval import checkpoints
 from eval.checkpoints import CheckpointArguments
 from eval.evaluation import EvaluateArguments, checked, evaluate
 from eval.trackers import trackers_of
+from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
-from notewriter.artifacts.run_folder import ResumeArguments
 from notewriter.config import parse
 from notewriter.models.checkpoints import is_adapter
 from notewriter.models.prices import CostArguments

@@ -11,21 +11,19 @@ from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
 from notewriter import __version__
 from notewriter.artifacts.costs import write_costs
-from notewriter.artifacts.judgements import FOLDER
-from notewriter.artifacts.metrics import Metrics, write_metrics
-from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import (
+from notewriter.artifacts.journal import (
     ResumeArguments,
     check_journal,
-    config_hash,
-    defaults,
     drop_errors,
     finished,
     has_errors,
-    open_run,
     remaining,
     tell_errors,
 )
+from notewriter.artifacts.judgements import FOLDER
+from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.run_folder import config_hash, defaults, open_run
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.benchmarks.questions import QuestionArguments, load_selected

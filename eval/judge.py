@@ -18,7 +18,7 @@ from annotated_types import MinLen
 
 from eval.judgements import JUDGEMENTS
 from eval.judging import judge
-from notewriter.artifacts.run_folder import ResumeArguments
+from notewriter.artifacts.journal import ResumeArguments
 from notewriter.config import parse
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments

@@ -24,10 +24,11 @@ from eval.judgements import (
 )
 from eval.scoring import summarise
 from notewriter.artifacts.costs import Costs, write_costs
+from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, remaining
 from notewriter.artifacts.judgements import FOLDER, Judgement
 from notewriter.artifacts.metrics import Metrics, read_metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import ResumeArguments, check_journal, defaults, drop_errors, open_run, remaining
+from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.artifacts.traces import read_traces
 from notewriter.config import choose
 from notewriter.errors import UserError

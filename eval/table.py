@@ -21,7 +21,7 @@ from eval.tables.files import Cell, Substitutes, Table, read_table
 from eval.tables.running import run_cells
 from eval.tables.showing import markups, parts_of, write_table_page
 from notewriter import jsonl
-from notewriter.artifacts.run_folder import ResumeArguments
+from notewriter.artifacts.journal import ResumeArguments
 from notewriter.config import parse
 from notewriter.errors import UserError
 from notewriter.pipelines.pipeline import variables_given

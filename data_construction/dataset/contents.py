@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 from data_construction.dataset import chains, gold, pairs
 from data_construction.dataset.selection import Selection, SelectionArguments
 from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
+from notewriter.artifacts.journal import remaining
 from notewriter.artifacts.reading import pick
 from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
-from notewriter.artifacts.run_folder import remaining
 
 Options = TypeVar("Options", bound=SelectionArguments)
 

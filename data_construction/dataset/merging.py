@@ -11,16 +11,9 @@ from data_construction.dataset.selection import clean_selection
 from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import read_fingerprints
+from notewriter.artifacts.journal import check_journal, finished
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import (
-    check_journal,
-    difference,
-    finished,
-    open_run,
-    questions_digest,
-    read_config,
-    read_questions_digest,
-)
+from notewriter.artifacts.run_folder import difference, open_run, questions_digest, read_config, read_questions_digest
 from notewriter.errors import UserError
 
 

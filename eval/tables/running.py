@@ -9,8 +9,9 @@ from eval.evaluation import Evaluation, checked, evaluate
 from eval.judging import judge
 from eval.tables.files import Cell, Table
 from eval.tables.values import Finished
+from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
-from notewriter.artifacts.run_folder import ResumeArguments, questions_digest, read_digest
+from notewriter.artifacts.run_folder import questions_digest, read_digest
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, served_models
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.journal import finished
 from notewriter.artifacts.pairs import Pair
-from notewriter.artifacts.run_folder import finished
 from notewriter.artifacts.traces import TraceRecord
 from notewriter.records import Message, Question
 

@@ -1,4 +1,4 @@
-"""The run folder: one resolved configuration, what it is compared on when a run resumes, its lock and its journals."""
+"""The run folder: one resolved configuration, what it is compared on when a run resumes, and its lock."""
 
 import contextlib
 import functools
@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -49,19 +48,6 @@ WITHOUT_EFFECT_IN_PARTS = chain.WITHOUT_EFFECT | WITHOUT_EFFECT
 
 Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.
 """
-
-
-@dataclass
-class ResumeArguments:
-    """How to resume an earlier run."""
-
-    retry_errors: bool = field(
-        default=False,
-        metadata={
-            "help": "repeat the questions that ended in an error, such as a prompt that the endpoint refused; all "
-            "others are kept, and completed calls are answered from the cache"
-        },
-    )
 
 
 @dataclass(frozen=True)
@@ -252,82 +238,3 @@ def questions_digest(questions: Sequence[Question]) -> str:
     for question in questions:
         digest.update(json.dumps(asdict(question), sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
-
-
-def check_journal(journal: Path, kind: type) -> None:
-    """Validate a journal before anything is built on it.
-
-    `kind` is the dataclass of a line.
-
-    Raises:
-        UserError: a line does not match `kind`; names file, line and key.
-    """
-    if not journal.exists():
-        return
-    for number, record in jsonl.read(journal, journal=True):
-        if problem := misfit(record, kind, f"{journal}:{number}"):
-            raise UserError(f"{problem}; remove the line, and its question is repeated")
-
-
-def remaining(journal: Path, questions: Sequence[Question]) -> int:
-    """How many of the questions are missing from a journal."""
-    if not journal.exists():
-        return len(questions)
-    done = {record["question_id"] for _, record in jsonl.read(journal, journal=True)}
-    return sum(question.id not in done for question in questions)
-
-
-def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
-    """The journal's records of these questions, in the questions' order, one at a time in memory.
-
-    The file is in the order in which questions happened to finish, on which results must not depend.
-    """
-    if not journal.exists():
-        return
-    places = {}
-    with open(journal, "rb") as file:
-        start = 0
-        for line in file:
-            # A partial last line was interrupted by a kill or a full disk.
-            if line.endswith(b"\n"):
-                places[json.loads(line)["question_id"]] = start
-            start += len(line)
-        for question in questions:
-            if question.id in places:
-                file.seek(places[question.id])
-                yield json.loads(file.readline())
-
-
-def has_errors(journal: Path) -> bool:
-    """Whether a question of a journal ended in an error."""
-    return journal.exists() and any(_error_of(record) for _, record in jsonl.read(journal, journal=True))
-
-
-def drop_errors(journal: Path) -> None:
-    """Remove the questions that ended in an error from a journal, so that they are repeated; keep all others.
-
-    A record is a trace, has a `trace` or `traces`, or is a judgement with a `refusal`.
-    """
-    if not journal.exists():
-        return
-    records = (record for _, record in jsonl.read(journal, journal=True))
-    jsonl.write(journal, (record for record in records if not _error_of(record)))
-
-
-def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
-    """Warn of questions that ended in an error, with the commonest error and the remedy."""
-    errors = Counter(error for record in finished(journal, questions) if (error := _error_of(record)))
-    for error, count in errors.most_common(1):
-        logger.warning(
-            "%d of %d questions ended in an error, %d in this one: %s. To repeat them, run the same command with "
-            "--retry_errors",
-            *(errors.total(), len(questions), count, error),
-        )
-
-
-def _error_of(record: dict[str, Any]) -> str:
-    """The first error in a record's traces, or why its request was refused; empty if there is none."""
-    if "refusal" in record:
-        return str(record["refusal"])
-    traces = record["traces"] if "traces" in record else [record.get("trace", record)]
-    return next((str(trace["error"]) for trace in traces if trace["error"]), "")

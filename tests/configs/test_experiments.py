@@ -10,7 +10,7 @@ from data_construction.options import GoldArguments, PairsArguments
 from data_construction.recipe import read_gold_recipe, read_recipe
 from eval.evaluate import EvaluateArguments
 from eval.results.experiment import read_experiment
-from notewriter.artifacts.run_folder import ResumeArguments
+from notewriter.artifacts.journal import ResumeArguments
 from notewriter.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments

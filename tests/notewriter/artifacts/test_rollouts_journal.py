@@ -2,8 +2,8 @@ import pytest
 from pair_rows import row
 
 from notewriter import jsonl
+from notewriter.artifacts.journal import check_journal
 from notewriter.artifacts.rollouts import ChainRollout, PairsRollout, read_pairs_rollouts
-from notewriter.artifacts.run_folder import check_journal
 from notewriter.artifacts.traces import Trace
 from notewriter.errors import UserError
 from notewriter.records import Question
