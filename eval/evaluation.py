@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.accounting import run_costs
-from eval.judgements import read_run_judgements, summary_of, with_judgements
+from eval.judged import read_run_judgements, summary_of, with_judgements
 from eval.metrics import FAMILIES, check_family, check_questions
 from eval.scoring import prediction_of, summarise, trace_of
 from notewriter import __version__

@@ -9,20 +9,10 @@ from typing import Any
 
 from eval.accounting import Calls, add_call, costs_of
 from eval.evidence import reference_of
-from eval.judgements import (
-    JUDGEMENTS,
-    NOT_READABLE,
-    Case,
-    Outcome,
-    RunJudgements,
-    chain_of,
-    left_out,
-    outline_of,
-    read_run_judgements,
-    summary_of,
-    with_judgements,
-)
+from eval.judged import RunJudgements, left_out, read_run_judgements, summary_of, with_judgements
+from eval.judgements import JUDGEMENTS, NOT_READABLE, Case, Outcome
 from eval.scoring import summarise
+from eval.steps import chain_of, outline_of
 from notewriter.artifacts.costs import Costs, write_costs
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, remaining
 from notewriter.artifacts.judgements import FOLDER, Judgement

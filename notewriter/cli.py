@@ -30,7 +30,7 @@ COMMANDS = {
     "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
-    "table": ("eval.table", "evaluate a table of a paper and write it beside the published values"),
+    "table": ("eval.tables.command", "evaluate a table of a paper and write it beside the published values"),
     "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("eval.compare", "compare two runs over the same questions"),
     "report": ("eval.report.command", "write an HTML report on one or more runs"),

@@ -9,8 +9,9 @@ from tqdm import tqdm
 
 from eval.evaluation import Evaluation, checked
 from eval.evidence import reference_of
-from eval.judgements import JUDGEMENTS, Case, chain_of
+from eval.judgements import JUDGEMENTS, Case
 from eval.report.markup import Table
+from eval.steps import chain_of
 from eval.tables.files import Cell, Model
 from eval.tables.files import Table as PaperTable
 from notewriter.artifacts.traces import Trace

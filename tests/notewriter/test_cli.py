@@ -65,11 +65,12 @@ def questions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluate(run: Run, corpus: Path, questions: Path, tmp_path: Path) -> Run:
-    """`notewriter evaluate` with an index; the last value of an option counts."""
+    """`notewriter evaluate` with an index, unless one is given; the last value of an option counts."""
     assert run("index", "--path", corpus, "--index", tmp_path / "index")[0] == 0
-    asked = ["--dataset", "jsonl", "--path", questions, "--index", tmp_path / "index"]
+    asked = ["--dataset", "jsonl", "--path", questions]
+    index = ["--index", tmp_path / "index"]
     kept = ["--output_dir", tmp_path / "run", "--cache", tmp_path / "cache.sqlite"]
-    return lambda *options: run("evaluate", *asked, *kept, *options)
+    return lambda *options: run("evaluate", *asked, *([] if "--index" in options else index), *kept, *options)
 
 
 NOWHERE = ["--base_url", "http://127.0.0.1:9/v1", "--model", "fake"]

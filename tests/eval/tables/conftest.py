@@ -8,7 +8,7 @@ import pytest
 from benchmark_files import TWO_QUESTIONS, write_lines, write_two_questions
 from fake_endpoint import fake_endpoint
 
-from eval import table
+from eval.tables import command as table
 from notewriter.models import roles
 from notewriter.retrieval import index
 

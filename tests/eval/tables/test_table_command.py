@@ -6,7 +6,7 @@ import pytest
 import yaml
 from benchmark_files import write_two_questions
 
-from eval import table
+from eval.tables import command as table
 from eval.tables.costs import DECODE, PEAK, PREFILL, gpu_seconds
 from eval.tables.files import Substitutes, read_table
 from notewriter.errors import UserError
