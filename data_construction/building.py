@@ -15,7 +15,7 @@ from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.config import parse
 from notewriter.models.prices import CostArguments, check_costs
-from notewriter.models.roles import ModelArguments
+from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
@@ -94,6 +94,7 @@ def build(
         estimate(dry, models, parts, members, roll_out, Path(arguments.output_dir), costs.prices)
         return
     config = asdict(arguments) | asdict(models)
+    policy_of(models)
     with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
         journal = folder / JOURNAL
         check_journal(journal, contents.record)

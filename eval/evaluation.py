@@ -32,7 +32,7 @@ from notewriter.errors import UserError
 from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare, with_style
 from notewriter.models.prices import CostArguments, check_costs
-from notewriter.models.roles import ModelArguments, Serve, served_models
+from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.rehearsal import estimated
@@ -120,6 +120,7 @@ def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = ser
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
     known = defaults(arguments, models, evaluation.costs)
+    policy_of(models)
     with open_run(arguments.output_dir, evaluation.config, questions, known) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)

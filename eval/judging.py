@@ -25,7 +25,7 @@ from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.models.client import Endpoint, RequestRefused
 from notewriter.models.prices import Budget, CostArguments, Prices, check_costs
-from notewriter.models.roles import ModelArguments, Serve, served_models
+from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
 from notewriter.models.server import Server
 from notewriter.records import Question
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
@@ -55,6 +55,7 @@ def judge(
         choose("judgement", name, JUDGEMENTS)
     check_costs(costs)
     check_inputs(models, None)
+    policy_of(models)
     with contextlib.ExitStack() as folders:
         cases, chains = {}, {}
         for run in runs:

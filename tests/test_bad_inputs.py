@@ -322,7 +322,7 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("index", ["--title_boost", "-1"], ["title_boost: -1.0 is too small"]),
     ("index", ["--index", "new", "--encoder", "absent"], ["encoder: absent is neither a model folder nor a hub id"]),
     ("corpus", ["--source", "clouds"], ["unknown source 'clouds'; "]),
-    ("corpus", ["--path", "absent"], ["absent: is no file or folder"]),
+    ("corpus", ["--path", "absent"], ["--path is given twice"]),
     ("corpus", ["--split", "verses"], ["split"]),
     ("corpus", ["--size", "0"], ["size: 0 is too small"]),
     ("corpus", ["--overlap", NUMBER], ["overlap"]),

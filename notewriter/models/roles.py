@@ -174,6 +174,32 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
         raise UserError(problem)
 
 
+def policy_of(arguments: ModelArguments) -> dict[str, Any]:
+    """The endpoint of the policy, as in `models`; a run asks for it before it writes anything.
+
+    Raises:
+        UserError: no model is given, or one is given twice.
+    """
+    given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
+    given += ["models: policy"] if "policy" in arguments.models else []
+    if arguments.served and not arguments.base_url:
+        raise UserError("served names the model at base_url, which is not set; give --serve PATH to start a server")
+    if len(given) > 1:
+        raise UserError(f"both {given[0]} and {given[1]} are set; give only one of them")
+    if not given:
+        raise UserError("no model; give --serve PATH, or --base_url URL --model NAME")
+    if arguments.serve:
+        return {"serve": arguments.serve}
+    if not arguments.base_url:
+        return dict(arguments.models["policy"])
+    if not arguments.model:
+        raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
+    policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
+    if arguments.served:
+        policy["identity"] = _identity(arguments.served, with_number_format(arguments.serve_options))
+    return policy
+
+
 @contextlib.contextmanager
 def served_models(arguments: ModelArguments, log_dir: Path, running: Running | None = None) -> Iterator[Roles]:
     """Start the configured servers; yields each role's endpoint and the servers started for it.
@@ -185,24 +211,7 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
     """
     check(arguments)
     check_endpoints(arguments)
-    specifications = {role: dict(value) for role, value in arguments.models.items()}
-    given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
-    given += ["models: policy"] if "policy" in specifications else []
-    if arguments.served and not arguments.base_url:
-        raise UserError("served names the model at base_url, which is not set; give --serve PATH to start a server")
-    if len(given) > 1:
-        raise UserError(f"both {given[0]} and {given[1]} are set; give only one of them")
-    if arguments.serve:
-        specifications["policy"] = {"serve": arguments.serve}
-    elif arguments.base_url:
-        if not arguments.model:
-            raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
-        specifications["policy"] = {"base_url": arguments.base_url, "model": arguments.model}
-        if arguments.served:
-            options = with_number_format(arguments.serve_options)
-            specifications["policy"]["identity"] = _identity(arguments.served, options)
-    if "policy" not in specifications:
-        raise UserError("no model; give --serve PATH, or --base_url URL --model NAME")
+    specifications = {role: dict(value) for role, value in arguments.models.items()} | {"policy": policy_of(arguments)}
     if arguments.chat_template_kwargs:
         specifications["policy"].setdefault("chat_template_kwargs", arguments.chat_template_kwargs)
 

@@ -165,6 +165,12 @@ def test_a_finished_run_needs_no_endpoint(run):
     assert (folder / "metrics.json").read_bytes() == before
 
 
+def test_a_run_without_a_model_leaves_no_folder_that_would_refuse_the_next(run, endpoint):
+    with pytest.raises(UserError, match="no model; give --serve PATH"):
+        run(base_url=None, model=None)
+    assert read_metrics(run() / "metrics.json").errors == 0
+
+
 def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
     # The first question's first call passes, so that it has a note, and its second is refused.
     with fake_endpoint(faults=[None, "400"]) as refusing:
