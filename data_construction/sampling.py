@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from data_construction.dataset.hygiene import pair_fault
+from data_construction.dataset.faults import pair_fault
 from data_construction.dataset.quotas import Quotas
 from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges.case import Case, Verdict

@@ -1,7 +1,6 @@
-"""Hygiene: which questions must not be trained on, and which pairs teach nothing or the wrong thing.
+"""Hygiene: which questions must not be trained on; checked before anything is rolled out (`clean_questions`).
 
-Questions are checked before anything is rolled out (`clean_questions`), pairs when they are made (`pair_fault`) and
-again when all of them exist (`within_lengths`). Every drop has a reason, and reasons are counted.
+Every drop has a reason, and reasons are counted. `faults` does the same for pairs.
 """
 
 import math
@@ -16,8 +15,6 @@ from rensa import RMinHash, RMinHashLSH
 
 from eval.metrics.text import normalise
 from notewriter import jsonl
-from notewriter.artifacts.pairs import Pair
-from notewriter.artifacts.rollouts import Drop, PairsRollout
 from notewriter.artifacts.statistics import Hygiene, Overlap
 from notewriter.benchmarks import BENCHMARKS, load_questions
 from notewriter.config import choose
@@ -44,12 +41,6 @@ SHARED_WORDS = f"{NGRAM} words in a row, one of them rare, are in an evaluation 
 SHARED_PASSAGES = "its supporting passages hold all those of an evaluation question"
 UNUSUAL_QUESTION = "the question's length is far from the others'"
 
-EMPTY = "a side is empty"
-IDENTICAL = "chosen and rejected are identical"
-CUT = "the chosen side was cut at its token limit"
-LOOP = "the chosen side repeats itself"
-UNUSUAL_SIDE = "the {}'s length is far from the others' of its stage"
-
 
 class DroppedQuestion(NamedTuple):
     """A question that is left out, why, and the question that it overlaps with (empty and None for its length)."""
@@ -75,9 +66,6 @@ class Seen(NamedTuple):
 
     question: Question
     evaluation_file: str | None
-
-
-# Questions
 
 
 def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
@@ -133,14 +121,14 @@ def _separate(
 ) -> tuple[list[Question], list[DroppedQuestion]]:
     """As `clean_questions`, with no complaint; without `each_other`, questions are not compared among themselves."""
     texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
-    frequency = Counter(word for text in texts for word in set(_words(text)))
+    frequency = Counter(word for text in texts for word in set(words_of(text)))
     rare = max(5, len(texts) / 100)
-    usual = usual_lengths([len(_words(question.question)) for question in questions])
+    usual = usual_lengths([len(words_of(question.question)) for question in questions])
     known = list(evaluation)
     exact: dict[tuple[str, ...], Seen] = {}
     alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
     for number, seen in enumerate(evaluation):
-        exact.setdefault(_words(seen.question.question), seen)
+        exact.setdefault(words_of(seen.question.question), seen)
         alike.insert(number, _minhash(_weighted(seen.question, frequency, len(texts))))
     ngrams = {ngram: seen for seen in evaluation for ngram in _ngrams(seen.question, frequency, rare)}
     by_passage: dict[str, list[Seen]] = {}
@@ -152,7 +140,7 @@ def _separate(
     for question in questions:
         weighted = _weighted(question, frequency, len(texts))
         minhash = _minhash(weighted)
-        if other := exact.get(_words(question.question)):
+        if other := exact.get(words_of(question.question)):
             drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
         elif other := _most_alike(
             question, weighted, [known[key] for key in alike.query(minhash)], frequency, len(texts)
@@ -162,11 +150,11 @@ def _separate(
             drop = DroppedQuestion(question, SHARED_WORDS, *_name(other))
         elif other := _same_evidence(question, by_passage):
             drop = DroppedQuestion(question, SHARED_PASSAGES, *_name(other))
-        elif not usual[0] <= len(_words(question.question)) <= usual[1]:
+        elif not usual[0] <= len(words_of(question.question)) <= usual[1]:
             drop = DroppedQuestion(question, UNUSUAL_QUESTION)
         else:
             if each_other:
-                exact[_words(question.question)] = Seen(question, None)
+                exact[words_of(question.question)] = Seen(question, None)
                 alike.insert(len(known), minhash)
                 known.append(Seen(question, None))
             kept.append(question)
@@ -204,7 +192,8 @@ def _name(other: Seen) -> tuple[str, str | None]:
     return other.question.id, other.evaluation_file
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, in lower case."""
     return tuple(re.findall(r"\w+", text.casefold()))
 
 
@@ -214,7 +203,7 @@ def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> s
     The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
     wording of a template hardly does.
     """
-    words = set(_words(question.question))
+    words = set(words_of(question.question))
     return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
 
 
@@ -240,7 +229,7 @@ def _most_alike(
 
 
 def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
-    words = _words(question.question)
+    words = words_of(question.question)
     for start in range(len(words) - NGRAM + 1):
         ngram = words[start : start + NGRAM]
         if min(frequency[word] for word in ngram) <= rare:
@@ -256,48 +245,6 @@ def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]])
     return None
 
 
-# Pairs
-
-
-def pair_fault(row: Pair, chosen_is_cut: bool = False) -> str | None:
-    """Why a pair is not worth training on; None if it is.
-
-    Neither side may be empty (without a letter or digit). Only the rejected side may be cut at its token limit or
-    repeat itself: to teach against that is its purpose.
-
-    Args:
-        row: the pair.
-        chosen_is_cut: whether the chosen side was cut at its token limit.
-    """
-    chosen, rejected = row["chosen"][-1]["content"], row["rejected"][-1]["content"]
-    if not (_words(chosen) and _words(rejected)):
-        return EMPTY
-    if chosen.split() == rejected.split():
-        return IDENTICAL
-    if chosen_is_cut:
-        return CUT
-    if repeats_itself(chosen):
-        return LOOP
-    return None
-
-
-def repeats_itself(text: str) -> bool:
-    """Whether a completion is caught in a loop.
-
-    Either a run of up to 50 words occurs at least four times in succession (16 words or more), or more than half of at
-    least 32 word trigrams are repetitions, as in a numbered list that says the same at each number.
-    """
-    words = _words(text)
-    for period in range(1, min(50, len(words) // 4) + 1):
-        run = 0
-        for earlier, later in zip(words, words[period:], strict=False):
-            run = run + 1 if earlier == later else 0
-            if run >= max(3 * period, 16 - period):
-                return True
-    trigrams = list(zip(words, words[1:], words[2:], strict=False))
-    return len(trigrams) >= 32 and len(set(trigrams)) < len(trigrams) / 2
-
-
 def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
     """The shortest and the longest length that are not far from the others.
 
@@ -310,44 +257,3 @@ def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
     lower, _, upper = statistics.quantiles(logarithms, n=4, method="inclusive")
     reach = 3 * max(upper - lower, math.log(1.5))
     return math.exp(lower - reach), math.exp(upper + reach)
-
-
-def pair_lengths(row: Pair) -> dict[str, int]:
-    """Characters of a pair's prompt and of its chosen side.
-
-    The rejected side may have any length: it may well show a model that does not stop.
-    """
-    parts = {"prompt": row["prompt"], "chosen": row["chosen"]}
-    return {part: sum(len(message["content"]) for message in messages) for part, messages in parts.items()}
-
-
-def usual_pair_lengths(rows: Iterable[Pair]) -> dict[tuple[str, str], tuple[float, float]]:
-    """The `usual_lengths` per (stage, part) over all pairs, of which only the lengths are kept in memory."""
-    lengths: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        for part, length in pair_lengths(row).items():
-            lengths.setdefault((row["stage"], part), []).append(length)
-    return {key: usual_lengths(values) for key, values in lengths.items()}
-
-
-def length_fault(row: Pair, usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
-    """Why a pair is dropped for its lengths; None if it is not."""
-    for part, length in pair_lengths(row).items():
-        shortest, longest = usual[row["stage"], part]
-        if not shortest <= length <= longest:
-            return UNUSUAL_SIDE.format("prompt" if part == "prompt" else "chosen side")
-    return None
-
-
-def within_lengths(
-    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[PairsRollout]
-) -> Iterator[PairsRollout]:
-    """The records, with the pairs of unusual lengths moved to the drops."""
-    for record in records:
-        rows, drops = [], list(record["drops"])
-        for row in record["rows"]:
-            if fault := length_fault(row, usual):
-                drops.append(Drop(stage=row["stage"], reason=fault))
-            else:
-                rows.append(row)
-        yield {**record, "rows": rows, "drops": drops}

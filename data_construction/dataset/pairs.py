@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from data_construction.dataset.card import PAIRS, write_card
-from data_construction.dataset.hygiene import hygiene_statistics, usual_pair_lengths, within_lengths, write_drops
+from data_construction.dataset.faults import usual_pair_lengths, within_lengths
+from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.quotas import Quotas, shares_of, within_quotas
 from data_construction.dataset.selection import Selection
 from data_construction.dataset.shards import SHARDS

@@ -1,4 +1,3 @@
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -6,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_construction.dataset import hygiene
-from data_construction.dataset.hygiene import Seen, clean_questions, hygiene_statistics, load_evaluation, pair_fault
+from data_construction.dataset.hygiene import Seen, clean_questions, hygiene_statistics, load_evaluation
 from notewriter import jsonl
 from notewriter.benchmarks import load_questions
 from notewriter.errors import UserError
@@ -138,93 +137,8 @@ def test_real_benchmarks_of_one_template_family_keep_their_questions_and_lose_wh
     assert {copy.id: others.get(copy.id) for copy in copied} == {f"copy{each.id}": each.id for each in questions[:50]}
 
 
-NOTE = "Arlen Voss was born in Tirsk, the capital of Orvania. He studied at the academy of Velmor until 1931."
-
-
-def pair(chosen=NOTE, rejected="He liked boats.", prompt="Question: where?"):
-    return {
-        "prompt": [{"role": "system", "content": "Take notes."}, {"role": "user", "content": prompt}],
-        "chosen": [{"role": "assistant", "content": chosen}],
-        "rejected": [{"role": "assistant", "content": rejected}],
-        "stage": "deepnote/init_note",
-    }
-
-
-def test_a_sound_pair_has_no_fault():
-    assert pair_fault(pair()) is None
-
-
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        (pair(chosen=" \n"), hygiene.EMPTY),
-        (pair(rejected="-- !"), hygiene.EMPTY),
-        (pair(rejected="  " + NOTE.replace(" ", "\n")), hygiene.IDENTICAL),
-        (pair(chosen=NOTE + " He liked boats very much." * 5), hygiene.LOOP),
-    ],
-)
-def test_a_pair_that_teaches_nothing_has_a_reason(row, fault):
-    assert pair_fault(row) == fault
-
-
-def test_a_chosen_side_that_was_cut_is_a_fault():
-    assert pair_fault(pair(), chosen_is_cut=True) == hygiene.CUT
-
-
-def test_the_rejected_side_may_loop():
-    assert pair_fault(pair(rejected="boats " * 60)) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the " * 16,
-        "He was born in Tirsk. " * 4,
-        " ".join(f"{number}. Arlen Voss was born in the town of Tirsk." for number in range(8)),
-        "A note begins well and says something new. " + "Then it does not stop " * 6,
-    ],
-)
-def test_a_loop_is_seen(text):
-    assert hygiene.repeats_itself(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        NOTE,
-        "no no no no no",
-        "Season 1, Season 2, Season 3, Season 4, Season 5, Season 6.",
-        " ".join(f"{person} was born in {1900 + i} and died in {1960 + 3 * i}." for i, person in enumerate(PEOPLE)),
-    ],
-)
-def test_names_lists_and_years_are_no_loop(text):
-    assert not hygiene.repeats_itself(text)
-
-
-@given(st.text())
-def test_any_text_is_a_loop_or_not(text):
-    assert hygiene.repeats_itself(text) in (True, False)
-
-
 @given(st.lists(st.integers(0, 10**6)))
 def test_most_lengths_are_usual_whatever_they_are(lengths):
     shortest, longest = hygiene.usual_lengths(lengths)
     usual = sum(shortest <= max(length, 1) <= longest for length in lengths)
     assert usual >= len(lengths) / 2
-
-
-def test_a_pair_of_unusual_length_is_dropped_with_the_name_of_its_side():
-    rows = [pair(chosen=NOTE[: 60 + number], prompt="p" * (900 + 20 * number)) for number in range(30)]
-    long, short = pair(chosen=NOTE * 20), pair(prompt="p" * 50, chosen=NOTE)
-    usual = hygiene.usual_pair_lengths([*rows, long, short])
-    faults = Counter(hygiene.length_fault(row, usual) for row in rows)
-    assert faults == {None: 30}
-    assert hygiene.length_fault(short, usual) == "the prompt's length is far from the others' of its stage"
-    assert (
-        hygiene.length_fault(long | {"prompt": rows[0]["prompt"]}, usual)
-        == "the chosen side's length is far from the others' of its stage"
-    )
-    record = {"question_id": "q0", "rows": [rows[0], short], "drops": [{"stage": "s", "reason": "r"}]}
-    (kept,) = hygiene.within_lengths(usual, [record])
-    assert kept["rows"] == [rows[0]] and [drop["stage"] for drop in kept["drops"]] == ["s", "deepnote/init_note"]
