@@ -1,6 +1,5 @@
 """Runs: folders that hold one configuration."""
 
-import asyncio
 import json
 import os
 import signal
@@ -15,21 +14,8 @@ from notewriter.artifacts import run_folder
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.errors import UserError
 from notewriter.records import Question
-from notewriter.rollouts import runner
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
-
-
-async def answer(question: Question) -> dict[str, str]:
-    return {"question_id": question.id}
-
-
-def ask(journal, work=answer, questions=QUESTIONS, concurrency=2):
-    asyncio.run(runner.for_each_question(questions, work, journal, concurrency=concurrency, description="asking"))
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def open_and_leave(folder, config, questions=(), defaults=None):
