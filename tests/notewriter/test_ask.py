@@ -45,7 +45,8 @@ def run(index, tmp_path):
 
     def ask_it(*options, reply=lambda request: "Mira", question="Who built the bridge?", faults=None):
         with fake_endpoint(reply, faults) as endpoint:
-            argv = [question, "--method", "vanilla", "--index", str(index / "one"), "--base_url", endpoint.base_url]
+            argv = [question, "--method", "vanilla", "--base_url", endpoint.base_url]
+            argv += [] if "--index" in options else ["--index", str(index / "one")]
             argv += ["--model", endpoint.model, "--cache", str(tmp_path / "cache.sqlite")]
             ask.main([*argv, "--output_dir", str(tmp_path / "ask"), *options])
 
