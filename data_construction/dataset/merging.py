@@ -66,7 +66,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         if (merged / JOURNAL).exists():
             # What a run without shards has added to fill a quota.
             known = {record["question_id"] for folder, _ in shards.values() for _, record in _records(folder)}
-            added = (record for record in finished(merged / JOURNAL, selection.questions))
+            added = finished(merged / JOURNAL, selection.questions)
             streams.append(record for record in added if record["question_id"] not in known)
         jsonl.write(merged / JOURNAL, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])

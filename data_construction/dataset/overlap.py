@@ -107,7 +107,7 @@ def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, Ove
 
 
 def forget_checks(folder: Path) -> None:
-    """Remove what checks found in rows that a dataset no longer consists of alone."""
+    """Remove what checks found, once the dataset has rows that they did not see."""
     (folder / OVERLAPPING).unlink(missing_ok=True)
 
 

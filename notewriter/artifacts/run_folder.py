@@ -13,12 +13,11 @@ from typing import Any
 
 import yaml
 
-from notewriter import jsonl
+from notewriter import jsonl, retrieval
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
-from notewriter.retrieval import chain
 from notewriter.run_record import add_start, start_of
 from notewriter.typecheck import misfit
 
@@ -43,7 +42,7 @@ NAMED = 3
 
 REMEDY = "choose another output_dir, or remove this one"
 
-WITHOUT_EFFECT_IN_PARTS = chain.WITHOUT_EFFECT | WITHOUT_EFFECT
+WITHOUT_EFFECT_IN_PARTS = retrieval.WITHOUT_EFFECT | WITHOUT_EFFECT
 """Settings in a part of a retriever that cannot change a result.
 
 Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.

@@ -34,6 +34,10 @@ class Retriever(Protocol):
         ...
 
 
+WITHOUT_EFFECT = {"url", "device", "batch_size"}
+"""Settings of a part of a chain that cannot change what it finds."""
+
+
 class Index(Protocol):
     """The interface of every index."""
 

@@ -31,6 +31,7 @@ from notewriter.models import checkpoints
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
 from notewriter.retrieval import (
+    WITHOUT_EFFECT,
     Retriever,
     Scope,
     check_top_k,
@@ -51,9 +52,6 @@ from notewriter.typecheck import misfit, shown
 
 Part = dict[str, Any]
 """A part as the configuration writes it."""
-
-WITHOUT_EFFECT = {"url", "device", "batch_size"}
-"""Settings of a part that cannot change what it finds."""
 
 
 @dataclass(frozen=True, slots=True)

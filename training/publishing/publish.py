@@ -1,6 +1,5 @@
 """Upload a checkpoint and its training data to the Hugging Face Hub, with cards that say how they were made."""
 
-import json
 import logging
 import os
 import sys
@@ -8,15 +7,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import torch
 from huggingface_hub import HfApi, get_token
 
-from notewriter import config
+from notewriter import config, jsonl
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
-from training import weights
 from training.publishing import leaks
 from training.publishing.card import base_of, model_card
 from training.publishing.curves import curves
@@ -257,20 +255,35 @@ def in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
 
     A checkpoint of full-parameter training has float32 weights, to resume from (`weights.cast_weights`).
     """
-    types = []
-    for folder in (checkpoint, run):
-        file = folder / "config.json"
-        types.append(json.loads(file.read_text(encoding="utf-8")).get("dtype") if file.is_file() else None)
-    saved, final = types
+    saved, final = _dtype_in(checkpoint), _dtype_in(run)
     if not (saved and final) or saved == final:
         return checkpoint
     copy = scratch / checkpoint.name
+    if copy.exists():
+        # The best checkpoint is one of the revisions too.
+        return copy
     copy.mkdir()
     for path in files(checkpoint):
         # What is cast replaces its link.
         (copy / path.name).symlink_to(path.resolve())
-    weights.cast_weights(copy, getattr(torch, final))
+    import torch  # takes seconds, which all other uploads do without
+
+    from training.weights import cast_weights
+
+    dtype = getattr(torch, final, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UserError(f"{run / 'config.json'}: dtype {final!r} is not one of PyTorch's; correct it")
+    cast_weights(copy, dtype)
     return copy
+
+
+def _dtype_in(folder: Path) -> str | None:
+    """The type of the weights according to a model's configuration; None where it does not say."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return None
+    dtype = jsonl.read_object(file, dict[str, Any], "restore the file").get("dtype")
+    return dtype if isinstance(dtype, str) else None
 
 
 def check_checkpoint(folder: Path) -> None:

@@ -203,20 +203,6 @@ def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_
     assert "revisions of this repository: checkpoint-10, checkpoint-20." in main["README.md"].decode()
 
 
-def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
-    folder = checkpoint / "checkpoint-10"
-    for place, dtype in ((checkpoint, torch.bfloat16), (folder, torch.float32)):
-        save_file({"weight": torch.ones(4, dtype=dtype)}, place / "model.safetensors")
-        (place / "config.json").write_text(json.dumps({"dtype": str(dtype).removeprefix("torch.")}))
-    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, revisions=True))
-    found = read_back(hub, REPO, "model", tmp_path / "back", "checkpoint-10")
-    assert load(found["model.safetensors"])["weight"].dtype == torch.bfloat16
-    assert json.loads(found["config.json"]) == {"dtype": "bfloat16"}
-    # The checkpoint itself is as it was, to resume from.
-    assert load((folder / "model.safetensors").read_bytes())["weight"].dtype == torch.float32
-    assert not list(checkpoint.parent.glob(".publish-*"))
-
-
 @pytest.fixture
 def scores(checkpoint: Path, tmp_path: Path) -> Path:
     """What the evaluation of three checkpoints left, the second of which is the best."""
@@ -242,6 +228,28 @@ def test_the_checkpoint_that_scored_best_is_published_with_its_scores(hub: Hub, 
     assert "| base model | Qwen/Qwen2.5-7B-Instruct |" in text
     results = ModelCard(text).data.eval_results
     assert results and results[0].metric_value == 0.5123
+
+
+def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(
+    hub: Hub, checkpoint: Path, scores: Path, tmp_path: Path
+) -> None:
+    folder = checkpoint / "checkpoint-10"
+    for place, dtype in ((checkpoint, torch.bfloat16), (folder, torch.float32)):
+        save_file({"weight": torch.ones(4, dtype=dtype)}, place / "model.safetensors")
+        (place / "config.json").write_text(json.dumps({"dtype": str(dtype).removeprefix("torch.")}))
+    # The best checkpoint is main, and one of the revisions.
+    arguments = publish.PublishArguments(
+        checkpoint=str(checkpoint), repo_id=REPO, revisions=True, load_best=str(scores)
+    )
+    publish.publish(arguments)
+    main = read_back(hub, REPO, "model", tmp_path / "main")
+    assert load(main["model.safetensors"])["weight"].dtype == torch.bfloat16
+    found = read_back(hub, REPO, "model", tmp_path / "back", "checkpoint-10")
+    assert load(found["model.safetensors"])["weight"].dtype == torch.bfloat16
+    assert json.loads(found["config.json"]) == {"dtype": "bfloat16"}
+    # The checkpoint itself is as it was, to resume from.
+    assert load((folder / "model.safetensors").read_bytes())["weight"].dtype == torch.float32
+    assert not list(checkpoint.parent.glob(".publish-*"))
 
 
 def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, scores: Path) -> None:
