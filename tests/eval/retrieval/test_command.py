@@ -3,14 +3,14 @@
 import json
 
 import pytest
+from json_service import json_service
+from tiny_world import tiny_world, write_config
 
 from eval.retrieval import command, searching
 from eval.retrieval.measures import measures
 from notewriter.benchmarks import load_questions
 from notewriter.errors import UserError
 from notewriter.retrieval import open_index
-from tests.json_service import json_service
-from tests.tiny_world import tiny_world, write_config
 
 
 @pytest.fixture(scope="module")
