@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.models.checkpoints import fingerprint
 from notewriter.retrieval import index_fingerprint
@@ -101,5 +102,5 @@ def _of_model(path: str, revision: str = "main") -> str | None:
 
 def _of_prompts(folder: Path) -> str | None:
     files = sorted(folder.rglob("*.jinja"))
-    lines = (f"{file.relative_to(folder)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n" for file in files)
+    lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest() if folder.is_dir() else None

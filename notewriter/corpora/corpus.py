@@ -40,6 +40,7 @@ from notewriter.corpora.writing import (
     skip_reasons,
     write,
 )
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.records import Passage
 
@@ -165,7 +166,7 @@ def _settings(
     if arguments.dataset is not None:
         settings["dataset"] = arguments.dataset
     if arguments.pages_of is not None:
-        settings["pages_of"] = hashlib.sha256(Path(arguments.pages_of).read_bytes()).hexdigest()
+        settings["pages_of"] = file_digest(arguments.pages_of)
     if arguments.source == PER_QUESTION:
         # Unset ones are left out: earlier versions did not have them.
         settings |= {key: value for key, value in dataclasses.asdict(questions).items() if value is not None}

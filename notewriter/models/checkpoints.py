@@ -15,6 +15,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from annotated_types import Interval, MinLen
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError, one_line
 from notewriter.typecheck import misfit
 
@@ -211,25 +212,19 @@ RACY_NS = 2_000_000_000
 """Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _digest_once(path: Path) -> str:
     """`digest`, computed once per process for each version of a file."""
     state = path.stat()
     # Timestamps are coarse: a file changed a moment ago can change again without a new one.
     if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
-        return digest(path)
+        return file_digest(path)
     version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return _digest_of_version(path.resolve(), *version)
 
 
 @functools.lru_cache(maxsize=4096)
 def _digest_of_version(path: Path, *version: int) -> str:
-    return digest(path)
+    return file_digest(path)
 
 
 def _hub_fingerprint(name: str, revision: str) -> str:

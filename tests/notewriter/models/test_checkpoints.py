@@ -158,13 +158,13 @@ def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files being hashed, once per hash."""
     names = []
-    digest = checkpoints.digest
+    digest = checkpoints.file_digest
 
     def recorded(path: Path) -> str:
         names.append(path.name)
         return digest(path)
 
-    monkeypatch.setattr(checkpoints, "digest", recorded)
+    monkeypatch.setattr(checkpoints, "file_digest", recorded)
     return names
 
 
