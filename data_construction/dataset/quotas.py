@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from data_construction.dataset.shards import parse_shard
 from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.records import Question
 
 LAG = 2
@@ -101,7 +102,7 @@ def within_quotas(
         for row in record["rows"]:
             stage = row["stage"]
             if stage in most and count[stage] >= most[stage]:
-                drops.append(Drop(stage=stage, reason="beyond the quota"))
+                drops.append(Drop(stage=stage, reason=BEYOND_QUOTA))
             else:
                 count[stage] += 1
                 rows.append(row)

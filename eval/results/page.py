@@ -70,9 +70,9 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         *_by_answer(experiment),
         *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
-        "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
-        "zero. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for all "
-        "comparisons on this page together (Holm).",
+        "Paired by question, means over the seeds that both cells have, with 95% bootstrap intervals; an asterisk "
+        "marks an interval that excludes zero. p: McNemar's exact test where scores are 0 or 1, else a permutation "
+        "test, corrected for all comparisons on this page together (Holm).",
         markdown(_difference_tables(differences)),
         "## Seeds",
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
@@ -169,7 +169,7 @@ def _by_answer(experiment: Experiment) -> list[str]:
     ]
     label = f"{metric_named(metric).label} ({metric}) by the gold answer"
     return [
-        "A model that has learnt that an answer may be yes or no gains on such questions whatever its notes say:",
+        "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say.",
         markdown([(label, ["cell", *(title for _, title, _ in columns)], rows)]),
     ]
 
@@ -230,13 +230,21 @@ def _differences(experiment: Experiment) -> list[_Difference]:
     places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
     comparisons: list[Comparison] = []
     for first, second, name in places:
-        before, after = (list(experiment.runs(cell, name).values()) for cell in (first, second))
+        before, after = _of_shared_seeds(experiment.runs(first, name), experiment.runs(second, name))
         found = compare_uncorrected(before, after) if before and after else {}
         comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
     return [
         _Difference(first, second, experiment.sets[name], comparison)
         for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True)
     ]
+
+
+def _of_shared_seeds(before: Mapping[int | None, Path], after: Mapping[int | None, Path]) -> tuple[list[Path], ...]:
+    """The runs of two cells that can be compared: where both have seeds, those of the seeds that both have."""
+    if None not in before and None not in after:
+        shared = [seed for seed in before if seed in after]
+        return [before[seed] for seed in shared], [after[seed] for seed in shared]
+    return list(before.values()), list(after.values())
 
 
 def _in_short(differences: Iterable[_Difference]) -> list[str]:

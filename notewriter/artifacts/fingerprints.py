@@ -28,14 +28,14 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     the manifest of each index, each reranker and extractor of sentences, what a retrieval server reports about itself,
     and the prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
-    endpoints = [config, *(config.get("models") or {}).values()]
-    models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
+    roles = (config.get("models") or {}).values()
     index = config.get("index") or []
     found: dict[str, str | None] = {}
-    for path in filter(None, models):
+    for path in filter(None, (endpoint.get("serve") for endpoint in roles if isinstance(endpoint, Mapping))):
         found[f"serve: {path}"] = _of_model(str(path))
-    if path := config.get("served"):
-        # Not by its path, which says nothing about another model under the same name.
+    if path := config.get("served") or config.get("serve"):
+        # Not by its path, which says nothing about another model under the same name. One key for both: a stage that
+        # shared a server may resume with one of its own.
         found["served"] = _of_model(str(path))
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")

@@ -16,6 +16,10 @@ Tokens = dict[str, dict[str, dict[str, int]]]
 """Stage -> role -> calls, prompt_tokens and completion_tokens."""
 
 
+BEYOND_QUOTA = "beyond the quota"
+"""Why a pair is left out that a prompt gave after its stage had its quota; it counts as yielded."""
+
+
 class StageYield(TypedDict):
     """The pairs of a stage, and how many prompts gave none, by reason."""
 
