@@ -204,15 +204,11 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
 
     A candidate of which one score is None has none.
     """
-    known = [[value for value in values if value is not None] for values in samples]
-    complete = [len(some) == len(values) for some, values in zip(known, samples, strict=True)]
-    means = [statistics.fmean(some) if whole else None for some, whole in zip(known, complete, strict=True)]
+    whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
+    means = [statistics.fmean(values) if values else None for values in whole]
     if case.continuations == 1:
         return by_score(case, means)
-    noise = [
-        statistics.stdev(some) / math.sqrt(len(some)) if whole else None
-        for some, whole in zip(known, complete, strict=True)
-    ]
+    noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]
     return by_score(case, means, noise)
 
 
