@@ -45,6 +45,13 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
+    def barred(self) -> str:
+        """Why it may only be rejected; empty if it may be chosen."""
+        if self.cut:
+            return "was cut at its token limit"
+        return "is the gold note without the answer" if self.negative else ""
+
+    @property
     def last_resort(self) -> int:
         """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
         return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
@@ -347,7 +354,7 @@ class SamplingRollout(Rollout):
             variables=variables,
             options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
-            choosable=[not (candidate.cut or candidate.negative) for candidate in candidates],
+            barred=[candidate.barred for candidate in candidates],
             last_resort=[candidate.last_resort for candidate in candidates],
             ask=self._ask_judge,
             search=self._search,

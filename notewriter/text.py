@@ -4,9 +4,12 @@ import re
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
-_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
+# The full stop of "No. 5" ends no sentence, that of the answer "No." does.
+_SENTENCE_END = re.compile(
+    r"[.!?](?<!\b(?:No|Op)\.(?=\s\d))(?<!\bNos\.(?=\s\d))[\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n"
+)
 _ABBREVIATION = re.compile(
-    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
+    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Bros|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
     r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
 )
 
