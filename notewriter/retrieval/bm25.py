@@ -135,10 +135,10 @@ def build(
         try:
             if share is not None:
                 passages.link(Path(share), folder)
-                count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer, done)
-            elif (complete := passages.Passages(folder)).parts:
-                # Interrupted after its last passage, while checksums were computed.
-                count = len(complete)
+            if (complete := passages.Passages(folder)).parts:
+                # Shared, or left whole by an interrupted build; either may have been indexed in part.
+                rest = map(complete.__getitem__, range(done, len(complete)))
+                count = _index(rest, folder, analysis.analyzer, done, first=done)
             else:
                 with passages.Writer(folder, done) as store:
                     _index(map(store.append, corpus), folder, analysis.analyzer, done, store)

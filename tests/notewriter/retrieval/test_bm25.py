@@ -306,6 +306,25 @@ def test_a_build_killed_while_checksums_are_computed_reads_no_passage_again(tmp_
     assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
 
 
+@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_killed_build_is_completed_whether_it_shared_passages_then_or_does_now(tmp_path, monkeypatch, then, now):
+    build(numbered(*range(30)), tmp_path / "whole", "a")
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 10)
+
+    def killed(document=tantivy.Document, **fields):
+        if fields["position"] == 15:
+            raise Killed
+        return document(**fields)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(tantivy, "Document", killed)
+        build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if then else None)
+    assert build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if now else None) == 30
+    assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
+    assert len(BM25(tmp_path / "i")) == 30
+
+
 def test_a_build_of_another_corpus_does_not_go_on_with_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setattr(bm25, "FIRST_BLOCK", 2)
 
