@@ -53,9 +53,9 @@ def verify(folder: Path) -> None:
     if changed:
         try:
             _save(folder, known)
-        except OSError as error:
+        except UserError as error:
             # A read-only index with changed times is hashed at every opening.
-            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error.strerror)
+            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error)
 
 
 def _files(folder: Path) -> list[Path]:

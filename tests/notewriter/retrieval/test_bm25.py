@@ -1,6 +1,8 @@
 import json
 import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import tantivy
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from data_construction.world.generation import generate
 from notewriter.errors import UserError
+from notewriter.locks import acquire
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, bm25, corpus_fingerprint, open_index
 from notewriter.retrieval.bm25 import BM25, Analysis, build
@@ -134,6 +137,24 @@ def test_an_index_is_opened_by_its_manifest(tmp_path):
     manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
     assert (manifest["kind"], manifest["passages"], manifest["source"]) == ("bm25", 3, "corpus 1")
     assert open_index(tmp_path / "i").search(WORLD.passages[0].title, 1) == [WORLD.passages[0]]
+
+
+def test_a_copy_is_opened_where_nothing_can_be_written(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    # Folders in the place of files, which not even root can write.
+    for name in ("checksums.json.partial", bm25.LOCK):
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+        (tmp_path / "copy" / name).mkdir()
+    assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
+
+
+def test_a_copy_is_opened_while_another_process_records_its_times(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    with open(tmp_path / "copy" / "checksums.json.partial", "a") as other:
+        assert acquire(other.fileno(), Path(other.name))
+        assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
 
 
 def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
