@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
         split=splitter(split, source.split),
         is_split=settings["split"] != "none",
         settings=settings,
-        keep=pages.__contains__ if pages else lambda _: True,
+        page_title=pages.title_of if pages else None,
     )
     sha256, size = hash_source(source, paths)
     identity = hashlib.sha256(json.dumps([SCHEMA, settings, sha256]).encode()).hexdigest()
@@ -166,7 +166,8 @@ def _settings(
     if arguments.dataset is not None:
         settings["dataset"] = arguments.dataset
     if arguments.pages_of is not None:
-        settings["pages_of"] = file_digest(arguments.pages_of)
+        # In earlier versions the passages had the titles of the documents.
+        settings |= {"pages_of": file_digest(arguments.pages_of), "titles": "pages"}
     if arguments.source == PER_QUESTION:
         # Unset ones are left out: earlier versions did not have them.
         settings |= {key: value for key, value in dataclasses.asdict(questions).items() if value is not None}

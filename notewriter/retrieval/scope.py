@@ -25,7 +25,8 @@ class WithinPart:
 class Scopes:
     """The documents of each question, from its metadata or from a file.
 
-    Addresses of Wikipedia pages stand for their titles.
+    Addresses of Wikipedia pages stand for their titles. Whether another name in the metadata is an id or a title is
+    not known, so it stands for itself and for the title in the spelling of `page_title`.
     """
 
     def __init__(self, part: WithinPart) -> None:
@@ -48,12 +49,10 @@ class Scopes:
         if not names or misfit(names, list[str]):
             raise UserError(f"{missing}, or leave out `within`")
         assert isinstance(names, list)
-        return dict.fromkeys(map(_title, names))
-
-
-def _title(name: str) -> str:
-    """The title in the address of a Wikipedia page; other names are unchanged."""
-    return page_title(name) if "wikipedia.org/wiki/" in name else name
+        titles = [page_title(name) if "wikipedia.org/wiki/" in name else name for name in names]
+        if self._by_question is None:
+            titles = [spelling for title in titles for spelling in (title, page_title(title))]
+        return dict.fromkeys(titles)
 
 
 class _Line(TypedDict):

@@ -104,6 +104,12 @@ def test_a_question_is_restricted_to_the_ids_or_titles_in_its_metadata(indexes):
         search(parts, "town", 5, Question("q", "Who?", ()))
 
 
+@pytest.mark.parametrize("page", ["river", "River ", "https://en.wikipedia.org/wiki/river"])
+def test_a_page_is_found_by_its_title_however_a_question_spells_it(indexes, page):
+    question = Question("q", "Who?", (), metadata={"pages": [page]})
+    assert ids(search([{"index": str(indexes / "wiki")}, {"within": "pages"}], "town", 5, question)) == ["w1"]
+
+
 def test_a_question_is_restricted_to_the_passages_that_a_file_lists(indexes, tmp_path):
     file = tmp_path / "own.jsonl"
     file.write_text('{"question_id": "q", "passages": ["w1", "w4"]}\n')
