@@ -44,7 +44,7 @@ from notewriter.retrieval.documents import Documents, DocumentsPart
 from notewriter.retrieval.extract import Extract, ExtractPart
 from notewriter.retrieval.remote import Remote, ServerPart
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
-from notewriter.retrieval.scope import Scopes, WithinPart
+from notewriter.retrieval.scope import Scopes, WithinPart, digest_of
 from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine
 from notewriter.retrieval.source import Local, Source, Step
 from notewriter.retrieval.web import Web, WebPart
@@ -221,7 +221,7 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
 
 
 def fingerprint(parts: Sequence[Part]) -> str:
-    """A hash of a chain's parts and of the contents behind their paths: indexes, and models' weights."""
+    """A hash of a chain's parts and of the contents behind their paths: indexes, models' weights and files."""
     known = [{key: _content(key, value) for key, value in part.items() if key not in WITHOUT_EFFECT} for part in parts]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
@@ -229,6 +229,8 @@ def fingerprint(parts: Sequence[Part]) -> str:
 def _content(key: str, value: Any) -> Any:
     if key in ("index", "documents"):
         return index_fingerprint(value)
+    if key == "within":
+        return digest_of(value) or value
     return checkpoints.fingerprint(value) if key in ("rerank", "extract") else value
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.records import Question
 from notewriter.retrieval import Scope
@@ -55,6 +56,11 @@ class Scopes:
         return dict.fromkeys(titles)
 
 
+def digest_of(within: str) -> str | None:
+    """The SHA-256 of the file that `within` names; None for a key of the metadata and for a missing file."""
+    return file_digest(within) if within.endswith(".jsonl") and Path(within).is_file() else None
+
+
 class _Line(TypedDict):
     question_id: str
     passages: NotRequired[list[str]]
@@ -65,7 +71,8 @@ def _read(path: Path) -> dict[str, list[str]]:
     """Question id -> its passages."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; within names a key of the questions' metadata or a file of passages")
-    scopes = {}
+    scopes: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
     for number, record in jsonl.read(path):
         place = f"{path}:{number}"
         problem = misfit(record, _Line, place)
@@ -74,5 +81,7 @@ def _read(path: Path) -> dict[str, list[str]]:
         if problem or key not in record:
             problem = problem or f"{place} has no {key!r}"
             raise UserError(f'{problem}; write {{"question_id": ..., "passages": [ids or titles]}} per line')
-        scopes[record["question_id"]] = record[key]
+        if (first := places.setdefault(id := record["question_id"], place)) != place:
+            raise UserError(f"{place}: question {id!r} has a line already, the one at {first}; remove one")
+        scopes[id] = record[key]
     return scopes

@@ -124,8 +124,10 @@ def test_2wikis_corpus_is_the_distinct_paragraphs_of_all_splits_the_test_set_inc
 
 def test_musiques_corpus_has_the_paragraphs_of_questions_without_an_answer(tmp_path):
     paragraph = {"idx": 0, "title": "Osk", "paragraph_text": "A river.", "is_supporting": True}
-    jsonl(tmp_path / "musique_full_v1.0_test.jsonl", {"id": "1", "question": "?", "paragraphs": [paragraph]})
-    assert [each["title"] for each in build("ircot-musique", tmp_path, tmp_path / "out")] == ["Osk"]
+    question = {"id": "1", "question": "?", "paragraphs": [paragraph]}
+    other = question | {"answerable": False, "paragraphs": [paragraph | {"title": "Varn"}]}
+    jsonl(tmp_path / "musique_full_v1.0_test.jsonl", question, other)
+    assert [each["title"] for each in build("ircot-musique", tmp_path, tmp_path / "out")] == ["Osk", "Varn"]
 
 
 def test_iirc_leaves_out_short_paragraphs_as_ircot_does(tmp_path):
