@@ -482,6 +482,24 @@ def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
     assert ids(BM25(tmp_path / "plain").search("river", 9)) == ["p1", "p2", "p3"]
 
 
+def test_a_corpus_can_be_added_again_after_a_deletion(tmp_path, capsys):
+    first = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
+    more = write_corpus(tmp_path / "more.jsonl", numbered(4))
+    (tmp_path / "ids").write_text("p4\n")
+    index = ["--index", str(tmp_path / "i")]
+    main(["--path", str(first), *index])
+    main(["--path", str(more), *index, "--add"])
+    main([*index, "--delete", str(tmp_path / "ids")])
+    for told in ("contains 4 passages now", "already contains"):
+        main(["--path", str(more), *index, "--add"])
+        assert told in capsys.readouterr().out
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p1", "p2", "p3", "p4"]
+    # Its other passages are there still.
+    main([*index, "--delete", str(tmp_path / "ids")])
+    with pytest.raises(UserError, match="passage 1 has the id 'p1', which is in the index; delete that first"):
+        main(["--path", str(first), *index, "--add"])
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
