@@ -190,9 +190,10 @@ class Chain:
         check_top_k(top_k)
         if self._is_single:
             return Found(await self._sources[0].search(query, top_k, scope), [])
-        depth = top_k
+        depth, depths = top_k, list[int]()
         for step in reversed(self._steps):
             depth = step.candidates(depth)
+            depths.insert(0, depth)
         log: list[SearchPart] = []
         rankings = await asyncio.gather(
             *(_timed(source.name, source.search(query, depth, scope), top_k) for source in self._sources)
@@ -202,7 +203,10 @@ class Chain:
         if len(rankings) > 1:
             corpora = [source.corpus for source in self._sources]
             passages = fusion.fuse([found for found, _ in rankings], corpora, self._weights)[:depth]
-        for step in self._steps:
+        for step, most in zip(self._steps, depths, strict=True):
+            if isinstance(step, Extract):
+                # Sentences of passages that were only candidates would displace those of the best ones.
+                passages = passages[:most]
             passages, done = await _timed(step.name, step.apply(query, passages), top_k)
             log.append(done)
         return Found(passages[:top_k], log)
