@@ -25,9 +25,18 @@ def hash64(text: str) -> int:
     return int.from_bytes(digest, "little") % (2**64 - 1)
 
 
-def page_title(address: str) -> str:
-    """The title in the address of a Wikipedia page: `.../wiki/Mira_Tolen#Life` is `Mira Tolen`; empty for others."""
-    return unquote(urlsplit(address).path.rpartition("/wiki/")[2]).replace("_", " ")
+def page_title(page: str) -> str:
+    """The title of a Wikipedia page in one spelling, out of its title or its address.
+
+    `https://en.wikipedia.org/wiki/mira_Tolen#Life` is `Mira Tolen`; addresses of other pages are unchanged.
+    """
+    if "://" in page or "wikipedia.org/wiki/" in page:
+        address, page = page, unquote(urlsplit(page).path.partition("/wiki/")[2]).rstrip("/")
+        if not page:
+            return address
+    page = " ".join(page.replace("_", " ").split())
+    # Wikipedia's titles begin with a capital letter, whatever links say.
+    return page[:1].upper() + page[1:]
 
 
 def sentences_in(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from notewriter.errors import UserError
 from notewriter.models.checkpoints import fingerprint
 from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.remote import health_of
+from notewriter.retrieval.scope import digest_of
 
 FINGERPRINTS = "fingerprints.json"
 """The file beside a run's configuration."""
@@ -25,8 +26,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
-    the manifest of each index, each reranker and extractor of sentences, what a retrieval server reports about itself,
-    and the prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    the manifest of each index, each reranker and extractor of sentences, the file of each question's passages, what a
+    retrieval server reports about itself, and the prompts in `prompts_dir`. A missing path, or a hub id that this
+    machine has not downloaded yet, has none.
     """
     roles = (config.get("models") or {}).values()
     index = config.get("index") or []
@@ -45,6 +47,8 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     for number, part in enumerate(itertools.chain(*chains)):
         if path := part.get("index") or part.get("documents"):
             found[f"index: {path}"] = index_fingerprint(path)
+        if within := part.get("within"):
+            found[f"within: {within}"] = digest_of(within)
         for key in ("rerank", "extract"):
             if path := part.get(key):
                 found[f"{key}: {path}"] = _of_model(path)

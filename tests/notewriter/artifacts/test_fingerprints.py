@@ -14,3 +14,15 @@ def test_another_model_in_a_step_of_the_retriever_is_noticed(step, tmp_path):
     assert list(before) == [f"{step}: {tmp_path}"]
     (tmp_path / "model.safetensors").write_bytes(b"others!")
     assert fingerprints(config) != before
+
+
+def test_another_file_of_the_questions_passages_is_noticed(tmp_path):
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"question_id": "q", "passages": ["a"]}\n')
+    config = {"retriever": [{"index": "absent"}, {"within": str(file)}]}
+    before = fingerprints(config)
+    assert list(before) == [f"within: {file}"]
+    file.write_text('{"question_id": "q", "passages": ["b"]}\n')
+    assert fingerprints(config) != before
+    for without_contents in ("pages", "absent.jsonl"):
+        assert fingerprints({"retriever": [{"index": "absent"}, {"within": without_contents}]}) == {}
