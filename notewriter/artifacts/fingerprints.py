@@ -10,7 +10,7 @@ from typing import Any
 from notewriter import jsonl
 from notewriter.digests import file_digest
 from notewriter.errors import UserError
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.remote import health_of
 
@@ -25,8 +25,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
-    the manifest of each index, each reranker and extractor of sentences, what a retrieval server reports about itself,
-    and the prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    the files that `serve_options` name (such as a chat template), the manifest of each index, each reranker and
+    extractor of sentences, what a retrieval server reports about itself, and the prompts in `prompts_dir`. A missing
+    path, or a hub id that this machine has not downloaded yet, has none.
     """
     endpoints = [config, *(config.get("models") or {}).values()]
     models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
@@ -37,6 +38,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     if path := config.get("served"):
         # Not by its path, which says nothing about another model under the same name.
         found["served"] = _of_model(str(path))
+    options = config.get("serve_options") or {}
+    for option, content in contents_of(options).items():
+        found[f"serve_options: {option}: {options[option]}"] = content
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:

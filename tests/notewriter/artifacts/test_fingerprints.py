@@ -14,3 +14,13 @@ def test_another_model_in_a_step_of_the_retriever_is_noticed(step, tmp_path):
     assert list(before) == [f"{step}: {tmp_path}"]
     (tmp_path / "model.safetensors").write_bytes(b"others!")
     assert fingerprints(config) != before
+
+
+def test_another_chat_template_in_a_file_that_an_option_names_is_noticed(tmp_path):
+    template = tmp_path / "fixed.jinja"
+    template.write_text("{{ messages }}")
+    config = {"serve_options": {"chat_template": str(template), "dtype": "float32", "max_model_len": 4096}}
+    before = fingerprints(config)
+    assert list(before) == [f"serve_options: chat_template: {template}"]
+    template.write_text("{{ messages[0] }}")
+    assert fingerprints(config) != before
