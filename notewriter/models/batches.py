@@ -217,11 +217,14 @@ class Batches(httpx2.AsyncBaseTransport):
             await asyncio.sleep(POLL)
             batch = await self._patiently(self.api.batches.retrieve, batch.id)
         outcomes: dict[str, Outcome] = {}
-        for output in (batch.output_file_id, batch.error_file_id):
-            if output:
-                outcomes |= await self._read(output)
+        try:
+            for output in (batch.output_file_id, batch.error_file_id):
+                if output:
+                    outcomes |= await self._read(output)
+        finally:
+            # What one file contains is kept even if the other cannot be read.
+            self._settle({key: outcome for key, outcome in outcomes.items() if key in keys})
         missing = keys - outcomes.keys()
-        self._settle({key: outcome for key, outcome in outcomes.items() if key in keys})
         if batch.status in ("failed", "cancelled"):
             for key in missing:
                 self.forget(key)
@@ -257,7 +260,7 @@ class Batches(httpx2.AsyncBaseTransport):
         for key, outcome in outcomes.items():
             future = self._waiting.get(key)
             if future is None:
-                self._unasked[key] = outcome
+                self._unasked.setdefault(key, outcome)
             elif not future.done():
                 future.set_result(outcome)
 
