@@ -5,6 +5,7 @@ import ctypes
 import http.client
 import importlib.metadata
 import importlib.util
+import json
 import logging
 import os
 import re
@@ -163,8 +164,15 @@ class Server:
 REFUSED_OPTIONS = {
     "trust_remote_code": "code shipped with a model is never run; remove the option",
     "api_key": "it would be written to config.yaml; set the environment variable VLLM_API_KEY instead",
+    "hf_token": "it would be written to config.yaml; set the environment variable HF_TOKEN instead",
 }
-"""vLLM options that are never passed on, and why."""
+"""vLLM options that are never passed on, and why; `hf_token: true`, the token of `hf auth login`, is no secret."""
+
+WITHOUT_OPPOSITE = (
+    *("headless", "grpc", "hf-token", "disable-log-stats", "aggregate-engine-logging"),
+    "data-parallel-multi-port-external-lb",
+)
+"""vLLM's switches that have no `--no-` form; they are off unless they are given."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -174,23 +182,26 @@ def check_options(options: Mapping[str, Any]) -> None:
         UserError: one would; the message does not repeat its value.
     """
     for key, value in options.items():
-        reason = REFUSED_OPTIONS.get(str(key).strip("-").replace("-", "_"))
-        if reason and value:
-            raise UserError(f"serve_options: {key}: {reason}")
+        spelled = str(key).strip("-").replace("-", "_")
+        for option, reason in REFUSED_OPTIONS.items():
+            # vLLM completes abbreviations.
+            if option.startswith(spelled) and value and not (option == "hf_token" and value is True):
+                raise UserError(f"serve_options: {key}: {reason}")
 
 
 def command_line_options(options: Mapping[str, Any]) -> list[str]:
     """`{"max_model_len": 4096, "enforce_eager": True}` as `--max-model-len 4096 --enforce-eager`.
 
-    False omits an option; a list becomes several values.
+    False becomes `--no-<name>`, a list several values, and a mapping JSON; None omits an option.
     """
     arguments = []
     for key, value in options.items():
-        if value is False or value is None:
-            continue
-        arguments.append("--" + key.replace("_", "-"))
-        if value is not True:
-            arguments += [str(part) for part in (value if isinstance(value, list) else [value])]
+        name = key.replace("_", "-")
+        if value is False:
+            arguments += [] if name in WITHOUT_OPPOSITE else [f"--no-{name}"]
+        elif value is not None:
+            values = [] if value is True else value if isinstance(value, list) else [value]
+            arguments += [f"--{name}", *(json.dumps(each) if isinstance(each, dict) else str(each) for each in values)]
     return arguments
 
 

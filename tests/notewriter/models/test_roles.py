@@ -343,12 +343,20 @@ def test_a_secret_is_refused_before_anything_is_written_and_is_not_repeated(sett
         ({"serve_options": {"trust_remote_code": True}}, r"^serve_options: trust_remote_code: code .* never run"),
         ({"serve_options": {"trust-remote-code": True}}, r"^serve_options: trust-remote-code: code .* never run"),
         ({"serve_options": {"api_key": "pa55word"}}, r"^serve_options: api_key: .* environment variable VLLM_API_KEY"),
+        ({"serve_options": {"hf-token": "pa55word"}}, r"^serve_options: hf-token: .* environment variable HF_TOKEN"),
+        # vLLM completes abbreviations.
+        ({"serve_options": {"hf_tok": "pa55word"}}, r"^serve_options: hf_tok: .* environment variable HF_TOKEN"),
     ],
 )
 def test_what_no_server_can_be_asked_or_started_with_is_named_before_anything_is_written(settings, problem):
     with pytest.raises(UserError, match=problem) as caught:
         check_inputs(ModelArguments(**settings), None)
     assert "\n" not in str(caught.value) and "pa55word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_a_server_may_use_the_token_that_this_machine_is_logged_in_with(value):
+    check_inputs(ModelArguments(serve_options={"hf_token": value}), None)
 
 
 def test_a_server_of_ours_gets_no_key_of_another_service(tmp_path, served):

@@ -111,8 +111,15 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], li
     [
         ({}, []),
         ({"max_model_len": 4096, "dtype": "float32"}, ["--max-model-len", "4096", "--dtype", "float32"]),
-        ({"enforce_eager": True, "enable_prefix_caching": False, "quantization": None}, ["--enforce-eager"]),
+        (
+            {"enforce_eager": True, "enable_prefix_caching": False, "quantization": None},
+            ["--enforce-eager", "--no-enable-prefix-caching"],
+        ),
+        # These have no opposite in vLLM, and are off anyway.
+        ({"disable_log_stats": False, "hf-token": False}, []),
         ({"served_model_name": ["a", "b"], "seed": 0}, ["--served-model-name", "a", "b", "--seed", "0"]),
+        ({"hf_overrides": {"a": {"b": False}}}, ["--hf-overrides", '{"a": {"b": false}}']),
+        ({"lora_modules": ["a=b", {"name": "a"}]}, ["--lora-modules", "a=b", '{"name": "a"}']),
     ],
 )
 def test_options_are_written_as_vllm_reads_them(options, arguments):
