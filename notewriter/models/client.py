@@ -7,7 +7,8 @@ import json
 import logging
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -114,17 +115,19 @@ class _Replica:
 class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
-    `revive` is called before each retry; it restarts a server that this process started if it has died.
-    `received` counts the completion tokens of replies that did not come from the cache.
+    `revive` has a function for each server that this process started, which restarts it if it has died. They are called
+    before a retry, one call at a time each, and the retry waits until one of the servers is alive. `received` counts the completion tokens of replies that did not come from the cache.
     """
 
     def __init__(
-        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
+        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Sequence[Callable[[], None]] = ()
     ) -> None:
         self.endpoint = endpoint
         self.received = 0
         self._cache = cache
-        self._revive = revive
+        self._revivals: dict[Callable[[], None], asyncio.Future[None] | None] = dict.fromkeys(revive)
+        # Restarts take minutes, in which the event loop's own threads have other work.
+        self._revivers = ThreadPoolExecutor(len(revive), thread_name_prefix="revive") if revive else None
         self._batches: Batches | None = None
         if endpoint.batch:
             if cache is None:
@@ -229,8 +232,14 @@ class Client:
             return []  # Some endpoints do not list their models; the first call will show.
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a server that is being restarted is not waited for."""
         await asyncio.gather(*(replica.api.close() for replica in self._replicas))
+        if self._revivers is not None:
+            revivals = list(filter(None, self._revivals.values()))
+            for revival in revivals:
+                revival.cancel()
+            await asyncio.gather(*revivals, return_exceptions=True)
+            self._revivers.shutdown(wait=False)
         if self._batches is not None:
             await self._batches.close()
 
@@ -290,8 +299,18 @@ class Client:
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
             logger.warning("%s: %s; waiting for the server", self.endpoint.base_url, reason(error))
-        if self._revive:
-            await asyncio.to_thread(self._revive)
+        if self._revivals:
+            await self._until_a_server_is_alive()
+
+    async def _until_a_server_is_alive(self) -> None:
+        for revive, revival in self._revivals.items():
+            if revival is not None and revival.done():
+                revival.result()
+            if revival is None or revival.done():
+                self._revivals[revive] = asyncio.get_running_loop().run_in_executor(self._revivers, revive)
+        done, _ = await asyncio.wait(filter(None, self._revivals.values()), return_when=asyncio.FIRST_COMPLETED)
+        for revival in done:
+            revival.result()
 
     async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str) -> Completion:
         if sampling.json_schema is None or not self._supports_schemas:

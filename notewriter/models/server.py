@@ -76,18 +76,19 @@ class Server:
         self._shutdown_timeout = float(options.get("shutdown_timeout") or 0)
         self._restarts = 0
         self._reviving = threading.Lock()
+        self._stopped = False
         # PR_SET_PDEATHSIG fires when the starting *thread* ends, so it must not be an event loop's worker.
         self._starter = ThreadPoolExecutor(max_workers=1)
         self._process = self._start()
 
     def ensure_alive(self) -> None:
-        """Restart the server if it has died; called after a failed request.
+        """Restart the server if it has died and was not stopped; called after a failed request.
 
         Raises:
             UserError: it died more than `MAX_RESTARTS` times, or does not come up again.
         """
         with self._reviving:
-            if self._process.poll() is None:
+            if self._stopped or self._process.poll() is None:
                 return
             if self._restarts == MAX_RESTARTS:
                 raise UserError(f"the vLLM server died {MAX_RESTARTS + 1} times; {self._log_error()}")
@@ -98,13 +99,15 @@ class Server:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers.
+        """Wait until the server answers, or is stopped.
 
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
         """
         deadline = time.monotonic() + self._ready_timeout
         while time.monotonic() < deadline:
+            if self._stopped:
+                return
             if self._process.poll() is not None:
                 raise UserError(f"the vLLM server for {self.model} did not start; {self._log_error()}")
             with contextlib.suppress(urllib.error.URLError, OSError), _open_directly(self._health):
@@ -117,13 +120,16 @@ class Server:
     def stop(self) -> None:
         """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""
         patience = 20.0 + self._shutdown_timeout
-        if self._place.nodes:
-            # srun kills its step at a SIGTERM; this one it passes on.
-            self._process.send_signal(DRAIN)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
-        _stop(self._process, patience)
-        self._starter.shutdown()
+        self._stopped = True
+        # Another thread may be starting it again.
+        with self._reviving:
+            if self._place.nodes:
+                # srun kills its step at a SIGTERM; this one it passes on.
+                self._process.send_signal(DRAIN)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(patience)
+            _stop(self._process, patience)
+            self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:
         return self._starter.submit(self._launch).result()

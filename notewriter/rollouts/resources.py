@@ -12,7 +12,6 @@ from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
 from notewriter.models.prices import Budget, CostArguments
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
-from notewriter.models.server import Server
 from notewriter.records import Completion, Message, Sampling
 from notewriter.retrieval import Retriever
 from notewriter.retrieval.chain import Chain, Part
@@ -70,7 +69,7 @@ async def open_resources(
     cache = ResponseCache(arguments.cache)
     chain = Chain(retriever, cache) if retriever else None
     clients = {
-        role: Client(endpoint, cache, partial(_revive, servers) if servers else None)
+        role: Client(endpoint, cache, [server.ensure_alive for server in servers])
         for role, (endpoint, servers) in roles.items()
     }
     parts: list[Client | Chain] = [*clients.values(), *([chain] if chain else [])]
@@ -109,8 +108,3 @@ async def _check_retriever(parts: Sequence[Part]) -> None:
         await chain.check()
     finally:
         await chain.close()
-
-
-def _revive(servers: list[Server]) -> None:
-    for server in servers:
-        server.ensure_alive()
