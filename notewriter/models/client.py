@@ -1,7 +1,6 @@
 """A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
@@ -32,7 +31,7 @@ from notewriter.models.connection import (
     rejected_key,
     wait,
 )
-from notewriter.models.prices import Reserve
+from notewriter.models.prices import Reserve, for_free
 from notewriter.records import Completion, Message, Sampling
 from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
@@ -153,13 +152,13 @@ class Client:
         *,
         sample: int = 0,
         affinity: str = "",
-        reserve: Reserve | None = None,
+        reserve: Reserve = for_free,
     ) -> Completion:
         """The model's reply to a chat, from the cache if possible.
 
         `sample` numbers the draws with the same prompt and sampling. Requests with the same `affinity` go to one
-        replica, whose prefix cache contains their common prefix, and to another one only if it is down. A call
-        that the cache does not answer waits for `reserve`, and is paid there.
+        replica, whose prefix cache contains their common prefix, and to another one only if it is down. Each
+        request waits for `reserve`, and its reply is paid there even if it is of no use.
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
@@ -172,10 +171,8 @@ class Client:
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
-            reserved = reserve(messages, sampling) if reserve else contextlib.nullcontext(lambda completion: None)
-            async with self._slots, reserved as pay:
-                completion = await self._ask_until_answered(messages, sampling, affinity, key)
-                pay(completion)
+            async with self._slots:
+                completion = await self._ask_until_answered(messages, sampling, affinity, key, reserve)
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
@@ -244,7 +241,7 @@ class Client:
             await self._batches.close()
 
     async def _ask_until_answered(
-        self, messages: list[Message], sampling: Sampling, affinity: str, key: str
+        self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve
     ) -> Completion:
         endpoint = self.endpoint
         attempts = 0
@@ -258,7 +255,7 @@ class Client:
             ):
                 attempts += 1
                 with attempt:
-                    return await self._ask_a_replica(messages, sampling, affinity, key)
+                    return await self._ask_a_replica(messages, sampling, affinity, key, reserve)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
         except openai.NotFoundError as error:
@@ -274,7 +271,7 @@ class Client:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("unreachable: tenacity returns a reply or raises")
 
-    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str, key: str) -> Completion:
+    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""
         now = time.monotonic()
         # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
@@ -283,7 +280,7 @@ class Client:
             key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
         )
         try:
-            return await self._ask(replica.api, messages, sampling, key)
+            return await self._ask(replica.api, messages, sampling, key, reserve)
         except Exception as error:
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.down_until = time.monotonic() + COOLDOWN
@@ -312,14 +309,14 @@ class Client:
         for revival in done:
             revival.result()
 
-    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str) -> Completion:
+    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve) -> Completion:
         if sampling.json_schema is None or not self._supports_schemas:
-            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
+            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
         try:
-            return await self._ask_once(api, messages, sampling, key)
+            return await self._ask_once(api, messages, sampling, key, reserve)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             # Error messages differ by server; if the request succeeds without the schema, the schema was the problem.
-            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
+            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
             if self._supports_schemas:
                 self._supports_schemas = False
                 logger.warning(
@@ -329,15 +326,20 @@ class Client:
             return completion
 
     async def _ask_once(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve
     ) -> Completion:
-        start = time.perf_counter()
         try:
-            if sampling.raw:
-                reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
-            else:
-                reply = await self._chat(api, messages, sampling, key)
-            completion = _read(reply, sampling, time.perf_counter() - start)
+            async with reserve(messages, sampling) as pay:
+                start = time.perf_counter()
+                if sampling.raw:
+                    reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
+                else:
+                    reply = await self._chat(api, messages, sampling, key)
+                seconds = time.perf_counter() - start
+                if reply.usage is None:
+                    raise ValueError("no usage")
+                pay(operator.index(reply.usage.prompt_tokens), operator.index(reply.usage.completion_tokens))
+            completion = _read(reply, sampling, seconds)
         except _UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
@@ -395,8 +397,8 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     """
     choice, usage = reply.choices[0], reply.usage
     tokens, likely = _scored(reply, sampling) if sampling.logprobs and choice.logprobs else (None, None)
-    if usage is None or choice.finish_reason is None:
-        raise ValueError("no finish reason or no usage")
+    if choice.finish_reason is None:
+        raise ValueError("no finish reason")
     details = usage.prompt_tokens_details
     return Completion(
         text=without_surrogates((choice.text if sampling.raw else choice.message.content) or ""),

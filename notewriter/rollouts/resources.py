@@ -10,7 +10,7 @@ from pathlib import Path
 from notewriter.method import Stage
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
-from notewriter.models.prices import Budget, CostArguments
+from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.records import Completion, Message, Sampling
 from notewriter.retrieval import Retriever
@@ -81,7 +81,7 @@ async def open_resources(
         cache.close()
 
 
-def budget_of(costs: CostArguments, roles: Roles, folder: Path) -> Budget | None:
+def budget_of(costs: CostArguments, models: ModelArguments, roles: Roles, folder: Path) -> Budget | None:
     """The budget of the run in a folder, if it has one; models that it serves itself need no price.
 
     Raises:
@@ -90,7 +90,7 @@ def budget_of(costs: CostArguments, roles: Roles, folder: Path) -> Budget | None
     if costs.max_cost is None:
         return None
     priced = [role for role, (_, servers) in roles.items() if not servers]
-    return Budget(costs.max_cost, costs.prices, folder, priced)
+    return Budget(costs.max_cost, prices_of(costs.prices, models.models), folder, priced)
 
 
 def _check_models(arguments: ModelArguments) -> None:
