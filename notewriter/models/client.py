@@ -25,11 +25,10 @@ from notewriter.models.connection import (
     REMOVED,
     UnreadableReply,
     connect,
-    is_gone,
     is_transient,
     reason,
     rejected_key,
-    wait,
+    retrying,
 )
 from notewriter.models.prices import Reserve, for_free
 from notewriter.records import Completion, Message, Sampling
@@ -217,12 +216,7 @@ class Client:
             return [name for name in listed if isinstance(name, str)]
 
         try:
-            return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(is_transient),
-                wait=wait,
-                stop=tenacity.stop_after_attempt(3),
-                reraise=True,
-            )(ask)
+            return await retrying(3)(ask)
         except openai.AuthenticationError as error:
             raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
@@ -246,13 +240,7 @@ class Client:
         endpoint = self.endpoint
         attempts = 0
         try:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(is_transient),
-                wait=wait,
-                stop=self._gives_up,
-                before_sleep=self._before_retry,
-                reraise=True,
-            ):
+            async for attempt in retrying(endpoint.attempts, endpoint.patience, self._before_retry):
                 attempts += 1
                 with attempt:
                     return await self._ask_a_replica(messages, sampling, affinity, key, reserve)
@@ -285,11 +273,6 @@ class Client:
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.down_until = time.monotonic() + COOLDOWN
             raise
-
-    def _gives_up(self, state: tenacity.RetryCallState) -> bool:
-        error = state.outcome.exception() if state.outcome else None
-        enough = state.attempt_number >= self.endpoint.attempts
-        return enough and not (is_gone(error) and state.idle_for < self.endpoint.patience)
 
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

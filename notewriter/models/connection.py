@@ -13,7 +13,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -311,6 +311,29 @@ def wait(state: tenacity.RetryCallState) -> float:
         if asked.isdecimal():
             return min(float(asked), 60.0)
     return _backoff(state)
+
+
+def retrying(
+    attempts: int,
+    patience: float = 0.0,
+    before_sleep: Callable[[tenacity.RetryCallState], Awaitable[None]] | None = None,
+) -> tenacity.AsyncRetrying:
+    """Tries again after faults that may pass: `attempts` in all, and for `patience` seconds if no server answers.
+
+    The last fault is raised as it is.
+    """
+
+    def gives_up(state: tenacity.RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        return state.attempt_number >= attempts and not (is_gone(error) and state.idle_for < patience)
+
+    return tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        wait=wait,
+        stop=gives_up,
+        before_sleep=before_sleep,
+        reraise=True,
+    )
 
 
 def rejected_key(address: str, variable: str) -> str:
