@@ -292,15 +292,15 @@ class SamplingRollout(Rollout):
     def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
         self._replies.setdefault(_key(stage, messages), []).append(completion)
 
-    async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion; its tokens are counted unless this question made the same call before."""
-        completion = await super().draw(stage, messages, sampling, sample)
+    async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
+        """A call of a model; its tokens are counted unless this question made the same call before."""
+        completion = await super().call(stage, messages, sampling, sample)
         # A digest, since prompts are long and a question makes a hundred calls.
-        call = hashlib.sha256(
+        digest = hashlib.sha256(
             repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
         ).digest()
-        if call not in self._counted:
-            self._counted.add(call)
+        if digest not in self._counted:
+            self._counted.add(digest)
             self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
                 calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
             )

@@ -10,7 +10,7 @@ from typing import Any
 from notewriter import jsonl
 from notewriter.digests import file_digest
 from notewriter.errors import UserError
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.remote import health_of
 from notewriter.retrieval.scope import digest_of
@@ -26,9 +26,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
-    the manifest of each index, each reranker and extractor of sentences, the file of each question's passages, what a
-    retrieval server reports about itself, and the prompts in `prompts_dir`. A missing path, or a hub id that this
-    machine has not downloaded yet, has none.
+    the files that `serve_options` name (such as a chat template), the manifest of each index, each reranker and
+    extractor of sentences, the file of each question's passages, what a retrieval server reports about itself, and the
+    prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
     roles = (config.get("models") or {}).values()
     index = config.get("index") or []
@@ -39,6 +39,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         # Not by its path, which says nothing about another model under the same name. One key for both: a stage that
         # shared a server may resume with one of its own.
         found["served"] = _of_model(str(path))
+    options = config.get("serve_options") or {}
+    for option, content in contents_of(options).items():
+        found[f"serve_options: {option}: {options[option]}"] = content
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:

@@ -5,9 +5,10 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -49,8 +50,10 @@ SETTINGS = (
 )
 ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
 """Files that sentence-transformers adds; every module but the first has its own numbered folder."""
-FINGERPRINTED = (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER)
+FINGERPRINTED = (*WEIGHTS, "adapter_model.bin", *TOKENIZER, *SETTINGS, *ENCODER)
 """Every file that can change a model's replies; model cards and training records cannot."""
+PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reasoning_parser_plugin", "tokenizer")
+"""vLLM's options whose values may be files or folders that can change a model's replies."""
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
@@ -206,6 +209,20 @@ def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterabl
     if is_adapter(path) and files is FINGERPRINTED:
         lines.append(f"base {fingerprint(*adapter_base(path))}\n")
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+
+
+def contents_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The digests (SHA-256, hex) of the files and folders that options of vLLM name, by option."""
+    digests = {}
+    for option, path in options.items():
+        if option.replace("-", "_") not in PATHS or not isinstance(path, str):
+            continue
+        # Not Path's methods, which fail for a template that is given as text.
+        if os.path.isfile(path):
+            digests[option] = file_digest(path)
+        elif os.path.isdir(path):
+            digests[option] = fingerprint(path)
+    return digests
 
 
 RACY_NS = 2_000_000_000

@@ -106,7 +106,9 @@ def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(f
     assert checkpoints.fingerprint(folder) != before
 
 
-@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors", "adapter_model.bin"]
+)
 def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
     before = checkpoints.fingerprint(folder)
     (folder / name).write_text("new")
