@@ -113,8 +113,9 @@ class _Replica:
 class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
-    `revive` has a function for each server that this process started, which restarts it if it has died. They are called
-    before a retry, one call at a time each, and the retry waits until one of the servers is alive. `received` counts the completion tokens of replies that did not come from the cache.
+    `revive` has a function for each server that this process started, which restarts it if it has died. They are
+    called before a retry, one call at a time each, and the retry waits until one of the servers is alive. `received`
+    counts the completion tokens of replies that did not come from the cache.
     """
 
     def __init__(

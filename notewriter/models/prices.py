@@ -74,8 +74,8 @@ def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) 
 def prices_of(prices: Prices, models: Mapping[str, Any]) -> Prices:
     """The prices where `models` (role -> endpoint) serves some roles here, which cost nothing without their own."""
     # The policy's price is not replaced: it stands for other roles too.
-    served = [role for role, endpoint in models.items() if "serve" in endpoint and role != "policy"]
-    return {**dict.fromkeys(served, [0.0, 0.0]), **prices} if prices else prices
+    free = {role: [0.0, 0.0] for role, endpoint in models.items() if "serve" in endpoint and role != "policy"}
+    return {**free, **prices} if prices else prices
 
 
 def check_costs(costs: CostArguments) -> None:
