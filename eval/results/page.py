@@ -175,7 +175,13 @@ def _by_answer(experiment: Experiment, predictions: Predictions) -> list[str]:
     if not columns:
         return []
     rows = [
-        [cell, *(_shown(kind.get((cell, name, metric)), metric) for name, _, kind in columns)]
+        [
+            cell,
+            *(
+                _shown(kind.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
+                for name, _, kind in columns
+            ),
+        ]
         for cell in experiment.cells
     ]
     label = f"{metric_named(metric).label} ({metric}) by the gold answer"
@@ -195,15 +201,22 @@ def _completeness(experiment: Experiment) -> str:
 
 def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     rows = [
-        [cell, *(_shown(scores.get((cell, name, metric)), metric) for name in experiment.sets)]
+        [
+            cell,
+            *(
+                _shown(scores.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
+                for name in experiment.sets
+            ),
+        ]
         for cell in experiment.cells
     ]
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
 
 
 def _shown(score: Score | None, metric: str) -> str:
+    """A score with its interval; a dash where the runs have no such score, as without notes."""
     if score is None:
-        return NOT_RUN
+        return "–"
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"

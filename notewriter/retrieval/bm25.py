@@ -322,7 +322,8 @@ def _lockable(directory: Path) -> Iterator[Path]:
         try:
             open(directory / LOCK, "ab").close()
         except OSError:
-            links = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            links = Path(tempfile.mkdtemp())
+            stack.callback(_remove, links)
             for file in directory.iterdir():
                 if file.name != LOCK:
                     (links / file.name).symlink_to(file.resolve())

@@ -106,6 +106,11 @@ def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(exper
     assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
 
 
+def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
+    text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
+    assert "| base | – | not run |" in text
+
+
 def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
     notes = {"served": "models/reader", "models": {"notes": {"serve": str(runs / "model")}}}
     for cell in ("trained-1", "trained-2"):
