@@ -1,6 +1,5 @@
 """The frame of `pairs`, `gold` and `chains`: read options and inputs, roll out the questions, write the dataset."""
 
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple
 
 from data_construction.dataset.contents import Contents, Options
-from data_construction.dataset.overlap import add_checks, forget_checks, read_checks
+from data_construction.dataset.overlap import read_checks, renew_checks
 from data_construction.dataset.selection import Selection, clean_selection
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
@@ -21,8 +20,6 @@ from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
-
-logger = logging.getLogger(__name__)
 
 Work = Callable[[Question, Resources], Awaitable[Record | None]]
 """Rolls out a question; returns its record, or None if there is nothing to do."""
@@ -105,10 +102,6 @@ def build(
             run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
         checks = read_checks(folder)
         summary = contents.finish(arguments, folder, selection, config)
-        if checks and to_do:
-            forget_checks(folder)
-            logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
-        elif checks:
-            add_checks(folder, config, checks)
+        renew_checks(folder, config, checks, changed=bool(to_do))
         tell_errors(journal, members)
     sys.stdout.write(summary)

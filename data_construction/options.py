@@ -37,6 +37,13 @@ class GoldArguments(RolloutArguments):
             f"Possible: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
         },
     )
+    balanced_stages: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "gold stages of which as many replies of the more frequent kind are kept as there are of the other "
+            "(notes on a document or none; a note that is better or not), the rest left out evenly"
+        },
+    )
 
 
 @dataclass(kw_only=True)

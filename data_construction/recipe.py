@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from data_construction.dataset.balance import TWO_KINDS
 from data_construction.gold import GOLD, NEGATIVES
 from data_construction.judges import JUDGES
 from data_construction.judges.case import Judge, Rejected
@@ -145,6 +146,9 @@ def read_gold_recipe(arguments: GoldArguments) -> Recipe:
     if not arguments.gold_stages:
         raise UserError("gold_stages: is empty; name stages, e.g. [deepnote/init_note, deepnote/answer]")
     _check_gold(arguments.gold_stages)
+    possible = {name: STAGES[name] for name in arguments.gold_stages if STAGES[name].kind in TWO_KINDS}
+    for stage in arguments.balanced_stages:
+        choose("gold stage with two kinds of replies", stage, possible)
     methods, top_k_range = read_methods(arguments, dict.fromkeys(arguments.gold_stages))
     judges: dict[str, Sequence[tuple[str, Judge]]] = dict.fromkeys(arguments.gold_stages, ())
     return Recipe(judges=judges, seed=arguments.seed, methods=methods, top_k_range=top_k_range)

@@ -45,6 +45,13 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
+    def barred(self) -> str:
+        """Why it may only be rejected; empty if it may be chosen."""
+        if self.cut:
+            return "was cut at its token limit"
+        return "is the gold note without the answer" if self.negative else ""
+
+    @property
     def last_resort(self) -> int:
         """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
         return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
@@ -285,15 +292,15 @@ class SamplingRollout(Rollout):
     def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
         self._replies.setdefault(_key(stage, messages), []).append(completion)
 
-    async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion; its tokens are counted unless this question made the same call before."""
-        completion = await super().draw(stage, messages, sampling, sample)
+    async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
+        """A call of a model; its tokens are counted unless this question made the same call before."""
+        completion = await super().call(stage, messages, sampling, sample)
         # A digest, since prompts are long and a question makes a hundred calls.
-        call = hashlib.sha256(
+        digest = hashlib.sha256(
             repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
         ).digest()
-        if call not in self._counted:
-            self._counted.add(call)
+        if digest not in self._counted:
+            self._counted.add(digest)
             self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
                 calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
             )
@@ -347,7 +354,7 @@ class SamplingRollout(Rollout):
             variables=variables,
             options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
-            choosable=[not (candidate.cut or candidate.negative) for candidate in candidates],
+            barred=[candidate.barred for candidate in candidates],
             last_resort=[candidate.last_resort for candidate in candidates],
             ask=self._ask_judge,
             search=self._search,

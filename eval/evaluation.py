@@ -31,7 +31,7 @@ from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import Method
 from notewriter.methods import METHODS, check_index, prepare, with_style
-from notewriter.models.prices import CostArguments, check_costs
+from notewriter.models.prices import CostArguments, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part, parts_of
@@ -173,7 +173,8 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         version=__version__,
         judged=summary_of(judgements),
     )
-    costs = run_costs(_traces(folder, questions, method), predictions, evaluation.costs.prices)
+    prices = prices_of(evaluation.costs.prices, evaluation.models.models)
+    costs = run_costs(_traces(folder, questions, method), predictions, prices)
     write_costs(folder / "costs.json", costs)
     write_metrics(folder / "metrics.json", metrics)
     return metrics

@@ -32,7 +32,7 @@ def supporting_recall(trace: Trace, question: Question) -> dict[str, float]:
     if golds := question.supporting_ids:
         found = sum(gold in titles or gold in {passage["id"] for passage in passages} for gold in golds)
     elif golds := _pages(question):
-        found = len(set(golds) & set(map(_page_title, titles)))
+        found = len(set(golds) & {page_title(title).casefold() for title in titles})
     elif all(step.facts is not None for step in retrievals) and (golds := question.supporting_facts):
         found = len({fact for step in retrievals for fact in step.facts or ()})
     return {"supporting_recall": found / len(golds)} if golds else {}
@@ -41,14 +41,7 @@ def supporting_recall(trace: Trace, question: Question) -> dict[str, float]:
 def _pages(question: Question) -> tuple[str, ...]:
     """The distinct titles of the pages that a question needs; benchmarks may give URLs."""
     pages = question.metadata.get("pages")
-    return tuple(dict.fromkeys(_page_title(str(page)) for page in pages)) if isinstance(pages, list) else ()
-
-
-def _page_title(page: str) -> str:
-    """The normalised title of a Wikipedia page, given its title or URL."""
-    if page.startswith(("https://", "http://")):
-        page = page_title(page).strip("/")
-    return " ".join(page.replace("_", " ").casefold().split())
+    return tuple(dict.fromkeys(page_title(str(page)).casefold() for page in pages)) if isinstance(pages, list) else ()
 
 
 def gold_documents(question: Question) -> int:

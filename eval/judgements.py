@@ -69,25 +69,24 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def _judged_answer(
+    case: Case, stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
+) -> Outcome:
+    """The prediction against the gold answers, as `read` reads the judge's reply; 0 for a blank one without asking."""
+    if not case.prediction.strip():
+        return Outcome({score: 0.0})
+    reply = await case.ask(stage, question=case.question, golds=case.golds, prediction=case.prediction, **options)
+    value = read(reply)
+    return NOT_READABLE if value is None else Outcome({score: float(value)})
+
+
 async def answer(case: Case) -> Outcome:
     """`judged_accuracy`: 1.0 where the prediction contains the meaning of a gold answer, else 0.0.
 
-    One of several golds is enough, even where each answers a different reading of the question (ASQA). A blank
-    prediction scores 0 without asking the judge, here and in `graded_answer` and `explained_answer`.
+    One of several golds is enough, even where each answers a different reading of the question (ASQA).
     """
-    if not case.prediction.strip():
-        return Outcome({"judged_accuracy": 0.0})
     schema = _object({"correct": {"type": "string", "enum": ["yes", "no"]}})
-    correct = parse_correct(
-        await case.ask(
-            ANSWER,
-            json_schema=schema,
-            question=case.question,
-            golds=case.golds,
-            prediction=case.prediction,
-        )
-    )
-    return NOT_READABLE if correct is None else Outcome({"judged_accuracy": float(correct)})
+    return await _judged_answer(case, ANSWER, "judged_accuracy", parse_correct, json_schema=schema)
 
 
 GRADES = (0.0, 0.5, 1.0)
@@ -99,17 +98,13 @@ async def graded_answer(case: Case) -> Outcome:
     The paper does not print its prompt, but has values such as 28.25 of 200 questions (Table 1), and speaks of a full
     score (section 4.5).
     """
-    if not case.prediction.strip():
-        return Outcome({"graded_accuracy": 0.0})
-    reply = await case.ask(
-        GRADED_ANSWER,
-        json_schema=_object({"score": {"type": "number", "enum": list(GRADES)}}),
-        question=case.question,
-        golds=case.golds,
-        prediction=case.prediction,
-    )
+    schema = _object({"score": {"type": "number", "enum": list(GRADES)}})
+    return await _judged_answer(case, GRADED_ANSWER, "graded_accuracy", _grade, json_schema=schema)
+
+
+def _grade(reply: str) -> float | None:
     grade = (parse_ratings(reply, ("score",), 1) or {}).get("score")
-    return Outcome({"graded_accuracy": grade}) if grade in GRADES and grade is not None else NOT_READABLE
+    return grade if grade in GRADES else None
 
 
 async def explained_answer(case: Case) -> Outcome:
@@ -117,11 +112,7 @@ async def explained_answer(case: Case) -> Outcome:
 
     NotesWriting's GPT-4 score (figure 6): `Explanation: ...`, then `Decision: TRUE` or `FALSE`.
     """
-    if not case.prediction.strip():
-        return Outcome({"explained_accuracy": 0.0})
-    reply = await case.ask(EXPLAINED_ANSWER, question=case.question, golds=case.golds, prediction=case.prediction)
-    present = parse_decision(reply)
-    return NOT_READABLE if present is None else Outcome({"explained_accuracy": float(present)})
+    return await _judged_answer(case, EXPLAINED_ANSWER, "explained_accuracy", parse_decision)
 
 
 async def chain(case: Case) -> Outcome:

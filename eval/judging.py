@@ -24,7 +24,7 @@ from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.models.client import Endpoint, RequestRefused
-from notewriter.models.prices import Budget, CostArguments, Prices, check_costs
+from notewriter.models.prices import Budget, CostArguments, Prices, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
 from notewriter.models.server import Server
 from notewriter.records import Question
@@ -71,9 +71,9 @@ def judge(
                 drop_errors(journal)
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with serve(models, runs[0] / FOLDER) as roles:
-                budget = budget_of(costs, roles, runs[0] / FOLDER)
+                budget = budget_of(costs, models, roles, runs[0] / FOLDER)
                 asyncio.run(_judge(models, roles, budget, work, chains))
-        return [_merge(run, costs.prices) for run in runs]
+        return [_merge(run, prices_of(costs.prices, models.models)) for run in runs]
 
 
 def _read_cases(run: Path) -> tuple[list[Question], Chains]:

@@ -215,13 +215,29 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
         raise UserError(f"{path}: is not YAML ({one_line(error)})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: is not a mapping; write one `key: value` per line")
-    lines: dict[str, int] = {}
-    for key, _ in root.value:
-        line = key.start_mark.line + 1
-        if key.value in lines:
-            raise UserError(f"{path}:{line}: duplicate key {key.value!r} (see line {lines[key.value]}); remove one")
-        lines[key.value] = line
-    return lines, config
+    _check_keys(root, path)
+    return {key.value: key.start_mark.line + 1 for key, _ in root.value}, config
+
+
+def _check_keys(root: Any, path: Path) -> None:
+    """Refuse a key that a mapping has twice, however deep the mapping is; only the last one would count."""
+    nodes, seen = [root], set[int]()
+    while nodes:
+        # An alias may stand for a node that contains it.
+        if id(node := nodes.pop()) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    first = lines[key.value]
+                    raise UserError(f"{path}:{line}: duplicate key {key.value!r} (see line {first}); remove one")
+                lines[key.value] = line
+                nodes.append(value)
 
 
 def check_mapping(content: Any, kind: Any, place: str) -> None:

@@ -22,7 +22,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, resume: bool = False) -> Iterator[Path]:
-    """A folder to write into, which replaces `path` when the block ends.
+    """A folder to write into, which replaces `path`, or the folder that it links to, when the block ends.
 
     With `resume`, the block finds what an interrupted or failed run has written, and its own output is kept if it
     fails. Only one process at a time builds a folder; the lock is the hidden file `.NAME.lock` beside it.
@@ -31,6 +31,8 @@ def new_folder(path: Path, *, resume: bool = False) -> Iterator[Path]:
         UserError: another process is building it, or it cannot be written.
     """
     check_replaceable(path)
+    if path.is_symlink():
+        path = path.resolve()
     partial, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
     with locked(path, path.with_name(f".{path.name}.lock")), writing(path):
         # Left behind by a killed run.

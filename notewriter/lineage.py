@@ -33,7 +33,7 @@ IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 class LineageArguments:
     """Print what a run was made from: its stage, settings, code, machine and inputs, and the same of each input.
 
-    Inputs whose contents have changed since the run began are marked.
+    Models, indexes and prompts whose contents have changed since the run began are marked.
     """
 
     run: str = field(metadata={"help": "a run folder; `--run` may be omitted if it comes first"})

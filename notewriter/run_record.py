@@ -1,7 +1,6 @@
 """run.json, the record of a stage: the code, packages and hardware that it ran with, its seeds and its inputs."""
 
 import functools
-import hashlib
 import json
 import os
 import platform
@@ -14,6 +13,7 @@ from typing import Any
 
 from notewriter import __version__, jsonl
 from notewriter.config import command_line
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -70,7 +70,7 @@ def _config_file(command: Sequence[str]) -> dict[str, str]:
     path = command[command.index("--config") + 1]
     if not Path(path).is_file():
         return {}
-    return {f"config: {path}": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+    return {f"config: {path}": file_digest(path)}
 
 
 def read_run_record(folder: Path) -> RunRecord | None:

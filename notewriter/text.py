@@ -4,9 +4,12 @@ import re
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
-_SENTENCE_END = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n")
+# The full stop of "No. 5" ends no sentence, that of the answer "No." does.
+_SENTENCE_END = re.compile(
+    r"[.!?](?<!\b(?:No|Op)\.(?=\s\d))(?<!\bNos\.(?=\s\d))[\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n"
+)
 _ABBREVIATION = re.compile(
-    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
+    r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Bros|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
     r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
 )
 
@@ -22,9 +25,18 @@ def hash64(text: str) -> int:
     return int.from_bytes(digest, "little") % (2**64 - 1)
 
 
-def page_title(address: str) -> str:
-    """The title in the address of a Wikipedia page: `.../wiki/Mira_Tolen#Life` is `Mira Tolen`; empty for others."""
-    return unquote(urlsplit(address).path.rpartition("/wiki/")[2]).replace("_", " ")
+def page_title(page: str) -> str:
+    """The title of a Wikipedia page in one spelling, out of its title or its address.
+
+    `https://en.wikipedia.org/wiki/mira_Tolen#Life` is `Mira Tolen`; addresses of other pages are unchanged.
+    """
+    if "://" in page or "wikipedia.org/wiki/" in page:
+        address, page = page, unquote(urlsplit(page).path.partition("/wiki/")[2]).rstrip("/")
+        if not page:
+            return address
+    page = " ".join(page.replace("_", " ").split())
+    # Wikipedia's titles begin with a capital letter, whatever links say.
+    return page[:1].upper() + page[1:]
 
 
 def sentences_in(text: str) -> list[str]:

@@ -23,7 +23,8 @@ Line = dict[str, Any] | str
 class FakeBatchApi:
     """What the service knows and how it behaves.
 
-    `polls` is how often a batch is looked at before it ends, with `end` as its status. `outcome` makes the line for a
+    `polls` is how often a batch is looked at before it ends, with `end` as its status. With `empty_files` it also has
+    the output and error files that have no lines. `outcome` makes the line for a
     request's custom id and body, or None to leave it out. `faults` are answered before anything else, once each, to
     the first request whose method and path begin with the key.
     """
@@ -31,6 +32,7 @@ class FakeBatchApi:
     base_url: str = ""
     polls: int = 0
     end: str = "completed"
+    empty_files: bool = False
     outcome: Callable[[str, dict[str, Any]], Line | None] | None = None
     faults: list[tuple[str, Answer]] = field(default_factory=list)
     files: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -100,9 +102,9 @@ class FakeBatchApi:
             elif line is not None:
                 good.append(line)
         for name, lines in (("output", good), ("error", bad)):
-            if lines:
+            if lines or self.empty_files:
                 batch[f"{name}_file_id"] = f"{name}-{batch['id']}"
-                self.outputs[batch[f"{name}_file_id"]] = "\n".join(lines).encode() + b"\n"
+                self.outputs[batch[f"{name}_file_id"]] = "".join(f"{each}\n" for each in lines).encode()
         if self.end == "failed":
             batch["errors"] = {"object": "list", "data": [{"code": "token_limit", "message": "too many tokens"}]}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.json_service import Answer, Request, Service, json_service
+from json_service import Answer, Request, Service, json_service
 
 HEADERS = {"X-Elastic-Product": "Elasticsearch"}
 """Without it the official client of Elasticsearch refuses a server."""

@@ -15,6 +15,7 @@ from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
+from notewriter.digests import file_digest
 from notewriter.errors import UserError, one_line
 from notewriter.models import chat_template
 from training import chat_templates
@@ -160,6 +161,5 @@ def sha256(paths: Iterable[Path]) -> str:
     """One hash over the contents of files, in hexadecimal."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(file_digest(path)))
     return digest.hexdigest()

@@ -3,7 +3,8 @@
 Every drop has a reason, and reasons are counted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from data_construction.dataset.hygiene import usual_lengths, words_of
 from notewriter.artifacts.pairs import Pair
@@ -55,36 +56,52 @@ def repeats_itself(text: str) -> bool:
     return len(trigrams) >= 32 and len(set(trigrams)) < len(trigrams) / 2
 
 
-def pair_lengths(row: Pair) -> dict[str, int]:
+class PairLengths(NamedTuple):
     """Characters of a pair's prompt and of its chosen side.
 
     The rejected side may have any length: it may well show a model that does not stop.
     """
-    parts = {"prompt": row["prompt"], "chosen": row["chosen"]}
-    return {part: sum(len(message["content"]) for message in messages) for part, messages in parts.items()}
+
+    prompt: int
+    chosen: int
 
 
-def usual_pair_lengths(rows: Iterable[Pair]) -> dict[tuple[str, str], tuple[float, float]]:
-    """The `usual_lengths` per (stage, part) over all pairs, of which only the lengths are kept in memory."""
-    lengths: dict[tuple[str, str], list[int]] = {}
+Bounds = Sequence[tuple[float, float]]
+"""The shortest and the longest usual length of each of the `PairLengths`."""
+
+
+def pair_lengths(row: Pair) -> PairLengths:
+    """The lengths of a pair."""
+    prompt, chosen = (sum(len(message["content"]) for message in row[part]) for part in ("prompt", "chosen"))
+    return PairLengths(prompt, chosen)
+
+
+def bounds_of(lengths: Iterable[PairLengths]) -> Bounds:
+    """The `usual_lengths` of the pairs of one stage; empty without any pair."""
+    return [usual_lengths(values) for values in zip(*lengths, strict=True)]
+
+
+def unusual_sides(lengths: PairLengths, usual: Bounds) -> list[str]:
+    """The sides of a pair whose lengths are far from the others' of its stage."""
+    bounded = zip(("prompt", "chosen side"), lengths, usual, strict=True)
+    return [side for side, length, (shortest, longest) in bounded if not shortest <= length <= longest]
+
+
+def usual_pair_lengths(rows: Iterable[Pair]) -> dict[str, Bounds]:
+    """The usual lengths at each stage over all pairs, of which only the lengths are kept in memory."""
+    lengths: dict[str, list[PairLengths]] = {}
     for row in rows:
-        for part, length in pair_lengths(row).items():
-            lengths.setdefault((row["stage"], part), []).append(length)
-    return {key: usual_lengths(values) for key, values in lengths.items()}
+        lengths.setdefault(row["stage"], []).append(pair_lengths(row))
+    return {stage: bounds_of(values) for stage, values in lengths.items()}
 
 
-def length_fault(row: Pair, usual: Mapping[tuple[str, str], tuple[float, float]]) -> str | None:
+def length_fault(row: Pair, usual: Mapping[str, Bounds]) -> str | None:
     """Why a pair is dropped for its lengths; None if it is not."""
-    for part, length in pair_lengths(row).items():
-        shortest, longest = usual[row["stage"], part]
-        if not shortest <= length <= longest:
-            return UNUSUAL_SIDE.format("prompt" if part == "prompt" else "chosen side")
-    return None
+    sides = unusual_sides(pair_lengths(row), usual[row["stage"]])
+    return UNUSUAL_SIDE.format(sides[0]) if sides else None
 
 
-def within_lengths(
-    usual: Mapping[tuple[str, str], tuple[float, float]], records: Iterable[PairsRollout]
-) -> Iterator[PairsRollout]:
+def within_lengths(usual: Mapping[str, Bounds], records: Iterable[PairsRollout]) -> Iterator[PairsRollout]:
     """The records, with the pairs of unusual lengths moved to the drops."""
     for record in records:
         rows, drops = [], list(record["drops"])

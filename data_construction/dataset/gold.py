@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, cast
 
+from data_construction.dataset.balance import balanced, count_kinds
 from data_construction.dataset.card import GOLD, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.selection import Selection
@@ -28,8 +29,9 @@ def finish(arguments: GoldArguments, folder: Path, selection: Selection, config:
     """
     write_drops(folder, selection.drops)
     tally = GoldTally(arguments.gold_stages)
+    counts = count_kinds(read_gold_rollouts(folder / JOURNAL, selection.members), arguments.balanced_stages)
     with open_splits(folder, GOLD_COLUMNS, selection.dev) as splits:
-        for record in read_gold_rollouts(folder / JOURNAL, selection.members):
+        for record in balanced(read_gold_rollouts(folder / JOURNAL, selection.members), counts):
             tally.add(record)
             for row in record["rows"]:
                 splits.write({**row, "dataset": arguments.dataset})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data_construction.dataset.contents import contents_of
+from data_construction.dataset.overlap import read_checks, renew_checks
 from data_construction.dataset.selection import clean_selection
 from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
 from notewriter import jsonl
@@ -14,6 +15,7 @@ from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.journal import check_journal, finished
 from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import difference, open_run, questions_digest, read_config, read_questions_digest
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 
 
@@ -63,14 +65,18 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
         streams.append(finished(journal, members))
     places = {question.id: place for place, question in enumerate(selection.questions)}
     with open_run(output_dir, whole, selection.questions) as merged:
-        if (merged / JOURNAL).exists():
+        journal, checks = merged / JOURNAL, read_checks(merged)
+        before = file_digest(journal) if journal.exists() else ""
+        if before:
             # What a run without shards has added to fill a quota.
             known = {record["question_id"] for folder, _ in shards.values() for _, record in _records(folder)}
-            added = finished(merged / JOURNAL, selection.questions)
+            added = finished(journal, selection.questions)
             streams.append(record for record in added if record["question_id"] not in known)
-        jsonl.write(merged / JOURNAL, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
+        jsonl.write(journal, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
-        return contents.finish(options, merged, selection, whole)
+        summary = contents.finish(options, merged, selection, whole)
+        renew_checks(merged, whole, checks, changed=file_digest(journal) != before)
+        return summary
 
 
 def _records(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """The overlap of finished training data with evaluations, for stats.json and the dataset card."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from notewriter.benchmarks.questions import QuestionArguments, load_selected
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.records import Question
+
+logger = logging.getLogger(__name__)
 
 OVERLAPPING = "overlapping_questions.jsonl"
 """The training questions that overlap with evaluation questions, beside the data."""
@@ -106,9 +109,13 @@ def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, Ove
     write_card(folder, config, stats, KINDS[stats["schema"]])
 
 
-def forget_checks(folder: Path) -> None:
-    """Remove what checks found, once the dataset has rows that they did not see."""
-    (folder / OVERLAPPING).unlink(missing_ok=True)
+def renew_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck], *, changed: bool) -> None:
+    """Keep the checks of a dataset that was written again; where it has rows that they did not see, forget them."""
+    if checks and changed:
+        (folder / OVERLAPPING).unlink(missing_ok=True)
+        logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
+    elif checks:
+        add_checks(folder, config, checks)
 
 
 def _overlapping(folder: Path) -> list[dict[str, Any]]:

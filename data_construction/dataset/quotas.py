@@ -4,8 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from data_construction.dataset.faults import PairLengths, bounds_of, pair_lengths, unusual_sides
 from data_construction.dataset.shards import parse_shard
 from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.records import Question
 
 LAG = 2
@@ -16,8 +18,9 @@ class Quotas:
     """Which stages still need pairs of a question.
 
     Results must not depend on which question happens to finish first. So questions are taken in blocks, and what the
-    questions of a block sample depends only on the pairs of complete earlier blocks, those up to `LAG` before it.
-    Without quotas there is one block, and nobody waits.
+    questions of a block sample depends only on the pairs of complete earlier blocks, those up to `LAG` before it,
+    without those of unusual length among them, which would be dropped in the end. Without quotas there is one block,
+    and nobody waits.
     """
 
     def __init__(
@@ -32,15 +35,19 @@ class Quotas:
         size = block if quotas else max(1, len(questions))
         self._block = {question.id: place // size for place, question in enumerate(questions)}
         self._unfinished = Counter(self._block.values())
-        self._pairs: list[Counter[str]] = [Counter() for _ in self._unfinished]
+        self._lengths: list[dict[str, list[tuple[PairLengths, bool]]]] = [{} for _ in self._unfinished]
+        """For each block and stage, the lengths of the pairs, and whether they are for training."""
+        self._known: list[list[str]] = []
+        """The stages that each block samples, as far as known."""
         self._complete = [asyncio.Event() for _ in self._unfinished]
         """Set when this block and all before it are finished or will not be started."""
 
     def add(self, record: PairsRollout) -> None:
         """Count the pairs of a finished question, unless they are for dev."""
         block = self._block[record["question_id"]]
-        if record["question_id"] not in self._dev:
-            self._pairs[block].update(row["stage"] for row in record["rows"])
+        for row in record["rows"]:
+            pair = pair_lengths(row), record["question_id"] not in self._dev
+            self._lengths[block].setdefault(row["stage"], []).append(pair)
         self._unfinished[block] -= 1
         while block < len(self._complete) and not self._unfinished[block] and self._is_complete(block - 1):
             self._complete[block].set()
@@ -71,8 +78,21 @@ class Quotas:
         return block < 0 or self._complete[block].is_set()
 
     def _open(self, block: int) -> list[str]:
-        kept = sum(self._pairs[: max(0, block - LAG + 1)], Counter[str]())
-        return [stage for stage in self._stages if stage not in self._quotas or kept[stage] < self._quotas[stage]]
+        """The stages that a block samples, given that it does not have to wait; none after a block with none."""
+        while len(self._known) <= block:
+            ended = bool(self._known) and not self._known[-1]
+            before = max(0, len(self._known) - LAG + 1)
+            self._known.append([] if ended else [stage for stage in self._stages if not self._is_full(stage, before)])
+        return self._known[block]
+
+    def _is_full(self, stage: str, before: int) -> bool:
+        """Whether the blocks before this one have the quota of a stage, without the pairs of unusual lengths."""
+        if stage not in self._quotas:
+            return False
+        pairs = [pair for lengths in self._lengths[:before] for pair in lengths.get(stage, ())]
+        usual = bounds_of(lengths for lengths, _ in pairs)
+        kept = sum(is_training and not unusual_sides(lengths, usual) for lengths, is_training in pairs)
+        return kept >= self._quotas[stage]
 
 
 def shares_of(quotas: Mapping[str, int], shard: str | None) -> dict[str, int]:
@@ -101,7 +121,7 @@ def within_quotas(
         for row in record["rows"]:
             stage = row["stage"]
             if stage in most and count[stage] >= most[stage]:
-                drops.append(Drop(stage=stage, reason="beyond the quota"))
+                drops.append(Drop(stage=stage, reason=BEYOND_QUOTA))
             else:
                 count[stage] += 1
                 rows.append(row)

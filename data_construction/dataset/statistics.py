@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
-from notewriter.artifacts.statistics import ChainsTotals, GoldTotals, PairsTotals
+from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, GoldTotals, PairsTotals
 from notewriter.rollouts.usage import Usage
 
 
@@ -56,7 +56,7 @@ class PairsTally:
     def _yield(self, stage: str) -> float | None:
         reasons = self._dropped[stage]
         prompts = self._pairs[stage] + reasons.total()
-        return round((self._pairs[stage] + reasons["beyond the quota"]) / prompts, 4) if prompts else None
+        return round((self._pairs[stage] + reasons[BEYOND_QUOTA]) / prompts, 4) if prompts else None
 
 
 class GoldTally:

@@ -44,8 +44,8 @@ class Case:
         variables: what filled that prompt.
         options: the method's options with their values.
         candidates: distinct, non-empty texts.
-        choosable: for each candidate, whether it may be chosen; a completion that was cut at its token limit may only
-            be rejected.
+        barred: for each candidate, why it may only be rejected, as a predicate ("was cut at its token limit"); empty if
+            it may be chosen.
         last_resort: for each candidate, how late it may be the hardest (`hardest`).
         ask: asks the judge's model, or that of another role.
         search: asks the index for passages (query, top-k).
@@ -66,7 +66,7 @@ class Case:
     variables: Mapping[str, Any]
     options: Mapping[str, Any]
     candidates: Sequence[str]
-    choosable: Sequence[bool]
+    barred: Sequence[str]
     last_resort: Sequence[int]
     ask: AskModel
     search: Callable[[str, int], Awaitable[list[Passage]]]
@@ -80,12 +80,17 @@ class Case:
     noise_margin: float = 2.0
     rejected: Rejected = "worst"
 
+    @property
+    def choosable(self) -> list[bool]:
+        """For each candidate, whether it may be chosen."""
+        return [not reason for reason in self.barred]
+
     def among(self, members: Sequence[int]) -> "Case":
         """The same case restricted to some of its candidates."""
         return replace(
             self,
             candidates=[self.candidates[index] for index in members],
-            choosable=[self.choosable[index] for index in members],
+            barred=[self.barred[index] for index in members],
             last_resort=[self.last_resort[index] for index in members],
         )
 
@@ -146,7 +151,8 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
         return replace(undecided, reason="no candidate could be rolled forward")
     choosable = {index: (value, -errors[index]) for index, value in scored.items() if case.choosable[index]}
     if not choosable:
-        return replace(undecided, reason="every candidate was cut at its token limit")
+        reasons = dict.fromkeys(case.barred[index] for index in scored)
+        return replace(undecided, reason=f"every candidate {' or '.join(reasons)}")
     highest, precision = max(choosable.values())
     best = [index for index, value in choosable.items() if value == (highest, precision)]
     chosen = case.random.choice(best)
@@ -198,15 +204,11 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
 
     A candidate of which one score is None has none.
     """
-    known = [[value for value in values if value is not None] for values in samples]
-    complete = [len(some) == len(values) for some, values in zip(known, samples, strict=True)]
-    means = [statistics.fmean(some) if whole else None for some, whole in zip(known, complete, strict=True)]
+    whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
+    means = [statistics.fmean(values) if values else None for values in whole]
     if case.continuations == 1:
         return by_score(case, means)
-    noise = [
-        statistics.stdev(some) / math.sqrt(len(some)) if whole else None
-        for some, whole in zip(known, complete, strict=True)
-    ]
+    noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]
     return by_score(case, means, noise)
 
 

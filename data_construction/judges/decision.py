@@ -42,7 +42,8 @@ async def decision(case: Case) -> Verdict:
     verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))
     if better and worse:
         if case.rejected == "hardest" and chosen is not None:
-            return replace(verdict, rejected=hardest(case, chosen, dict.fromkeys(worse, 0.0)))
+            rejected = hardest(case, chosen, dict.fromkeys(worse, 0.0))
+            return replace(verdict, rejected=rejected, worst=[rejected])
         return replace(verdict, rejected=case.random.choice(worse))
     if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")

@@ -56,7 +56,7 @@ async def llm(case: Case) -> Verdict:
     if named[0] != named[-1]:
         reason = "judge named others in the other order"
     elif not case.choosable[best]:
-        reason = "the best candidate was cut at its token limit"
+        reason = f"the best candidate {case.barred[best]}"
     else:
         reason = ""
     return replace(

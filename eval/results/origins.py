@@ -25,23 +25,29 @@ class Origins:
 
 
 def origins_of(evaluation: Path) -> Origins:
-    """The training runs and data behind the model of an evaluation run; empty for a model that was not trained here.
+    """The training runs and data behind the models of an evaluation run; empty if none of them was trained here.
 
     Raises:
         UserError: a configuration on the way is damaged.
     """
-    origins = Origins()
+    trainings: list[Path] = []
+    data: list[Path] = []
     config = read_config(evaluation)
-    checkpoint = config.get("served") or config.get("serve")
+    for endpoint in [config, *(config.get("models") or {}).values()]:
+        way = list(_trainings(endpoint.get("served") or endpoint.get("serve")))
+        for folder, training in reversed(way):
+            trainings.append(folder)
+            named = [training.get("pairs"), training.get("data"), *(training.get("mix") or {})]
+            data += [Path(path) for path in named if path]
+    return Origins(list(dict.fromkeys(trainings)), list(dict.fromkeys(data)))
+
+
+def _trainings(checkpoint: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The training runs that led to a checkpoint with their configurations, the last one first."""
     while checkpoint and (Path(checkpoint) / CONFIG).is_file():
-        folder = Path(checkpoint)
-        config = read_config(folder)
-        origins.trainings.insert(0, folder)
-        named = [config.get("pairs"), config.get("data"), *(config.get("mix") or {})]
-        origins.data = [Path(path) for path in named if path] + origins.data
+        config = read_config(Path(checkpoint))
+        yield Path(checkpoint), config
         checkpoint = config.get("model_name_or_path")
-    origins.data = list(dict.fromkeys(origins.data))
-    return origins
 
 
 @dataclass(frozen=True)

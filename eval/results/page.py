@@ -33,6 +33,9 @@ class Score(NamedTuple):
     questions: int
 
 
+Predictions = dict[tuple[str, str], dict[int | None, dict[str, Prediction]]]
+"""(Cell, set) -> seed -> question id -> what a finished run predicted."""
+
 Scores = dict[tuple[str, str, str], Score]
 """(Cell, set, metric) -> its score; without cells that were not run."""
 
@@ -49,7 +52,8 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
     """
-    scores = _scores(experiment)
+    predictions = _predictions(experiment)
+    scores = _scores(predictions, experiment.metrics)
     begin = [
         f"# {experiment.title}",
         experiment.text.strip(),
@@ -67,12 +71,12 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
         "over seeds.",
         markdown([_score_table(experiment, scores, metric) for metric in experiment.metrics]),
-        *_by_answer(experiment),
+        *_by_answer(experiment, predictions),
         *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
-        "Paired by question, seeds averaged, with 95% bootstrap intervals; an asterisk marks an interval that excludes "
-        "zero. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for all "
-        "comparisons on this page together (Holm).",
+        "Paired by question, means over the seeds that both cells have, with 95% bootstrap intervals; an asterisk "
+        "marks an interval that excludes zero. p: McNemar's exact test where scores are 0 or 1, else a permutation "
+        "test, corrected for all comparisons on this page together (Holm).",
         markdown(_difference_tables(differences)),
         "## Seeds",
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
@@ -96,7 +100,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 def plots_of(experiment: Experiment, metrics: Iterable[str]) -> dict[str, str]:
     """Metric -> its plot, for those of the metrics that some cell has."""
-    scores = _scores(experiment)
+    scores = _scores(_predictions(experiment), metrics)
     found = {metric for *_, metric in scores}
     return {metric: _plot(experiment, scores, metric) for metric in metrics if metric in found}
 
@@ -116,28 +120,32 @@ def _plot(experiment: Experiment, scores: Scores, metric: str) -> str:
     return render(template, metric=metric_named(metric), groups=shown, highest=highest, colours=COLOURS)
 
 
-def _scores(experiment: Experiment, wanted: Callable[[Prediction], bool] = lambda prediction: True) -> Scores:
+def _predictions(experiment: Experiment) -> Predictions:
+    return {
+        (cell, name): {
+            seed: read_predictions(run / "predictions.jsonl") for seed, run in experiment.runs(cell, name).items()
+        }
+        for cell in experiment.cells
+        for name in experiment.sets
+    }
+
+
+def _scores(
+    predictions: Predictions, metrics: Iterable[str], wanted: Callable[[Prediction], bool] = lambda prediction: True
+) -> Scores:
     """The scores on the questions that are wanted."""
     found = {}
-    for cell in experiment.cells:
-        for name in experiment.sets:
-            read = {
-                seed: read_predictions(run / "predictions.jsonl") for seed, run in experiment.runs(cell, name).items()
+    for (cell, name), read in predictions.items():
+        for metric in metrics:
+            values = {
+                seed: {id: each.scores[metric] for id, each in run.items() if metric in each.scores and wanted(each)}
+                for seed, run in read.items()
             }
-            for metric in experiment.metrics:
-                values = {
-                    seed: {
-                        id: each.scores[metric]
-                        for id, each in predictions.items()
-                        if metric in each.scores and wanted(each)
-                    }
-                    for seed, predictions in read.items()
-                }
-                shared = set.intersection(*map(set, values.values())) if values else set()
-                if shared:
-                    means = [sum(each[question] for each in values.values()) / len(values) for question in shared]
-                    seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
-                    found[cell, name, metric] = Score(bootstrap_interval(means), seeds, len(shared))
+            shared = set.intersection(*map(set, values.values())) if values else set()
+            if shared:
+                means = [sum(each[question] for each in values.values()) / len(values) for question in shared]
+                seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
+                found[cell, name, metric] = Score(bootstrap_interval(means), seeds, len(shared))
     return found
 
 
@@ -146,10 +154,13 @@ def is_yes_or_no(prediction: Prediction) -> bool:
     return bool(prediction.answers) and normalise(prediction.answers[0]) in ("yes", "no")
 
 
-def _by_answer(experiment: Experiment) -> list[str]:
+def _by_answer(experiment: Experiment, predictions: Predictions) -> list[str]:
     """The first score apart for questions answered by yes or no and for the others; empty if no set has both kinds."""
     metric = experiment.metrics[0]
-    kinds = [_scores(experiment, is_yes_or_no), _scores(experiment, lambda prediction: not is_yes_or_no(prediction))]
+    kinds = [
+        _scores(predictions, [metric], is_yes_or_no),
+        _scores(predictions, [metric], lambda prediction: not is_yes_or_no(prediction)),
+    ]
     columns: list[tuple[str, str, Scores]] = []
     for name, title in experiment.sets.items():
         numbers = [
@@ -164,12 +175,18 @@ def _by_answer(experiment: Experiment) -> list[str]:
     if not columns:
         return []
     rows = [
-        [cell, *(_shown(kind.get((cell, name, metric)), metric) for name, _, kind in columns)]
+        [
+            cell,
+            *(
+                _shown(kind.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
+                for name, _, kind in columns
+            ),
+        ]
         for cell in experiment.cells
     ]
     label = f"{metric_named(metric).label} ({metric}) by the gold answer"
     return [
-        "A model that has learnt that an answer may be yes or no gains on such questions whatever its notes say:",
+        "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say.",
         markdown([(label, ["cell", *(title for _, title, _ in columns)], rows)]),
     ]
 
@@ -184,15 +201,22 @@ def _completeness(experiment: Experiment) -> str:
 
 def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     rows = [
-        [cell, *(_shown(scores.get((cell, name, metric)), metric) for name in experiment.sets)]
+        [
+            cell,
+            *(
+                _shown(scores.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
+                for name in experiment.sets
+            ),
+        ]
         for cell in experiment.cells
     ]
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
 
 
 def _shown(score: Score | None, metric: str) -> str:
+    """A score with its interval; a dash where the runs have no such score, as without notes."""
     if score is None:
-        return NOT_RUN
+        return "–"
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"
@@ -230,13 +254,21 @@ def _differences(experiment: Experiment) -> list[_Difference]:
     places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
     comparisons: list[Comparison] = []
     for first, second, name in places:
-        before, after = (list(experiment.runs(cell, name).values()) for cell in (first, second))
+        before, after = _of_shared_seeds(experiment.runs(first, name), experiment.runs(second, name))
         found = compare_uncorrected(before, after) if before and after else {}
         comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
     return [
         _Difference(first, second, experiment.sets[name], comparison)
         for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True)
     ]
+
+
+def _of_shared_seeds(before: Mapping[int | None, Path], after: Mapping[int | None, Path]) -> tuple[list[Path], ...]:
+    """The runs of two cells that can be compared: where both have seeds, those of the seeds that both have."""
+    if None not in before and None not in after:
+        shared = [seed for seed in before if seed in after]
+        return [before[seed] for seed in shared], [after[seed] for seed in shared]
+    return list(before.values()), list(after.values())
 
 
 def _in_short(differences: Iterable[_Difference]) -> list[str]:
@@ -300,11 +332,6 @@ def _training_costs(origins: dict[str, list[Origins]]) -> Table:
             continue
         costs = [training_cost(each) for each in seeds]
         tokens = [cost.tokens for cost in costs if cost.tokens is not None]
-        usage = [
-            sum((statistics.get("tokens_in_all") or {}).get(key, 0) for _, statistics in statistics_of(each.data))
-            for key in ("prompt_tokens", "completion_tokens")
-            for each in seeds
-        ]
         rows.append(
             [
                 cell,
@@ -312,12 +339,19 @@ def _training_costs(origins: dict[str, list[Origins]]) -> Table:
                 _mean([cost.rows for cost in costs]),
                 _mean(tokens) if tokens else "unknown",
                 _mean([cost.seconds for cost in costs]),
-                _mean(usage[: len(seeds)]),
-                _mean(usage[len(seeds) :]),
+                *(
+                    _mean([_rollout_tokens(each, key) for each in seeds])
+                    for key in ("prompt_tokens", "completion_tokens")
+                ),
             ]
         )
     header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
     return "Training and rollouts", [*header, "rollout prompt tokens", "rollout completion tokens"], rows
+
+
+def _rollout_tokens(origins: Origins, key: str) -> int:
+    made = statistics_of(origins.data)
+    return sum((statistics.get("tokens_in_all") or {}).get(key, 0) for _, statistics in made)
 
 
 def _evaluation_costs(experiment: Experiment) -> Table:

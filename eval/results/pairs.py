@@ -10,6 +10,7 @@ from typing import Any
 from eval.report.markup import Table
 from eval.results.origins import statistics_of
 from notewriter.artifacts.pairs import Pair, read_pairs
+from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.shortcuts import differences, sides, strongest
 
 Choices = dict[tuple[str, str], tuple[str, str]]
@@ -36,27 +37,30 @@ def _yields(names: Iterable[str], made: Mapping[str, Mapping[str, Any]]) -> Tabl
     rows = []
     for name in names:
         if name not in made:
-            rows.append([name, *["not run"] * 6])
+            rows.append([name, *["not run"] * 7])
             continue
         record = made[name]
-        stages = record["stages"].values()
-        pairs, without = sum(each["pairs"] for each in stages), sum(sum(each["dropped"].values()) for each in stages)
+        stages = list(record["stages"].values())
+        pairs = sum(each["pairs"] for each in stages)
+        gave = pairs + sum(each["dropped"].get(BEYOND_QUOTA, 0) for each in stages)
+        prompts = pairs + sum(sum(each["dropped"].values()) for each in stages)
         agreement = record["agreement"].values()
         asked, agreed = (sum(each[key] for each in agreement) for key in ("asked", "agreed"))
         tokens = record["tokens_in_all"]
         rows.append(
             [
                 name,
-                str(pairs + without),
+                str(prompts),
+                str(gave),
+                f"{gave / prompts:.3f}" if prompts else "",
                 str(pairs),
-                f"{pairs / (pairs + without):.3f}" if pairs + without else "",
                 f"{agreed} of {asked}" if asked else "",
                 f"{tokens.get('prompt_tokens', 0):,}",
                 f"{tokens.get('completion_tokens', 0):,}",
             ]
         )
-    header = ["set", "prompts", "pairs", "yield", "same in both orders", "prompt tokens", "completion tokens"]
-    return "Yields", header, rows
+    header = ["set", "prompts", "with a pair", "yield", "pairs kept", "same in both orders"]
+    return "Yields", [*header, "prompt tokens", "completion tokens"], rows
 
 
 def _separations(pairs_of: Mapping[str, Sequence[Pair]]) -> Table:

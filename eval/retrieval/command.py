@@ -40,7 +40,6 @@ class RetrievalEvalArguments(QuestionArguments):
     concurrency: Annotated[int, Interval(ge=1)] = field(
         default=64, metadata={"help": "queries at once when throughput is measured"}
     )
-    cache: str = field(default="runs/cache.sqlite", metadata={"help": "the cache of replies of reranking models"})
 
 
 def main(argv: list[str]) -> None:
@@ -77,7 +76,6 @@ def main(argv: list[str]) -> None:
                 folder,
                 top_k=max(depths),
                 concurrency=arguments.concurrency,
-                cache=arguments.cache,
             )
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
         jsonl.write_text(folder / "retrieval.json", [json.dumps(to_json(results), indent=2) + "\n"])

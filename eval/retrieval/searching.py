@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from notewriter import jsonl
 from notewriter.errors import UserError
-from notewriter.models.cache import ResponseCache
 from notewriter.records import Question, SearchPart
 from notewriter.retrieval.chain import Chain, Part
 from notewriter.typecheck import misfit
@@ -49,7 +48,6 @@ def search_all(
     *,
     top_k: int,
     concurrency: int,
-    cache: str,
 ) -> None:
     """Append what is missing of a chain's searches and load to the journals in a run folder.
 
@@ -61,7 +59,7 @@ def search_all(
     waiting = [question for question in questions if question.id not in done]
     if not waiting and loaded:
         return
-    asyncio.run(_search(name, parts, questions, waiting, folder, top_k, concurrency, cache))
+    asyncio.run(_search(name, parts, questions, waiting, folder, top_k, concurrency))
 
 
 def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
@@ -97,12 +95,10 @@ async def _search(
     folder: Path,
     top_k: int,
     concurrency: int,
-    cache: str,
 ) -> None:
     before = resident_bytes()
-    # A reranking model's cached replies would take no time.
-    store = ResponseCache(cache) if any("llm_rerank" in part for part in parts) else None
-    chain = Chain(parts, store)
+    # Without a cache of a reranking model's replies, which would take no time the second time.
+    chain = Chain(parts)
     try:
         await chain.check()
         # Opens files and loads what is loaded lazily.
@@ -133,8 +129,6 @@ async def _search(
             journal.append(dict(load))
     finally:
         await chain.close()
-        if store:
-            store.close()
 
 
 async def _throughput(chain: Chain, questions: Sequence[Question], top_k: int, concurrency: int) -> float:

@@ -9,6 +9,7 @@ from eval.evaluation import Evaluation, checked, evaluate
 from eval.judging import judge
 from eval.tables.files import Cell, Table
 from eval.tables.values import Finished
+from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
@@ -105,9 +106,14 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
-    """Whether the folder has the metrics of these questions; its name tells the settings."""
+    """Whether the folder has the metrics of these questions; its name tells the settings.
+
+    Raises:
+        UserError: a model, an index or prompts have changed since.
+    """
     if not (folder / "metrics.json").exists():
         return False
+    check_fingerprints(folder, fingerprints(evaluation.config))
     return read_digest(folder, "questions") == questions_digest(evaluation.questions)
 
 

@@ -14,7 +14,7 @@ from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.traces import Generation, read_traces
-from notewriter.models.prices import cost
+from notewriter.models.prices import cost, prices_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def _seconds(run: Finished) -> PerQuestion:
 
 
 def _money(run: Finished) -> PerQuestion:
-    prices = read_config(run.folder).get("prices") or {}
+    config = read_config(run.folder)
+    prices = prices_of(config.get("prices") or {}, config.get("models") or {})
     if not prices:
         return {}
     return {

@@ -1,14 +1,12 @@
 """best_checkpoint.json: what the checkpoints of a training run score, and which of them is the best."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.reading import check_schema, known_fields, pick, read_json
+from notewriter.artifacts.reading import check_schema, known_fields, pick, read_json, write_json
 
 NAME = "best_checkpoint.json"
 SCHEMA = "notewriter/best_checkpoint/1"
@@ -33,10 +31,6 @@ class BestCheckpoint:
     step: int
     score: Interval
     checkpoints: list[Scored]
-
-    def dumps(self) -> str:
-        """The contents of the file."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_best_checkpoint(folder: Path) -> BestCheckpoint:
@@ -63,4 +57,4 @@ def write_best_checkpoint(folder: Path, best: BestCheckpoint) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    jsonl.write_text(folder / NAME, [best.dumps()])
+    write_json(folder / NAME, {"schema": SCHEMA, **asdict(best)})

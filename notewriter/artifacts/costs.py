@@ -1,12 +1,10 @@
 """costs.json: the calls, tokens, seconds and money of a run, or of judging it, by stage and role."""
 
-import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
-from notewriter.artifacts.reading import check_schema, known_fields, read_json
+from notewriter.artifacts.reading import check_schema, known_fields, read_json, write_json
 
 COSTS_SCHEMA = "notewriter/costs/1"
 
@@ -105,4 +103,4 @@ def write_costs(path: Path, costs: Costs) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    jsonl.write_text(path, [json.dumps(costs.to_dict(), indent=2, ensure_ascii=False) + "\n"])
+    write_json(path, costs.to_dict())

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.remote import health_of
+from notewriter.retrieval.scope import digest_of
 
 FINGERPRINTS = "fingerprints.json"
 """The file beside a run's configuration."""
@@ -24,18 +26,22 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
-    the manifest of each index, each reranker and extractor of sentences, what a retrieval server reports about itself,
-    and the prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    the files that `serve_options` name (such as a chat template), the manifest of each index, each reranker and
+    extractor of sentences, the file of each question's passages, what a retrieval server reports about itself, and the
+    prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
     """
-    endpoints = [config, *(config.get("models") or {}).values()]
-    models = [endpoint.get("serve") for endpoint in endpoints if isinstance(endpoint, Mapping)]
+    roles = (config.get("models") or {}).values()
     index = config.get("index") or []
     found: dict[str, str | None] = {}
-    for path in filter(None, models):
+    for path in filter(None, (endpoint.get("serve") for endpoint in roles if isinstance(endpoint, Mapping))):
         found[f"serve: {path}"] = _of_model(str(path))
-    if path := config.get("served"):
-        # Not by its path, which says nothing about another model under the same name.
+    if path := config.get("served") or config.get("serve"):
+        # Not by its path, which says nothing about another model under the same name. One key for both: a stage that
+        # shared a server may resume with one of its own.
         found["served"] = _of_model(str(path))
+    options = config.get("serve_options") or {}
+    for option, content in contents_of(options).items():
+        found[f"serve_options: {option}: {options[option]}"] = content
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:
@@ -44,6 +50,8 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
     for number, part in enumerate(itertools.chain(*chains)):
         if path := part.get("index") or part.get("documents"):
             found[f"index: {path}"] = index_fingerprint(path)
+        if within := part.get("within"):
+            found[f"within: {within}"] = digest_of(within)
         for key in ("rerank", "extract"):
             if path := part.get(key):
                 found[f"{key}: {path}"] = _of_model(path)
@@ -101,5 +109,5 @@ def _of_model(path: str, revision: str = "main") -> str | None:
 
 def _of_prompts(folder: Path) -> str | None:
     files = sorted(folder.rglob("*.jinja"))
-    lines = (f"{file.relative_to(folder)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n" for file in files)
+    lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest() if folder.is_dir() else None

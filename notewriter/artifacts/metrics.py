@@ -1,13 +1,11 @@
 """metrics.json: a run's mean scores with their intervals, and its mean costs per question."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter import jsonl
 from notewriter.artifacts.predictions import COSTS
-from notewriter.artifacts.reading import check_schema, known_fields, read_json
+from notewriter.artifacts.reading import check_schema, known_fields, read_json, write_json
 from notewriter.errors import UserError
 
 METRICS_SCHEMA = "notewriter/metrics/1"
@@ -128,4 +126,4 @@ def write_metrics(path: Path, metrics: Metrics) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    jsonl.write_text(path, [json.dumps(metrics.to_dict(), indent=2, ensure_ascii=False) + "\n"])
+    write_json(path, metrics.to_dict())

@@ -1,4 +1,4 @@
-"""How artifacts are read and checked: the file first, then the schema, then every key against the dataclass."""
+"""How artifacts are read, checked (the schema, then every key against the dataclass) and written."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -75,3 +76,12 @@ def read_json(path: Path, remedy: str) -> object:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UserError(f"{path}{line}: is not JSON ({error}); {remedy}") from error
     return value
+
+
+def write_json(path: Path, record: object) -> None:
+    """Write a JSON value into a file of a run folder.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    jsonl.write_text(path, [json.dumps(record, indent=2, ensure_ascii=False) + "\n"])

@@ -172,6 +172,8 @@ def differences(
     A setting that only one of the two has makes no difference where it is off or empty. Neither does one that only
     `config` has and leaves at its default (`defaults`): it is newer than the run, whatever its default is.
     """
+    if bool(stored.get("served")) != bool(config.get("served")):
+        stored, config = _by_name(stored), _by_name(config)
     before, now = _with_effect(stored, without_effect), _with_effect(config, without_effect)
     newer = {key for key, default in (defaults or {}).items() if key not in before and now.get(key) == default}
     return {
@@ -181,6 +183,13 @@ def differences(
         and (before.get(key) or now.get(key) or (key in before and key in now))
         and key not in newer
     }
+
+
+def _by_name(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with its checkpoint named as at a server that stages of a pipeline share; its weights are
+    compared by `fingerprints`.
+    """
+    return config | {"serve": None, "model": Path(config["serve"]).name} if config.get("serve") else config
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:

@@ -1,10 +1,9 @@
 """stats.json beside a dataset: what its construction yielded, why the rest was dropped, and what it cost."""
 
-import json
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter import jsonl
+from notewriter.artifacts.reading import write_json
 
 PAIRS_STATISTICS_SCHEMA = "notewriter/pairs-stats/1"
 CHAINS_STATISTICS_SCHEMA = "notewriter/chains-stats/1"
@@ -14,6 +13,10 @@ NAME = "stats.json"
 
 Tokens = dict[str, dict[str, dict[str, int]]]
 """Stage -> role -> calls, prompt_tokens and completion_tokens."""
+
+
+BEYOND_QUOTA = "beyond the quota"
+"""Why a pair is left out that a prompt gave after its stage had its quota; it counts as yielded."""
 
 
 class StageYield(TypedDict):
@@ -160,4 +163,4 @@ def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistic
     Raises:
         UserError: it cannot be written.
     """
-    jsonl.write_text(folder / NAME, [json.dumps(statistics, indent=2, ensure_ascii=False) + "\n"])
+    write_json(folder / NAME, statistics)

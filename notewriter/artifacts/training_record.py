@@ -1,12 +1,11 @@
 """training.json, the record of a finished training run: what was trained, on what, and how."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
-from notewriter.artifacts.reading import check_schema, pick
+from notewriter.artifacts.reading import check_schema, pick, write_json
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
@@ -72,5 +71,4 @@ def write_training_record(folder: Path, record: TrainingRecord) -> None:
         UserError: it cannot be written.
     """
     values = {key: value for key, value in asdict(record).items() if value or key not in _OPTIONAL}
-    text = json.dumps({"schema": TRAINING_SCHEMA, **values}, indent=2, ensure_ascii=False)
-    jsonl.write_text(folder / TRAINING_RECORD, [text + "\n"])
+    write_json(folder / TRAINING_RECORD, {"schema": TRAINING_SCHEMA, **values})

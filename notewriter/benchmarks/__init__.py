@@ -68,9 +68,15 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
     """Stream the passages of a file; only their ids are kept in memory. `dataset` is a key of `BENCHMARKS`.
 
     Raises:
-        UserError: the dataset is unknown; during iteration, as `load_questions`.
+        UserError: the dataset is unknown or has no passages; during iteration, as `load_questions`.
     """
-    return choose("dataset", dataset, BENCHMARKS).load_corpus(Path(path))
+    benchmark = choose("dataset", dataset, BENCHMARKS)
+    if benchmark.load_corpus is None:
+        raise UserError(
+            f"{path}: {benchmark.title} contains no pages; choose its pages from a dump or a crawl with "
+            "`notewriter corpus --pages_of`, and index those with --dataset jsonl"
+        )
+    return benchmark.load_corpus(Path(path))
 
 
 def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:

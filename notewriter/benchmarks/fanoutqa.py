@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from notewriter.benchmarks import reading
 from notewriter.benchmarks.benchmark import Benchmark
 from notewriter.errors import UserError
-from notewriter.records import Passage, Question
+from notewriter.records import Question
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -38,24 +37,11 @@ def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
         yield from _pages(part, place)
 
 
-def load_corpus(path: Path) -> Iterator[Passage]:
-    """Not available: FanOutQA's file has no pages.
-
-    Raises:
-        UserError: always; says how to get the pages.
-    """
-    raise UserError(
-        f"{path}: FanOutQA's file contains no pages; choose its pages from a dump or a crawl with "
-        "`notewriter corpus --pages_of`, and index those with --dataset jsonl"
-    )
-
-
 load_questions = partial(reading.questions, reading.array, _question)
 
 BENCHMARK = Benchmark(
     title="FanOutQA",
     load_questions=load_questions,
-    load_corpus=load_corpus,
     family="fanoutqa",
     answer_style="list",
     source="the PyPI package fanoutqa: fanout-final-dev.json",

@@ -1,14 +1,12 @@
 """FRAMES: questions over several Wikipedia pages, as TSV with `Prompt` and `Answer` or as JSON Lines."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from notewriter.benchmarks import reading
 from notewriter.benchmarks.benchmark import Benchmark
-from notewriter.errors import UserError
-from notewriter.records import Passage, Question
+from notewriter.records import Question
 
 
 def load_questions(path: Path) -> list[Question]:
@@ -31,22 +29,9 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
-def load_corpus(path: Path) -> Iterator[Passage]:
-    """Not available: FRAMES lists Wikipedia pages without their text.
-
-    Raises:
-        UserError: always; says what to do.
-    """
-    raise UserError(
-        f"{path}: FRAMES contains only the addresses of its pages; choose its pages from a dump or a "
-        "crawl with `notewriter corpus --pages_of`, and index those with --dataset jsonl"
-    )
-
-
 BENCHMARK = Benchmark(
     title="FRAMES",
     load_questions=load_questions,
-    load_corpus=load_corpus,
     family="nq",
     source="huggingface.co/datasets/google/frames-benchmark: test.tsv",
     licence="apache-2.0",

@@ -3,6 +3,7 @@
 import functools
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
         record = {"title": title, "text": articles.get(title, "")}
         return tuple(passages(record, f"{path.with_name(ARTICLES)}: article {title}"))
 
+    repeats: Counter[str] = Counter()
     for place, article in reading.array(path):
         own = passages(article, place)
         links = [reading.get(link, "target", str, place) for link in reading.objects(article, "links", place)]
@@ -110,7 +112,8 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
                 if page:
                     gold.append(_closest(page, reading.get(part, "text", str, place)))
             title = reading.get(article, "title", str, place)
-            yield _id(record, title, place), list({passage.id: passage for passage in [*own, *gold, *others]}.values())
+            id = reading.unrepeated(_id(record, title, place), repeats)
+            yield id, list({passage.id: passage for passage in [*own, *gold, *others]}.values())
 
 
 def _closest(page: Sequence[Passage], snippet: str) -> Passage:

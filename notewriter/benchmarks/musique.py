@@ -17,7 +17,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])(?<![ (][A-Z]\.)\s+")
 """White space after a sentence, but not after an initial."""
 
 
-def _answerable(path: Path) -> reading.Records:
+def _answerable(path: Path, *, is_told: bool = True) -> reading.Records:
     """The records of musique_ans, on which the papers evaluate (Trivedi et al., 2022, section 5).
 
     musique_full contains each question twice with the same id, the second time without a paragraph it needs.
@@ -28,7 +28,7 @@ def _answerable(path: Path) -> reading.Records:
             left_out += 1
         else:
             yield place, record
-    if left_out:
+    if left_out and is_told:
         logger.warning("%s: %d unanswerable questions are left out, as in musique_ans", path, left_out)
 
 
@@ -72,7 +72,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
-def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+def passages(record: dict[str, Any], place: str) -> list[Passage]:
+    """The paragraphs beside a question."""
     return [passage for passage, _ in _paragraphs(record, place)]
 
 
@@ -86,8 +87,8 @@ def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, b
 
 
 load_questions = partial(reading.questions, _answerable, _question)
-load_corpus = partial(reading.union, reading.lines, _passages)
-load_contexts = partial(reading.contexts, reading.lines, _passages, "id")
+load_corpus = partial(reading.union, reading.lines, passages)
+load_contexts = partial(reading.contexts, partial(_answerable, is_told=False), passages, "id")
 
 BENCHMARK = Benchmark(
     title="MuSiQue",

@@ -1,5 +1,6 @@
 """NQ-open: JSON Lines of `question` and `answer` (a list), over Wikipedia of December 2018."""
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -33,13 +34,15 @@ def load_corpus(path: Path) -> Iterator[Passage]:
 
 def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
     """The documents beside each question in the files of "Lost in the Middle" (Liu et al. 2024), unpacked."""
+    repeats: Counter[str] = Counter()
     for place, record in reading.lines(path):
         documents = (
             (reading.get(each, "title", str, place), reading.get(each, "text", str, place))
             for each in reading.objects(record, "ctxs", place)
         )
         passages = [Passage(reading.passage_id(title, text), title, text) for title, text in documents]
-        yield reading.question_id("nq", reading.get(record, "question", str, place)), passages
+        id = reading.question_id("nq", reading.get(record, "question", str, place))
+        yield reading.unrepeated(id, repeats), passages
 
 
 load_questions = partial(reading.questions, reading.lines, _question, numbered=True)

@@ -38,7 +38,7 @@ def questions(
 ) -> list[Question]:
     """All questions of a file, in file order, with unique ids.
 
-    `numbered` is for formats whose ids derive from the question's text: duplicates get the suffix `-2` and so on.
+    `numbered` is for formats whose ids derive from the question's text (`unrepeated`).
 
     Raises:
         UserError: the file or a record cannot be read, an id occurs twice, or there are no questions.
@@ -50,9 +50,8 @@ def questions(
             question = _encodable(parse(record, place))
         except RecursionError as error:
             raise UserError(f"{place}: is nested too deeply; use the original file") from error
-        repeats[question.id] += 1
-        if numbered and repeats[question.id] > 1:
-            question = replace(question, id=f"{question.id}-{repeats[question.id]}")
+        if numbered:
+            question = replace(question, id=unrepeated(question.id, repeats))
         if question.id in places:
             raise UserError(f"{place}: has the same id {question.id!r} as {places[question.id]}; make ids unique")
         places[question.id] = place
@@ -60,6 +59,12 @@ def questions(
     if not questions:
         raise UserError(f"{path}: contains no questions; check that it is the right file")
     return questions
+
+
+def unrepeated(id: str, repeats: Counter[str]) -> str:
+    """An id with the suffix `-2` when it comes for the second time, and so on; `repeats` counts how often each came."""
+    repeats[id] += 1
+    return id if repeats[id] == 1 else f"{id}-{repeats[id]}"
 
 
 def _encodable(question: Question) -> Question:

@@ -36,6 +36,10 @@ class SplitArguments:
 def main(argv: list[str]) -> None:
     """Split a question file."""
     (arguments,) = parse(SplitArguments, argv, prog="notewriter split", description=SplitArguments.__doc__)
+    folder = Path(arguments.output_dir)
+    outputs = [folder / f"{split}.jsonl" for split in ("train", "dev")]
+    if Path(arguments.path).resolve() in (path.resolve() for path in outputs):
+        raise UserError(f"{arguments.path}: the split would replace this file; choose another --output_dir")
     questions = load_questions(arguments.dataset, arguments.path)
     kept = arguments.dev + (arguments.train or 0)
     if kept > len(questions):
@@ -43,14 +47,12 @@ def main(argv: list[str]) -> None:
     order = list(range(len(questions)))
     random.Random(f"{arguments.seed} split").shuffle(order)
     dev, others = order[: arguments.dev], order[arguments.dev :]
-    folder = Path(arguments.output_dir)
     counts = []
-    for split, members in (("train", others[: arguments.train]), ("dev", dev)):
-        path = folder / f"{split}.jsonl"
+    for path, members in zip(outputs, (others[: arguments.train], dev), strict=True):
         if members:
             jsonl.write(path, (asdict(questions[index]) for index in sorted(members)))
         else:
             # One of an earlier split may have questions that are held out now.
             path.unlink(missing_ok=True)
-        counts.append(f"{len(members)} questions in {split}.jsonl")
+        counts.append(f"{len(members)} questions in {path.name}")
     sys.stdout.write(f"{folder}: {', '.join(counts)}\n")

@@ -40,6 +40,7 @@ from notewriter.corpora.writing import (
     skip_reasons,
     write,
 )
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.records import Passage
 
@@ -91,12 +92,14 @@ def main(argv: list[str]) -> None:
         split=splitter(split, source.split),
         is_split=settings["split"] != "none",
         settings=settings,
-        keep=pages.__contains__ if pages else lambda _: True,
+        page_title=pages.title_of if pages else None,
     )
     sha256, size = hash_source(source, paths)
     identity = hashlib.sha256(json.dumps([SCHEMA, settings, sha256]).encode()).hexdigest()
     known = published(arguments.source, paths)
-    if (read_manifest(output_dir) or {}).get("identity") == identity:
+    if (manifest := read_manifest(output_dir) or {}).get("identity") == identity:
+        if known:
+            _check_count(arguments, difference(manifest["documents"], manifest["repeated_documents"], known))
         sys.stdout.write(f"{output_dir}: already a corpus of these documents and settings\n")
         return
     with corpus_folder(output_dir) as folder:
@@ -118,8 +121,7 @@ def main(argv: list[str]) -> None:
         if known:
             what_differs = difference(progress.documents, progress.repeated, known)
             manifest["published"] = dataclasses.asdict(known) | {"differs": what_differs}
-            if what_differs and arguments.require_published_count:
-                raise UserError(f"{arguments.path[0]}: has {what_differs}; check that the download is complete")
+            _check_count(arguments, what_differs)
             if what_differs:
                 logger.warning("%s: has %s; scores on it are not comparable", arguments.path[0], what_differs)
         if arguments.source == PER_QUESTION:
@@ -127,6 +129,11 @@ def main(argv: list[str]) -> None:
         jsonl.write_text(folder / MANIFEST, [json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"])
         (folder / PROGRESS).unlink()
     sys.stdout.write(_summary(output_dir, progress, manifest))
+
+
+def _check_count(arguments: CorpusArguments, what_differs: str) -> None:
+    if what_differs and arguments.require_published_count:
+        raise UserError(f"{arguments.path[0]}: has {what_differs}; check that the download is complete")
 
 
 def _source(arguments: CorpusArguments, split: SplitArguments) -> Source:
@@ -165,7 +172,8 @@ def _settings(
     if arguments.dataset is not None:
         settings["dataset"] = arguments.dataset
     if arguments.pages_of is not None:
-        settings["pages_of"] = hashlib.sha256(Path(arguments.pages_of).read_bytes()).hexdigest()
+        # In earlier versions the passages had the titles of the documents.
+        settings |= {"pages_of": file_digest(arguments.pages_of), "titles": "pages"}
     if arguments.source == PER_QUESTION:
         # Unset ones are left out: earlier versions did not have them.
         settings |= {key: value for key, value in dataclasses.asdict(questions).items() if value is not None}

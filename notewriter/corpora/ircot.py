@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.benchmarks import BENCHMARKS, iirc
-from notewriter.benchmarks.reading import get, passage_id, strings
+from notewriter.benchmarks import BENCHMARKS, iirc, musique
+from notewriter.benchmarks.reading import get, lines, passage_id, strings
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
 from notewriter.records import Passage
@@ -42,6 +42,11 @@ def contexts(dataset: str, name: str, path: Path) -> Iterator[Record]:
 def paragraphs(place: str, passages: list[Passage]) -> list[Document]:
     """Passages as documents."""
     return [Document(passage.id, passage.title, passage.text) for passage in passages]
+
+
+def _of_musique(name: str, path: Path) -> Iterator[Record]:
+    """The paragraphs of all questions, those included that cannot be answered."""
+    return ((place, musique.passages(record, place)) for place, record in lines(path))
 
 
 def _articles(name: str, path: Path) -> Iterator[Record]:
@@ -81,7 +86,7 @@ MUSIQUE = _source(
     "musique_ans_v1.0_{dev,test,train}.jsonl and musique_full_v1.0_{dev,test,train}.jsonl, from "
     "github.com/StonyBrookNLP/musique",
     ("musique_ans_v1.0_*.jsonl", "musique_full_v1.0_*.jsonl"),
-    partial(contexts, "musique"),
+    _of_musique,
 )
 IIRC = _source(
     "IRCoT's corpus for IIRC",

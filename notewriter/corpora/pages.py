@@ -26,37 +26,25 @@ class Pages:
         listed = [page for question in load_questions(dataset, path) for page in question.metadata.get("pages", [])]
         if not listed:
             raise UserError(f"{path}: its questions list no pages; use those of FanOutQA or FRAMES")
-        self._listed = {title(page): page for page in listed}
+        self._listed = {page_title(page): page for page in listed}
 
     def __len__(self) -> int:
         return len(self._listed)
 
-    def __contains__(self, document: Document) -> bool:
-        return not self._listed.keys().isdisjoint(_names(document))
+    def title_of(self, document: Document) -> str | None:
+        """The title of the listed page that a document is, as `page_title` writes it, or None if it is none."""
+        return next((name for name in map(page_title, _names(document)) if name in self._listed), None)
 
     def missing(self, corpus: Path) -> list[str]:
         """The pages that a corpus lacks, as the questions name them."""
-        found = set[str]()
-        for _, record in jsonl.read(corpus):
-            # Split at headings, a passage's title has these too.
-            document = Document(record["id"], record["title"].partition(" > ")[0], "", record.get("origin", {}))
-            found.update(_names(document))
+        found = {record["title"] for _, record in jsonl.read(corpus)}
         return [page for name, page in self._listed.items() if name not in found]
 
 
-def title(page: str) -> str:
-    """The title of a page in one spelling, out of a title or an address: `.../wiki/Mira_Tolen#Life` is `Mira Tolen`."""
-    if "://" in page:
-        page = page_title(page) or page
-    page = " ".join(page.replace("_", " ").split())
-    # Wikipedia's titles begin with a capital letter, whatever links say.
-    return page[:1].upper() + page[1:]
-
-
 def _names(document: Document) -> Iterator[str]:
-    yield title(document.title)
     if file := document.origin.get("file"):
         # A crawl's files are often named after their pages, whose titles end in "- Wikipedia".
-        yield title(unquote(Path(file).stem))
+        yield unquote(Path(file).stem)
     if url := document.origin.get("url"):
-        yield title(url)
+        yield url
+    yield document.title

@@ -165,9 +165,16 @@ def corpora(
         tokens: the tokens of every paragraph (`tokens_of`).
         gold: paragraphs that are drawn only when the others have run out.
         size: bounds and seed.
+
+    Raises:
+        UserError: a question occurs twice.
     """
+    seen = set[str]()
     pools = [[id for id in tokens if id not in gold], [id for id in tokens if id in gold]]
     for question_id, passages in contexts:
+        if question_id in seen:
+            raise UserError(f"question {question_id!r} occurs twice in the files of --path; leave out one of them")
+        seen.add(question_id)
         generator = random.Random(f"{size.seed} {question_id}")
         chosen = dict.fromkeys(passage.id for passage in passages)
         own = len(chosen)

@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,14 +59,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Build:
-    """What is built: a source, its paths, the way to split, and the settings that the manifest records."""
+    """What is built: a source, its paths, the way to split, and the settings that the manifest records.
+
+    With `page_title`, documents that have none are left out, and the passages of the others have it as their title.
+    """
 
     source: Source
     paths: Sequence[Path]
     split: Callable[[Document], Iterator[tuple[str, str, Origin]]]
     is_split: bool
     settings: dict[str, Any]
-    keep: Callable[[Document], bool] = field(default=lambda _: True)
+    page_title: Callable[[Document], str | None] | None = None
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -228,7 +231,8 @@ class _Output:
             progress.repeated += 1
             return
         progress.documents += 1
-        if not self._build.keep(document):
+        page = self._build.page_title(document) if self._build.page_title else ""
+        if page is None:
             progress.left_out += 1
             return
         try:
@@ -240,7 +244,7 @@ class _Output:
             self.skip(Skipped(place, "contains no text"))
         for number, (title, text, origin) in enumerate(passages, start=1):
             id = f"{document.id}#{number}" if self._build.is_split else document.id
-            passage: dict[str, Any] = {"id": id, "title": title, "text": text}
+            passage: dict[str, Any] = {"id": id, "title": page or title, "text": text}
             if origin:
                 passage["origin"] = origin
             self._corpus.write((without_surrogates(jsonl.dumps(passage)) + "\n").encode())

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 import openai
-import tenacity
 from openai.types import Batch, FileObject
 
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
-from notewriter.models.connection import UnreadableReply, connect, is_gone, is_transient, reason, rejected_key, wait
+from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.terminal import escape_controls
 
 logger = logging.getLogger(__name__)
@@ -217,11 +216,14 @@ class Batches(httpx2.AsyncBaseTransport):
             await asyncio.sleep(POLL)
             batch = await self._patiently(self.api.batches.retrieve, batch.id)
         outcomes: dict[str, Outcome] = {}
-        for output in (batch.output_file_id, batch.error_file_id):
-            if output:
-                outcomes |= await self._read(output)
+        try:
+            for output in (batch.output_file_id, batch.error_file_id):
+                if output:
+                    outcomes |= await self._read(output)
+        finally:
+            # What one file contains is kept even if the other cannot be read.
+            self._settle({key: outcome for key, outcome in outcomes.items() if key in keys})
         missing = keys - outcomes.keys()
-        self._settle({key: outcome for key, outcome in outcomes.items() if key in keys})
         if batch.status in ("failed", "cancelled"):
             for key in missing:
                 self.forget(key)
@@ -257,7 +259,7 @@ class Batches(httpx2.AsyncBaseTransport):
         for key, outcome in outcomes.items():
             future = self._waiting.get(key)
             if future is None:
-                self._unasked[key] = outcome
+                self._unasked.setdefault(key, outcome)
             elif not future.done():
                 future.set_result(outcome)
 
@@ -289,19 +291,10 @@ class Batches(httpx2.AsyncBaseTransport):
     async def _patiently(self, ask: Callable[..., Awaitable[Reply]], *arguments: str) -> Reply:
         """A reply of the batch API, retried as a model's."""
 
-        def gives_up(state: tenacity.RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome else None
-            enough = state.attempt_number >= self._attempts
-            return enough and not (is_gone(error) and state.idle_for < self._patience)
-
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(is_transient), wait=wait, stop=gives_up, reraise=True
-        )
-
         async def call() -> Reply:
             reply = await ask(*arguments)
             if isinstance(reply, Batch | FileObject) and not isinstance(reply.id, str):
                 raise UnreadableReply(f"a {type(reply).__name__} without an id")
             return reply
 
-        return await retrying(call)
+        return await retrying(self._attempts, self._patience)(call)

@@ -5,9 +5,10 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -15,6 +16,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from annotated_types import Interval, MinLen
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError, one_line
 from notewriter.typecheck import misfit
 
@@ -48,8 +50,10 @@ SETTINGS = (
 )
 ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
 """Files that sentence-transformers adds; every module but the first has its own numbered folder."""
-FINGERPRINTED = (*WEIGHTS, *TOKENIZER, *SETTINGS, *ENCODER)
+FINGERPRINTED = (*WEIGHTS, "adapter_model.bin", *TOKENIZER, *SETTINGS, *ENCODER)
 """Every file that can change a model's replies; model cards and training records cannot."""
+PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reasoning_parser_plugin", "tokenizer")
+"""vLLM's options whose values may be files or folders that can change a model's replies."""
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
@@ -207,14 +211,22 @@ def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterabl
     return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
+def contents_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The digests (SHA-256, hex) of the files and folders that options of vLLM name, by option."""
+    digests = {}
+    for option, path in options.items():
+        if option.replace("-", "_") not in PATHS or not isinstance(path, str):
+            continue
+        # Not Path's methods, which fail for a template that is given as text.
+        if os.path.isfile(path):
+            digests[option] = file_digest(path)
+        elif os.path.isdir(path):
+            digests[option] = fingerprint(path)
+    return digests
+
+
 RACY_NS = 2_000_000_000
 """Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_once(path: Path) -> str:
@@ -222,14 +234,14 @@ def _digest_once(path: Path) -> str:
     state = path.stat()
     # Timestamps are coarse: a file changed a moment ago can change again without a new one.
     if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
-        return digest(path)
+        return file_digest(path)
     version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return _digest_of_version(path.resolve(), *version)
 
 
 @functools.lru_cache(maxsize=4096)
 def _digest_of_version(path: Path, *version: int) -> str:
-    return digest(path)
+    return file_digest(path)
 
 
 def _hub_fingerprint(name: str, revision: str) -> str:

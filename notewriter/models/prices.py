@@ -13,7 +13,7 @@ from notewriter import jsonl
 from notewriter.config import choose
 from notewriter.errors import UserError
 from notewriter.method import ROLES
-from notewriter.records import Completion, Message, Sampling
+from notewriter.records import Message, Sampling
 
 SPENT = "spent.jsonl"
 """What a run with a budget has paid, a line per call."""
@@ -71,6 +71,13 @@ def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) 
     return factor * (prompt * prompt_tokens + completion * completion_tokens) / 1e6
 
 
+def prices_of(prices: Prices, models: Mapping[str, Any]) -> Prices:
+    """The prices where `models` (role -> endpoint) serves some roles here, which cost nothing without their own."""
+    # The policy's price is not replaced: it stands for other roles too.
+    free = {role: [0.0, 0.0] for role, endpoint in models.items() if "serve" in endpoint and role != "policy"}
+    return {**free, **prices} if prices else prices
+
+
 def check_costs(costs: CostArguments) -> None:
     """Check the prices, and that a limit comes with some.
 
@@ -85,11 +92,16 @@ def check_costs(costs: CostArguments) -> None:
         )
 
 
-Pay = Callable[[Completion], None]
-"""Pays for a reply."""
+Pay = Callable[[int, int], None]
+"""Pays for the prompt tokens and completion tokens of a reply."""
 
 Reserve = Callable[[list[Message], Sampling], contextlib.AbstractAsyncContextManager[Pay]]
-"""Waits until a call fits into a budget."""
+"""Waits until a request fits into a budget."""
+
+
+def for_free(messages: list[Message], sampling: Sampling) -> contextlib.AbstractAsyncContextManager[Pay]:
+    """The reserve of requests that nobody pays for."""
+    return contextlib.nullcontext(lambda prompt_tokens, completion_tokens: None)
 
 
 class Budget:
@@ -142,8 +154,8 @@ class Budget:
                 )
             self._in_flight, self._reserved = self._in_flight + 1, self._reserved + most
 
-        def pay(completion: Completion) -> None:
-            paid = cost(self._prices, role, completion.prompt_tokens, completion.completion_tokens)
+        def pay(prompt_tokens: int, completion_tokens: int) -> None:
+            paid = cost(self._prices, role, prompt_tokens, completion_tokens)
             with jsonl.Journal(self._path) as journal:
                 journal.append({"role": role, "cost": paid})
             self.spent += paid

@@ -17,7 +17,7 @@ from notewriter.errors import UserError
 from notewriter.method import ROLES
 from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_settings, check_template
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.nodes import own_devices, places
@@ -249,8 +249,11 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
 
 
 def _identity(path: str, options: Mapping[str, Any]) -> str:
-    """What identifies the replies of a checkpoint served with these options of vLLM."""
-    return f"{fingerprint(path)} {json.dumps(options, sort_keys=True)}"
+    """What identifies the replies of a checkpoint served with these options of vLLM.
+
+    Files that the options name, such as a chat template, are identified by their contents.
+    """
+    return f"{fingerprint(path)} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
 
 
 def start_groups(

@@ -29,6 +29,7 @@ from annotated_types import Interval, MinLen
 from notewriter import jsonl
 from notewriter.config import parse
 from notewriter.errors import UserError, writing
+from notewriter.locks import locked
 from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
 from notewriter.models.nodes import job_nodes, own_devices
@@ -76,9 +77,8 @@ def main(argv: list[str]) -> None:
     if words:
         argv = ["--checkpoints", *argv]
     (arguments,) = parse(ServeArguments, argv, prog="notewriter serve", description=__doc__)
-    if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
-        os.environ["VLLM_API_KEY"] = _new_key(Path(arguments.output_dir))
-    with serving(arguments) as names:
+    folder = Path(arguments.output_dir)
+    with locked(folder, folder / ".lock"), serving(arguments) as names:
         for name, servers in names.items():
             addresses = ",".join(server.base_url for server in servers)
             sys.stdout.write(f"{name}: {addresses}\n")
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
-    """The servers of each name, whose addresses are in files while the block runs.
+    """The servers of each name, whose addresses are in files while the block runs; other machines need a key.
 
     Raises:
         UserError: a checkpoint or an option is not valid, two have one name, or a server does not start.
@@ -109,6 +109,8 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
     named = [name for group in plan for name in group.names.values()]
     if repeated := [name for name, count in Counter(named).items() if count > 1]:
         raise UserError(f"checkpoints: two models are called {repeated[0]}; rename a folder")
+    if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
+        os.environ["VLLM_API_KEY"] = _new_key(folder)
     names: dict[str, list[Server]] = {}
     with contextlib.ExitStack() as stack:
         apart = own_devices(options, arguments.replicas, len(plan))

@@ -5,6 +5,7 @@ import ctypes
 import http.client
 import importlib.metadata
 import importlib.util
+import json
 import logging
 import os
 import re
@@ -75,18 +76,19 @@ class Server:
         self._shutdown_timeout = float(options.get("shutdown_timeout") or 0)
         self._restarts = 0
         self._reviving = threading.Lock()
+        self._stopped = False
         # PR_SET_PDEATHSIG fires when the starting *thread* ends, so it must not be an event loop's worker.
         self._starter = ThreadPoolExecutor(max_workers=1)
         self._process = self._start()
 
     def ensure_alive(self) -> None:
-        """Restart the server if it has died; called after a failed request.
+        """Restart the server if it has died and was not stopped; called after a failed request.
 
         Raises:
             UserError: it died more than `MAX_RESTARTS` times, or does not come up again.
         """
         with self._reviving:
-            if self._process.poll() is None:
+            if self._stopped or self._process.poll() is None:
                 return
             if self._restarts == MAX_RESTARTS:
                 raise UserError(f"the vLLM server died {MAX_RESTARTS + 1} times; {self._log_error()}")
@@ -97,13 +99,15 @@ class Server:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers.
+        """Wait until the server answers, or is stopped.
 
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
         """
         deadline = time.monotonic() + self._ready_timeout
         while time.monotonic() < deadline:
+            if self._stopped:
+                return
             if self._process.poll() is not None:
                 raise UserError(f"the vLLM server for {self.model} did not start; {self._log_error()}")
             with contextlib.suppress(urllib.error.URLError, OSError), _open_directly(self._health):
@@ -116,13 +120,16 @@ class Server:
     def stop(self) -> None:
         """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""
         patience = 20.0 + self._shutdown_timeout
-        if self._place.nodes:
-            # srun kills its step at a SIGTERM; this one it passes on.
-            self._process.send_signal(DRAIN)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
-        _stop(self._process, patience)
-        self._starter.shutdown()
+        self._stopped = True
+        # Another thread may be starting it again.
+        with self._reviving:
+            if self._place.nodes:
+                # srun kills its step at a SIGTERM; this one it passes on.
+                self._process.send_signal(DRAIN)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(patience)
+            _stop(self._process, patience)
+            self._starter.shutdown()
 
     def _start(self) -> subprocess.Popen[bytes]:
         return self._starter.submit(self._launch).result()
@@ -163,8 +170,15 @@ class Server:
 REFUSED_OPTIONS = {
     "trust_remote_code": "code shipped with a model is never run; remove the option",
     "api_key": "it would be written to config.yaml; set the environment variable VLLM_API_KEY instead",
+    "hf_token": "it would be written to config.yaml; set the environment variable HF_TOKEN instead",
 }
-"""vLLM options that are never passed on, and why."""
+"""vLLM options that are never passed on, and why; `hf_token: true`, the token of `hf auth login`, is no secret."""
+
+WITHOUT_OPPOSITE = (
+    *("headless", "grpc", "hf-token", "disable-log-stats", "aggregate-engine-logging"),
+    "data-parallel-multi-port-external-lb",
+)
+"""vLLM's switches that have no `--no-` form; they are off unless they are given."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -174,23 +188,26 @@ def check_options(options: Mapping[str, Any]) -> None:
         UserError: one would; the message does not repeat its value.
     """
     for key, value in options.items():
-        reason = REFUSED_OPTIONS.get(str(key).strip("-").replace("-", "_"))
-        if reason and value:
-            raise UserError(f"serve_options: {key}: {reason}")
+        spelled = str(key).strip("-").replace("-", "_")
+        for option, reason in REFUSED_OPTIONS.items():
+            # vLLM completes abbreviations.
+            if option.startswith(spelled) and value and not (option == "hf_token" and value is True):
+                raise UserError(f"serve_options: {key}: {reason}")
 
 
 def command_line_options(options: Mapping[str, Any]) -> list[str]:
     """`{"max_model_len": 4096, "enforce_eager": True}` as `--max-model-len 4096 --enforce-eager`.
 
-    False omits an option; a list becomes several values.
+    False becomes `--no-<name>`, a list several values, and a mapping JSON; None omits an option.
     """
     arguments = []
     for key, value in options.items():
-        if value is False or value is None:
-            continue
-        arguments.append("--" + key.replace("_", "-"))
-        if value is not True:
-            arguments += [str(part) for part in (value if isinstance(value, list) else [value])]
+        name = key.replace("_", "-")
+        if value is False:
+            arguments += [] if name in WITHOUT_OPPOSITE else [f"--no-{name}"]
+        elif value is not None:
+            values = [] if value is True else value if isinstance(value, list) else [value]
+            arguments += [f"--{name}", *(json.dumps(each) if isinstance(each, dict) else str(each) for each in values)]
     return arguments
 
 

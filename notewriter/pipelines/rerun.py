@@ -1,7 +1,6 @@
 """A pipeline that does a finished run again, from the commands that it and its inputs were made with."""
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -16,6 +15,7 @@ from notewriter.artifacts import judgements
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.config import given, without_options
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.run_record import Start, read_run_record
 
@@ -138,7 +138,7 @@ def _check_config(folder: Path, start: Start) -> None:
     for setting, digest in start.inputs.items():
         if setting.startswith("config: "):
             file = Path(setting.removeprefix("config: "))
-            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            if not file.is_file() or file_digest(file) != digest:
                 raise UserError(f"{file}: is no longer what {folder} was made with; restore the file")
 
 

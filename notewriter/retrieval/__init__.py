@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from notewriter import jsonl
 from notewriter.config import choose
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.folders import check_replaceable, new_folder
 from notewriter.records import Passage
@@ -111,8 +112,7 @@ def corpus_fingerprint(dataset: str, path: str | Path) -> str:
         UserError: the file cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            return f"{dataset}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{dataset}:{file_digest(path)}"
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 

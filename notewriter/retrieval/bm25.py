@@ -23,6 +23,7 @@ import functools
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -69,6 +70,9 @@ FIRST_BLOCK = 10_000
 
 BLOCK = 1_000_000
 """Passages committed together; the most an interrupted build loses."""
+
+LOCK = ".tantivy-meta.lock"
+"""The file that tantivy locks while it opens an index."""
 
 SETTINGS = "settings.json"
 """The settings of a build; one with other settings starts over."""
@@ -135,10 +139,10 @@ def build(
         try:
             if share is not None:
                 passages.link(Path(share), folder)
-                count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer, done)
-            elif (complete := passages.Passages(folder)).parts:
-                # Interrupted after its last passage, while checksums were computed.
-                count = len(complete)
+            if (complete := passages.Passages(folder)).parts:
+                # Shared, or left whole by an interrupted build; either may have been indexed in part.
+                rest = map(complete.__getitem__, range(done, len(complete)))
+                count = _index(rest, folder, analysis.analyzer, done, first=done)
             else:
                 with passages.Writer(folder, done) as store:
                     _index(map(store.append, corpus), folder, analysis.analyzer, done, store)
@@ -242,8 +246,8 @@ class BM25:
         self._analyzer = _analyzer(manifest.get("analyzer", "english"))
         boost = float(manifest.get("title_boost", 1.0))
         self._boosts = {name: value for name, value in zip(FIELDS, (boost, 1.0), strict=True) if value}
-        with _named(directory):
-            index = tantivy.Index.open(str(directory))
+        with _named(directory), _lockable(Path(directory)) as folder:
+            index = tantivy.Index.open(str(folder))
             index.register_tokenizer(TOKENIZER, self._analyzer)
             self._schema = index.schema
             self._searcher = index.searcher()
@@ -309,6 +313,22 @@ class BM25:
         positions = self._searcher.fast_field_values("position", [address for _, address in hits])
         ranked = sorted(zip(hits, positions, strict=True), key=lambda hit: (-hit[0][0], hit[1] or 0))
         return [(int(position or 0), address) for (_, address), position in ranked[:top_k]]
+
+
+@contextlib.contextmanager
+def _lockable(directory: Path) -> Iterator[Path]:
+    """The folder, or, where its lock cannot be written, links to its files: tantivy opens nothing without one."""
+    with contextlib.ExitStack() as stack:
+        try:
+            open(directory / LOCK, "ab").close()
+        except OSError:
+            links = Path(tempfile.mkdtemp())
+            stack.callback(_remove, links)
+            for file in directory.iterdir():
+                if file.name != LOCK:
+                    (links / file.name).symlink_to(file.resolve())
+            directory = links
+        yield directory
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ from notewriter.retrieval.documents import Documents, DocumentsPart
 from notewriter.retrieval.extract import Extract, ExtractPart
 from notewriter.retrieval.remote import Remote, ServerPart
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
-from notewriter.retrieval.scope import Scopes, WithinPart
+from notewriter.retrieval.scope import Scopes, WithinPart, digest_of
 from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine
 from notewriter.retrieval.source import Local, Source, Step
 from notewriter.retrieval.web import Web, WebPart
@@ -190,9 +190,10 @@ class Chain:
         check_top_k(top_k)
         if self._is_single:
             return Found(await self._sources[0].search(query, top_k, scope), [])
-        depth = top_k
+        depth, depths = top_k, list[int]()
         for step in reversed(self._steps):
             depth = step.candidates(depth)
+            depths.insert(0, depth)
         log: list[SearchPart] = []
         rankings = await asyncio.gather(
             *(_timed(source.name, source.search(query, depth, scope), top_k) for source in self._sources)
@@ -202,7 +203,10 @@ class Chain:
         if len(rankings) > 1:
             corpora = [source.corpus for source in self._sources]
             passages = fusion.fuse([found for found, _ in rankings], corpora, self._weights)[:depth]
-        for step in self._steps:
+        for step, most in zip(self._steps, depths, strict=True):
+            if isinstance(step, Extract):
+                # Sentences of passages that were only candidates would displace those of the best ones.
+                passages = passages[:most]
             passages, done = await _timed(step.name, step.apply(query, passages), top_k)
             log.append(done)
         return Found(passages[:top_k], log)
@@ -221,7 +225,7 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
 
 
 def fingerprint(parts: Sequence[Part]) -> str:
-    """A hash of a chain's parts and of the contents behind their paths: indexes, and models' weights."""
+    """A hash of a chain's parts and of the contents behind their paths: indexes, models' weights and files."""
     known = [{key: _content(key, value) for key, value in part.items() if key not in WITHOUT_EFFECT} for part in parts]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
@@ -229,6 +233,8 @@ def fingerprint(parts: Sequence[Part]) -> str:
 def _content(key: str, value: Any) -> Any:
     if key in ("index", "documents"):
         return index_fingerprint(value)
+    if key == "within":
+        return digest_of(value) or value
     return checkpoints.fingerprint(value) if key in ("rerank", "extract") else value
 
 

@@ -21,6 +21,8 @@ FILE = "checksums.json"
 CHUNK = 1 << 22
 """Bytes read at a time."""
 
+REMEDY = "remove the folder and build the index again"
+
 
 def write(folder: Path) -> None:
     """Record checksum, size and modification time of every file in a folder."""
@@ -35,8 +37,7 @@ def verify(folder: Path) -> None:
     """
     if not (folder / FILE).exists():
         return
-    remedy = "remove the folder and build the index again"
-    known = jsonl.read_object(folder / FILE, dict[str, dict[str, int]], remedy)
+    known = jsonl.read_object(folder / FILE, dict[str, dict[str, int]], REMEDY)
     changed = False
     for name, record in known.items():
         file = folder / name
@@ -45,17 +46,31 @@ def verify(folder: Path) -> None:
             if state.items() <= record.items():
                 continue
             if state["size"] != record.get("size") or _crc32(file) != record.get("crc32"):
-                raise UserError(f"{file}: is damaged, its contents have changed since it was built; {remedy}")
+                raise UserError(f"{file}: is damaged, its contents have changed since it was built; {REMEDY}")
         except OSError as error:
-            raise UserError(f"{file}: cannot be read ({error.strerror}); {remedy}") from error
+            raise UserError(f"{file}: cannot be read ({error.strerror}); {REMEDY}") from error
         record |= state
         changed = True
     if changed:
         try:
             _save(folder, known)
-        except OSError as error:
+        except UserError as error:
             # A read-only index with changed times is hashed at every opening.
-            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error.strerror)
+            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error)
+
+
+def is_same(file: Path, other: Path) -> bool:
+    """Whether another file has the contents that a file of an index had when it was built; it is read if need be."""
+    try:
+        if file.samefile(other):
+            return True
+        if not (file.parent / FILE).exists():
+            return False
+        known = jsonl.read_object(file.parent / FILE, dict[str, dict[str, int]], REMEDY)
+        record: dict[str, int] = known.get(file.name, {})
+        return record.get("size") == other.stat().st_size and record.get("crc32") == _crc32(other)
+    except OSError:
+        return False
 
 
 def _files(folder: Path) -> list[Path]:

@@ -32,7 +32,17 @@ from notewriter.errors import UserError, writing
 from notewriter.locks import locked
 from notewriter.models import checkpoints
 from notewriter.records import Passage
-from notewriter.retrieval import MANIFEST, Scope, check_top_k, encoders, passages, read_manifest, vectors, write_index
+from notewriter.retrieval import (
+    MANIFEST,
+    Scope,
+    check_top_k,
+    checksums,
+    encoders,
+    passages,
+    read_manifest,
+    vectors,
+    write_index,
+)
 from notewriter.retrieval.encoders import Encoder, EncoderModel
 from notewriter.retrieval.passages import REMEDY
 from notewriter.text import without_surrogates
@@ -187,7 +197,7 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
         return False
     structure = manifest.get("structure") or {"name": "flat"}
     if options.vectors is not None:
-        if not _same_size(Path(options.vectors), Path(directory) / vectors.FILE):
+        if not checksums.is_same(Path(directory) / vectors.FILE, Path(options.vectors)):
             return False
     elif structure["name"] != options.structure or structure.get("target", options.recall) != options.recall:
         return False
@@ -382,7 +392,7 @@ def _adopt(
     Raises:
         UserError: it does not fit the passages or the encoder.
     """
-    structure = vectors.Structure(vectors.structure_of(file))
+    structure = vectors.Structure(vectors.structure_of(file, settings["similarity"]))
     opened = vectors.Vectors(structure, None, file)
     if len(opened) != len(corpus):
         raise UserError(
@@ -477,13 +487,6 @@ def _plain(structure: vectors.Structure) -> dict[str, Any]:
 
 def _shards(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.shards")
-
-
-def _same_size(first: Path, second: Path) -> bool:
-    try:
-        return first.stat().st_size == second.stat().st_size
-    except OSError:
-        return False
 
 
 def _read_json(path: Path) -> Any:

@@ -85,7 +85,9 @@ def _run(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.E
         return f"deleted {len(ids)} passages, {left} are left"
     source = corpus_fingerprint(arguments.dataset, str(arguments.path))
     if arguments.add:
-        if source in str((read_manifest(index) or {}).get("source", "")).split("+"):
+        # Before the last deletion it may have been added and deleted.
+        since = str((read_manifest(index) or {}).get("source", "")).rpartition("+without ")[2]
+        if source in since.split("+"):
             return "already contains this corpus"
         with _passages(arguments) as passages:
             return f"contains {bm25.add(passages, index, source)} passages now"

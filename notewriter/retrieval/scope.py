@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from notewriter import jsonl
+from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.records import Question
 from notewriter.retrieval import Scope
@@ -25,7 +26,8 @@ class WithinPart:
 class Scopes:
     """The documents of each question, from its metadata or from a file.
 
-    Addresses of Wikipedia pages stand for their titles.
+    Addresses of Wikipedia pages stand for their titles. Whether another name in the metadata is an id or a title is
+    not known, so it stands for itself and for the title in the spelling of `page_title`.
     """
 
     def __init__(self, part: WithinPart) -> None:
@@ -48,12 +50,15 @@ class Scopes:
         if not names or misfit(names, list[str]):
             raise UserError(f"{missing}, or leave out `within`")
         assert isinstance(names, list)
-        return dict.fromkeys(map(_title, names))
+        titles = [page_title(name) if "wikipedia.org/wiki/" in name else name for name in names]
+        if self._by_question is None:
+            titles = [spelling for title in titles for spelling in (title, page_title(title))]
+        return dict.fromkeys(titles)
 
 
-def _title(name: str) -> str:
-    """The title in the address of a Wikipedia page; other names are unchanged."""
-    return page_title(name) if "wikipedia.org/wiki/" in name else name
+def digest_of(within: str) -> str | None:
+    """The SHA-256 of the file that `within` names; None for a key of the metadata and for a missing file."""
+    return file_digest(within) if within.endswith(".jsonl") and Path(within).is_file() else None
 
 
 class _Line(TypedDict):
@@ -66,7 +71,8 @@ def _read(path: Path) -> dict[str, list[str]]:
     """Question id -> its passages."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; within names a key of the questions' metadata or a file of passages")
-    scopes = {}
+    scopes: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
     for number, record in jsonl.read(path):
         place = f"{path}:{number}"
         problem = misfit(record, _Line, place)
@@ -75,5 +81,7 @@ def _read(path: Path) -> dict[str, list[str]]:
         if problem or key not in record:
             problem = problem or f"{place} has no {key!r}"
             raise UserError(f'{problem}; write {{"question_id": ..., "passages": [ids or titles]}} per line')
-        scopes[record["question_id"]] = record[key]
+        if (first := places.setdefault(id := record["question_id"], place)) != place:
+            raise UserError(f"{place}: question {id!r} has a line already, the one at {first}; remove one")
+        scopes[id] = record[key]
     return scopes

@@ -186,7 +186,7 @@ class Vectors:
         self._faiss = _faiss()
         # None where the embeddings themselves are searched.
         self._index: Any = None if structure.name == "flat" and embeddings is not None else _read(file)
-        # What a restricted search compares; inverted lists built elsewhere have no vectors by row.
+        # What a restricted search compares.
         self._rows = embeddings if embeddings is not None else stored_vectors(file)
 
     def __len__(self) -> int:
@@ -214,8 +214,8 @@ class Vectors:
         top_k = min(top_k, len(self) if within is None else len(within))
         if top_k == 0:
             return np.empty((len(queries), 0), np.int64)
-        if within is not None and self._rows is not None:
-            return within[exact(np.ascontiguousarray(self._rows[within]), queries, top_k)]
+        if within is not None and (inside := self._vectors_of(within)) is not None:
+            return within[exact(inside, queries, top_k)]
         if self._index is None:
             assert self._embeddings is not None
             return exact(self._embeddings, queries, top_k)
@@ -236,14 +236,21 @@ class Vectors:
             return rows
         return np.stack([self._rescored(*each, top_k) for each in zip(queries, rows, strict=True)])
 
+    def _vectors_of(self, rows: NDArray[np.int64]) -> Array | None:
+        """The vectors in some rows, decoded if there are only codes; None of inverted lists built elsewhere."""
+        if self._rows is not None:
+            return np.ascontiguousarray(self._rows[rows])
+        decoded: Array | None = self._index.reconstruct_batch(rows) if self.structure.name == "hnsw" else None
+        return decoded
+
     def _rescored(self, query: Array, rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
         assert self._embeddings is not None
         scores = np.where(rows < 0, -np.inf, self._embeddings[rows] @ query)
         return rows[np.argsort(-scores, kind="stable")[:top_k]]
 
 
-def structure_of(file: Path) -> str:
-    """Which structure a FAISS index has.
+def structure_of(file: Path, similarity: str) -> str:
+    """Which structure a FAISS index has. `similarity` is the encoder's, `cosine` or `dot`.
 
     Raises:
         UserError: it cannot be read, is of another kind, or compares vectors in another way.
@@ -254,6 +261,12 @@ def structure_of(file: Path) -> str:
     name = next((name for prefix, name in names.items() if kind.startswith(prefix)), None)
     if name is None:
         raise UserError(f"{file}: is a FAISS {kind}; choose a flat, HNSW, IVF-Flat or IVF-PQ index")
+    faiss = _faiss()
+    # Between vectors of length 1, the closest have the largest product.
+    if index.metric_type not in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2 if similarity == "cosine" else None):
+        raise UserError(
+            f"{file}: compares vectors by distance, the encoder by inner product; build it with inner products"
+        )
     return name
 
 

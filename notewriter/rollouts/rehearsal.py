@@ -19,7 +19,7 @@ from notewriter.errors import UserError, one_line
 from notewriter.method import Kind, Stage
 from notewriter.models import checkpoints
 from notewriter.models.adapters import tokenizer_folder
-from notewriter.models.prices import Prices, check_prices, cost
+from notewriter.models.prices import Prices, check_prices, cost, prices_of
 from notewriter.models.roles import ModelArguments, sampling_by_stage
 from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval.chain import Chain, Part
@@ -197,7 +197,7 @@ def rehearse(
         "tokens_counted_with": counted_with,
         "reply_share": dry.reply_share,
         **total,
-        **_costs(dry.tokens_per_second, prices, total["tokens"]),
+        **_costs(dry.tokens_per_second, prices_of(prices, models.models), total["tokens"]),
     }
 
 

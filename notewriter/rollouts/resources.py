@@ -10,9 +10,8 @@ from pathlib import Path
 from notewriter.method import Stage
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
-from notewriter.models.prices import Budget, CostArguments
+from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
-from notewriter.models.server import Server
 from notewriter.records import Completion, Message, Sampling
 from notewriter.retrieval import Retriever
 from notewriter.retrieval.chain import Chain, Part
@@ -70,7 +69,7 @@ async def open_resources(
     cache = ResponseCache(arguments.cache)
     chain = Chain(retriever, cache) if retriever else None
     clients = {
-        role: Client(endpoint, cache, partial(_revive, servers) if servers else None)
+        role: Client(endpoint, cache, [server.ensure_alive for server in servers])
         for role, (endpoint, servers) in roles.items()
     }
     parts: list[Client | Chain] = [*clients.values(), *([chain] if chain else [])]
@@ -82,7 +81,7 @@ async def open_resources(
         cache.close()
 
 
-def budget_of(costs: CostArguments, roles: Roles, folder: Path) -> Budget | None:
+def budget_of(costs: CostArguments, models: ModelArguments, roles: Roles, folder: Path) -> Budget | None:
     """The budget of the run in a folder, if it has one; models that it serves itself need no price.
 
     Raises:
@@ -91,7 +90,7 @@ def budget_of(costs: CostArguments, roles: Roles, folder: Path) -> Budget | None
     if costs.max_cost is None:
         return None
     priced = [role for role, (_, servers) in roles.items() if not servers]
-    return Budget(costs.max_cost, costs.prices, folder, priced)
+    return Budget(costs.max_cost, prices_of(costs.prices, models.models), folder, priced)
 
 
 def _check_models(arguments: ModelArguments) -> None:
@@ -109,8 +108,3 @@ async def _check_retriever(parts: Sequence[Part]) -> None:
         await chain.check()
     finally:
         await chain.close()
-
-
-def _revive(servers: list[Server]) -> None:
-    for server in servers:
-        server.ensure_alive()

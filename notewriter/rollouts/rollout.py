@@ -136,30 +136,48 @@ class Rollout:
         return replace(sampling, raw=True) if stage.raw else sampling
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion of a chat, recorded."""
-        completion = await self.draw(stage, messages, sampling, sample)
-        self.record(stage, messages, sampling, completion)
-        return completion
+        """One completion of a chat, recorded with the cost of all that were drawn for it."""
+        drawn = await self._draws(stage, messages, sampling, sample)
+        self.record(stage, messages, sampling, _with_all_costs(drawn))
+        return drawn[-1]
 
     async def draw(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
-        """One completion, not recorded; every model call of a rollout goes through here.
+        """One completion, not recorded."""
+        return (await self._draws(stage, messages, sampling, sample))[-1]
+
+    async def _draws(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> list[Completion]:
+        """One completion, which is the last, and any that was discarded for it.
 
         Stop strings are meant for the reply, and a server also applies them to a reasoning model's thinking. A reply
         that was stopped before it began is drawn again without them, and cut here, after the thinking; counted as
         `stopped_in_thinking`. This needs to see the thinking (`<think>` in the reply) or that it is missing (a server
         with a reasoning parser); neither is so where the chat template itself opens `<think>` and nothing parses it.
         """
-        completion = await self.resources.complete(stage, messages, sampling, sample, self.question.id)
-        if sampling.stop and not stage.stops_thinking and _stopped_in_thinking(completion):
-            self.count("stopped_in_thinking")
-            free = replace(sampling, stop=())
-            completion = await self.resources.complete(stage, messages, free, sample, self.question.id)
-            completion = replace(completion, text=_cut(completion.text, sampling.stop))
-        return completion
+        first = await self.call(stage, messages, sampling, sample)
+        if not sampling.stop or stage.stops_thinking or not _stopped_in_thinking(first):
+            return [first]
+        self.count("stopped_in_thinking")
+        second = await self.call(stage, messages, replace(sampling, stop=()), sample)
+        return [first, replace(second, text=_cut(second.text, sampling.stop))]
+
+    async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
+        """A call of the stage's model; every one of a rollout goes through here."""
+        return await self.resources.complete(stage, messages, sampling, sample, self.question.id)
 
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
         """Add a completion to the trace."""
         self.trace.steps.append(Generation(stage.name, stage.role, messages, sampling, completion))
+
+
+def _with_all_costs(drawn: Sequence[Completion]) -> Completion:
+    """The last of some completions, with the tokens and seconds of all."""
+    return replace(
+        drawn[-1],
+        prompt_tokens=sum(each.prompt_tokens for each in drawn),
+        completion_tokens=sum(each.completion_tokens for each in drawn),
+        cached_tokens=sum(each.cached_tokens for each in drawn),
+        seconds=sum(each.seconds for each in drawn),
+    )
 
 
 def _stopped_in_thinking(completion: Completion) -> bool:

@@ -131,7 +131,7 @@ def run_questions(
     """
 
     async def run(roles: Roles) -> None:
-        budget = budget_of(costs, roles, journal.parent) if costs else None
+        budget = budget_of(costs, models, roles, journal.parent) if costs else None
         async with open_resources(models, roles, retriever, budget) as resources:
             await for_each_question(
                 questions,

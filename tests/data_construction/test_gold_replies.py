@@ -1,6 +1,7 @@
 """`notewriter gold`: the gold evidence replies over a tiny world, and a fake endpoint plays the rest."""
 
 import json
+from collections import Counter
 
 import pyarrow.parquet
 import pytest
@@ -108,6 +109,20 @@ def test_where_the_evidence_has_no_reply_the_model_goes_on(write, world, tmp_pat
     assert told["tokens"]["deepnote/init_note"]["notes"]["calls"] == QUESTIONS
 
 
+def test_a_stage_with_two_kinds_of_replies_is_balanced(write):
+    settings = {"gold_stages": ["ircot/note"], "method_options": {"ircot": {"notes": True, "max_step": 1}}}
+
+    def kinds(folder):
+        return Counter(row["messages"][-1]["content"].partition("#")[0] for row in rows(folder))
+
+    everything = kinds(write("everything", **settings))
+    folder = write("balanced", balanced_stages=["ircot/note"], **settings)
+    least = min(everything["YES"], everything["NO"])
+    assert 0 < least < max(everything.values()) and kinds(folder) == {"YES": least, "NO": least}
+    told = json.loads((folder / "stats.json").read_text())["stages"]["ircot/note"]
+    assert told["dropped"] == {"replies of the other kind are rarer": everything.total() - 2 * least}
+
+
 def test_shards_merge_into_what_one_run_writes(write, tmp_path):
     whole = write("whole")
     shards = [str(write(f"shard{number}", shard=f"{number}/2")) for number in (1, 2)]
@@ -128,6 +143,7 @@ def test_conversations_can_be_browsed(write, tmp_path):
         ({"gold_stages": ["rearag/step"]}, "unknown stage with gold evidence 'rearag/step'"),
         ({"method_options": {"resp": {}}}, "'resp' is not the method of any stage"),
         ({"top_k_range": [4, 3]}, "top_k_range"),
+        ({"balanced_stages": ["deepnote/answer"]}, "unknown gold stage with two kinds of replies 'deepnote/answer'"),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_written(write, tmp_path, changes, message):

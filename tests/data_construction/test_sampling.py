@@ -124,6 +124,23 @@ async def test_a_candidate_is_what_a_model_said_without_what_it_thought(roll_out
     assert harvest.rows[0]["chosen"][0]["content"] == BIRTH
 
 
+async def test_candidates_that_were_stopped_in_their_thinking_cost_both_draws_and_are_as_long_as_the_last(roll_out):
+    thought = "<think>\nWho?\nWell.\n</think>\n\n"
+
+    def reply(prompt, sampling, sample):
+        text = thought + (MOTHER if sampling.temperature == 0.1 else BIRTH)
+        return text.partition("\n")[0] + " it" if sampling.stop else text
+
+    judges = {"ircot/step": spy([])}
+    _, harvest, _, models = await roll_out(judges, method="ircot", options={"max_step": 1}, policy=reply)
+    assert len(models["policy"].calls) == 2 * 9
+    (row,) = harvest.rows
+    assert (row["prompt_tokens"], row["chosen_tokens"]) == (50, len((thought + BIRTH).split()))
+    tokens = {each["stage"]: each["tokens"] for each in harvest.record("q1", [])["usage"]}["ircot/step"]
+    final = 3 * len((thought + MOTHER).split()) + 6 * len((thought + BIRTH).split())
+    assert tokens == {"calls": 18, "prompt_tokens": 18 * 50, "completion_tokens": 9 * 2 + final}
+
+
 async def test_candidates_are_as_long_as_the_stage_allows(roll_out):
     limits = {"deepnote/init_note": Sampling(0.3, 0.7, 12)}
     _, _, _, models = await roll_out({"deepnote/init_note": reference}, stage_sampling=limits, **FIRST_NOTE)

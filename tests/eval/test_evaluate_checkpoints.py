@@ -65,7 +65,7 @@ def served(world, monkeypatch):
             calls.append((options["served_model_name"], len(running)))
             endpoint.model = options["served_model_name"]
             endpoint.adapters = [module.split("=")[0] for module in options.get("lora_modules", [])]
-            yield SimpleNamespace(base_url=endpoint.base_url)
+            yield SimpleNamespace(base_url=endpoint.base_url, ensure_alive=lambda: None)
             running.remove(path)
 
         monkeypatch.setattr(roles, "serve", serve)

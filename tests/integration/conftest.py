@@ -1,16 +1,21 @@
-"""One small real model, one vLLM server and one browser for all integration tests of a session."""
+"""One small real model, one vLLM server, one browser and one Slurm for all integration tests of a session."""
 
 import importlib.util
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_cluster import Cluster, free_port, two_nodes
 
 from notewriter.errors import UserError
 from notewriter.models.fetch import fetch_model
 from notewriter.models.server import Server, serve
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 SERVE_OPTIONS = {
     "max_model_len": 2048,
@@ -28,7 +33,7 @@ CHROMIUM_FLAGS = (
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, fetched into the project's `models/` if it is not there."""
-    folder = Path(__file__).parents[2] / "models" / "SmolLM2-135M-Instruct"
+    folder = ROOT / "models" / "SmolLM2-135M-Instruct"
     try:
         fetch_model(folder)
     except UserError as error:
@@ -69,3 +74,37 @@ def chromium() -> Iterator[Any]:
     running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     yield running
     running.quit()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One Slurm of two nodes for all tests."""
+    with two_nodes(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_env(tmp_path: Path) -> Path:
+    """The settings of this machine, one process a node."""
+    file = tmp_path / "cluster.env"
+    file.write_text(
+        f"PROCESSES_PER_NODE=1\nVENV={sys.prefix}\nRENDEZVOUS_PORT={free_port()}\nexport HF_HUB_OFFLINE=1\n"
+        f"export HF_DATASETS_CACHE={tmp_path}/cache\nexport OMP_NUM_THREADS=1\nLOGS={tmp_path}/ranks\n"
+    )
+    return file
+
+
+@pytest.fixture
+def vllm(cluster_env: Path, tmp_path: Path) -> Path:
+    """Jobs find the stand-in in place of vLLM; gives the file in which it tells of itself."""
+    for module in ("openai/api_server", "cli/main"):
+        file = tmp_path / "site/vllm/entrypoints" / f"{module}.py"
+        file.parent.mkdir(parents=True)
+        shutil.copy(HERE / "vllm_stand_in.py", file)
+        (file.parent / "__init__.py").touch()
+    for folder in ("vllm", "vllm/entrypoints"):
+        (tmp_path / "site" / folder / "__init__.py").touch()
+    told = tmp_path / "told.txt"
+    with open(cluster_env, "a") as settings:
+        settings.write(f"export PYTHONPATH={tmp_path}/site:{ROOT}:{ROOT}/tests\nexport VLLM_TOLD={told}\n")
+    return told

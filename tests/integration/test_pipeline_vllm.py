@@ -286,7 +286,7 @@ def test_a_server_killed_in_the_middle_of_calls_is_started_again_and_they_are_an
     killed = vllm_server._process
 
     async def complete_all():
-        client = Client(Endpoint(vllm_server.base_url, vllm_server.model), revive=vllm_server.ensure_alive)
+        client = Client(Endpoint(vllm_server.base_url, vllm_server.model), revive=[vllm_server.ensure_alive])
         calls = [asyncio.create_task(client.complete(each, Sampling(0.1, 0.9, 128))) for each in messages]
         while not await asyncio.to_thread(counted, vllm_server, "vllm:num_requests_running"):
             await asyncio.sleep(0.05)

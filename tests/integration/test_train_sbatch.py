@@ -1,4 +1,4 @@
-"""How `slurm/train.sbatch` ends, with Slurm's commands played by scripts: `test_slurm.py` has a real Slurm."""
+"""How `slurm/train.sbatch` ends, with Slurm's commands played by scripts: `test_sbatch.py` has a real Slurm."""
 
 import os
 import signal

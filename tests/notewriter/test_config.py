@@ -92,6 +92,14 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
     assert config.parse([Arguments, Model], ["--config", write(text)]) == (arguments, model)
 
 
+def test_aliases_and_merged_mappings_repeat_no_key(write):
+    assert parse("--config", write("path: x\noptions: {a: &a {b: 1}, c: *a, d: {<<: *a, b: 2}}\n")).options == {
+        "a": {"b": 1},
+        "c": {"b": 1},
+        "d": {"b": 2},
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -114,6 +122,9 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
         ("top_k: 3\n", r"required: --path"),
         ("- path\n", r"run\.yaml: is not a mapping"),
         ("", r"run\.yaml: is not a mapping"),
+        ("path: x\npath: y\n", r"run\.yaml:2: duplicate key 'path' \(see line 1\); remove one"),
+        ("path: x\noptions:\n  a: 1\n  b: 2\n  a: 3\n", r"run\.yaml:5: duplicate key 'a' \(see line 3\); remove one"),
+        ("path: x\noptions:\n  a: [{b: {c: 1, c: 2}}]\n", r"run\.yaml:3: duplicate key 'c' \(see line 3\)"),
         ("path: {x\n", r"run\.yaml: is not YAML \(.*line 2"),
     ],
 )

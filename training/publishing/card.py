@@ -200,7 +200,7 @@ def stage_facts(stats: Mapping[str, Any]) -> dict[str, Any]:
     """The yield of each stage from the pairs' stats.json."""
     judges = stats.get("judges", {})
     return {
-        "questions": stats.get("questions", NOT_RECORDED),
+        "questions": stats.get("questions_rolled_out", stats.get("questions", NOT_RECORDED)),
         "stages": [
             {
                 "name": stage,

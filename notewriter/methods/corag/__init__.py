@@ -14,7 +14,7 @@ SUB_QUERY = Stage("corag/sub_query", "query", "query", temperature=0.0, max_toke
 SAMPLED_SUB_QUERY = Stage("corag/sampled_sub_query", "query", "query", temperature=0.7, max_tokens=64)
 SUB_ANSWER = Stage("corag/sub_answer", "answer", temperature=0.0, max_tokens=128)
 PENALTY = Stage("corag/penalty", "answer")
-ANSWER = Stage("corag/answer", "answer", "answer", calls=1, max_tokens=128)
+ANSWER = Stage("corag/answer", "answer", "answer", calls=1, temperature=0.0, max_tokens=128)
 
 NOTHING_FOUND = "No relevant information found"
 """What a sub-answer says when the passages do not help; its likelihood is a chain's penalty."""

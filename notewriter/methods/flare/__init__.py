@@ -6,11 +6,11 @@ from typing import Any
 
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
+from notewriter.methods.ircot import next_sentence
 from notewriter.methods.notes_writing import take_notes
 from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
-from notewriter.text import first_sentence
 
 STEP = Stage("flare/step")
 NOTE = Stage("flare/note", "notes", "document note")
@@ -36,7 +36,8 @@ async def flare(
     If all its tokens have at least probability `theta`, it is kept. Otherwise the draft without tokens below `beta`
     is the query (the paper's implicit query, which keeps inventions out of the search), and the sentence is written
     again from the passages found. Only the latest passages are in the prompt. A sentence that states the answer ends
-    the loop; if none does, an answer is written from all sentences (counted as `unfinished`). The model must return
+    the loop; if none does, an answer is written from all sentences (counted as `unfinished`). A list is the whole line,
+    and is written again if its draft was cut; a long answer is always written from all sentences. The model must return
     log-probabilities, as vLLM does. Counts `steps` and `sure_steps`, the drafts that were kept.
 
     Args:
@@ -60,6 +61,7 @@ async def flare(
     evidence: list[Passage] = []
     taken: list[Passage] = []
     sentences: list[str] = []
+    answer = ""
     if notes:
         rollout.keep_note("")
     for _ in range(max_step):
@@ -68,27 +70,31 @@ async def flare(
         sentence, query = "", question
         if sentences:
             draft = await rollout.generate_tokens(STEP, max_tokens=look_ahead, passages=[], **variables)
-            tokens = _first_sentence(draft)
-            sentence = "".join(token for token, _ in tokens).strip()
-            query = "" if _sure(tokens, theta) else (_masked(tokens, beta) or sentence)
+            sentence = next_sentence("".join(token for token, _ in draft), answer_style)
+            tokens = _tokens_of(sentence, draft)
+            cut_answer = len(tokens) == look_ahead and parse_answer(sentence)
+            query = "" if _sure(tokens, theta) and not cut_answer else (_masked(tokens, beta) or sentence)
         if query:
             evidence = await rollout.retrieve(query, top_k)
             if notes:
                 evidence = await take_notes(rollout, NOTE, query, evidence, taken, sequential=sequential_notes)
             reply = await rollout.generate(STEP, stop=("\n",), passages=evidence, **variables)
-            sentence = first_sentence(reply)
+            sentence = next_sentence(reply, answer_style)
         else:
             rollout.count("sure_steps")
         if not sentence:
             break
-        if answer := parse_answer(sentence):
-            return answer
         sentences.append(sentence)
-    rollout.count("unfinished")
+        if answer := parse_answer(sentence):
+            break
+    if answer and answer_style != "long":
+        return answer
+    if not answer:
+        rollout.count("unfinished")
     return await rollout.generate(
         ANSWER,
         question=question,
-        passages=evidence,
+        passages=taken if notes else evidence,
         sentences=sentences,
         answer_style=answer_style,
     )
@@ -105,11 +111,11 @@ def check_options(theta: float, beta: float) -> None:
             raise UserError(f"{name}: {value} is not a probability; give a number from 0 to 1")
 
 
-def _first_sentence(tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The tokens that start within the first sentence."""
+def _tokens_of(beginning: str, tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The tokens that start within the beginning of their text."""
     texts = [token for token, _ in tokens]
     whole = "".join(texts)
-    end = len(whole) - len(whole.lstrip()) + len(first_sentence(whole))
+    end = len(whole) - len(whole.lstrip()) + len(beginning)
     starts = accumulate((len(text) for text in texts), initial=0)
     return [token for token, start in zip(tokens, starts, strict=False) if start < end]
 

@@ -27,7 +27,7 @@ async def ircot(
 
     Passages accumulate over the steps. A reply ends at a line break (as in the authors' code) and its first sentence
     is kept; one that states the answer ends the chain. If none does, an answer is written from the chain (the paper's
-    reader; counted as `unfinished`).
+    reader; counted as `unfinished`). A list is the whole reply, and a long answer is always written from the chain.
 
     Args:
         question: the question to answer.
@@ -44,7 +44,7 @@ async def ircot(
     evidence: list[Passage] = []
     taken: list[Passage] = []
     sentences: list[str] = []
-    query = question
+    query, answer = question, ""
     if notes:
         rollout.keep_note("")
     for _ in range(max_step):
@@ -55,30 +55,43 @@ async def ircot(
             known = {passage.id for passage in evidence}
             new = [passage for passage in passages if passage.id not in known]
             evidence += new[: max_passages - len(evidence)]
-        sentence = first_sentence(
-            await rollout.generate(
-                STEP,
-                stop=("\n",),
-                question=question,
-                passages=evidence,
-                sentences=sentences,
-                answer_style=answer_style,
-            )
+        reply = await rollout.generate(
+            STEP,
+            stop=("\n",),
+            question=question,
+            passages=evidence,
+            sentences=sentences,
+            answer_style=answer_style,
         )
+        sentence = next_sentence(reply, answer_style)
         if not sentence:
             break
-        if answer := parse_answer(sentence):
-            return answer
         sentences.append(sentence)
+        if answer := parse_answer(sentence):
+            break
         query = sentence
-    rollout.count("unfinished")
+    if answer and answer_style != "long":
+        return answer
+    if not answer:
+        rollout.count("unfinished")
     return await rollout.generate(
         ANSWER,
         question=question,
-        passages=evidence,
+        passages=taken if notes else evidence,
         sentences=sentences,
         answer_style=answer_style,
     )
+
+
+def next_sentence(reply: str, answer_style: str) -> str:
+    """The first sentence of a reply, or its first line if that sentence states an answer in the style `list` or `long`.
+
+    Such an answer may have several sentences, or numbers that look like the ends of some.
+    """
+    sentence = first_sentence(reply)
+    if answer_style in ("list", "long") and parse_answer(sentence):
+        return reply.strip().partition("\n")[0].rstrip()
+    return sentence
 
 
 METHOD = Method(ircot, (STEP, NOTE, ANSWER))

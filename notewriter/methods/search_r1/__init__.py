@@ -67,8 +67,10 @@ async def search_r1(
         name, content = action[1], action[2].strip()
         if name == "answer":
             return content
+        written = reply[: action.end()]
         if turn < max_turn:
-            text += with_documents(reply[: action.end()], "</search>", await rollout.retrieve(content, top_k))
+            written = with_documents(written, "</search>", await rollout.retrieve(content, top_k))
+        text += written
     rollout.count("unfinished")
     if not answer_unfinished:
         return ""

@@ -55,7 +55,11 @@ def folder(tmp_path):
 
 
 def card(folder, **changes):
-    write_card(folder, CONFIG | changes, STATS, PAIRS)
+    return card_of(folder, STATS, changes)
+
+
+def card_of(folder, stats, changes):
+    write_card(folder, CONFIG | changes, stats, PAIRS)
     return (folder / "README.md").read_text()
 
 
@@ -91,6 +95,11 @@ def test_the_card_has_yield_hygiene_lengths_and_recipe(folder):
     assert "| deepnote/init_note | chosen |" not in text
     assert r"| temperatures | \[0.1, 0.5\] |" in text
     assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
+
+
+def test_the_card_counts_the_questions_that_were_rolled_out(folder):
+    assert "from rollouts over 12 questions" in card(folder)
+    assert "from rollouts over 8 questions" in card_of(folder, STATS | {"questions_rolled_out": 8}, {})
 
 
 def test_judges_that_break_each_others_ties_are_listed_in_their_order(folder):

@@ -12,7 +12,12 @@ STAGES = ["note", "answer"]
 
 
 def record(question, *stages):
-    return {"question_id": question.id, "rows": [{"stage": stage} for stage in stages], "drops": []}
+    return {"question_id": question.id, "rows": [row(stage) for stage in stages], "drops": []}
+
+
+def row(stage, length=100):
+    text = [{"content": "a" * length}]
+    return {"stage": stage, "prompt": text, "chosen": text}
 
 
 async def known(quotas, question):
@@ -88,6 +93,28 @@ async def test_pairs_of_dev_questions_fill_no_quota():
     quotas.add(record(QUESTIONS[2], *STAGES))
     quotas.add(record(QUESTIONS[3]))
     assert await known(quotas, QUESTIONS[4]) == []
+
+
+async def test_pairs_of_unusual_lengths_fill_no_quota():
+    """They are dropped once all pairs are there; the first 20 tell which lengths are usual."""
+    quotas = Quotas(["note"], {"note": 20}, QUESTIONS, 1)
+    quotas.add(record(QUESTIONS[0], *["note"] * 10))
+    quotas.add(record(QUESTIONS[1]) | {"rows": [row("note")] * 9 + [row("note", 10_000)]})
+    assert quotas.to_do() == 6
+    assert [await known(quotas, question) for question in QUESTIONS[2:4]] == [["note"]] * 2
+    quotas.add(record(QUESTIONS[2], "note"))
+    assert await known(quotas, QUESTIONS[4]) == []
+    quotas.add(record(QUESTIONS[3]))
+    assert quotas.to_do() == 0
+
+
+async def test_a_run_that_ended_stays_ended_whatever_the_last_lengths_make_unusual():
+    quotas = Quotas(["note"], {"note": 10}, QUESTIONS, 1, dev={"q1"})
+    quotas.add(record(QUESTIONS[0]) | {"rows": [row("note")] * 9 + [row("note", 10_000)]})
+    assert await known(quotas, QUESTIONS[2]) == []
+    quotas.add(record(QUESTIONS[1], *["note"] * 10))
+    assert await known(quotas, QUESTIONS[3]) == []
+    assert quotas.to_do() == 0
 
 
 def test_dev_has_its_share_of_pairs_in_addition():

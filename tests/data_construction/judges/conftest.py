@@ -37,7 +37,10 @@ def make_case():
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
             options={"top_k": 2},
             candidates=candidates,
-            choosable=[candidate not in cut for candidate in candidates],
+            barred=[
+                "was cut at its token limit" if candidate in cut else "is the gold note" * (candidate in negative)
+                for candidate in candidates
+            ],
             last_resort=[2 * (candidate in cut) + (candidate in negative) for candidate in candidates],
             ask=ask,
             search=search,

@@ -1,12 +1,14 @@
 """`rejected: hardest`: of the worse candidates, the one that gives itself away least."""
 
 import pytest
-from judge_cases import deciding
+from judge_cases import deciding, naming
 
 from data_construction.judges import (
     decision,
+    llm,
 )
 from data_construction.judges.case import by_score
+from data_construction.judges.tie_breaking import decide
 
 LONG = "c" * 20
 
@@ -37,6 +39,24 @@ async def test_the_hardest_candidate_is_rejected(make_case, candidates, cut, neg
     verdict = by_score(case, list(candidates.values()))
     assert list(candidates)[verdict.rejected] == rejected
     assert candidates[list(candidates)[verdict.chosen]] == 1
+
+
+async def test_candidates_of_which_none_may_be_chosen_tell_why(make_case):
+    case, _ = make_case(["cut", "gold"], cut=["cut"], negative=["gold"])
+    assert by_score(case, [0.5, 1.0]).reason == "every candidate was cut at its token limit or is the gold note"
+
+
+async def test_a_further_judge_does_not_replace_the_hardest(make_case):
+    candidates = ["true text", "false", "false text", "false, but long beyond all"]
+    says = deciding(true={"true text"}, false=set(candidates[1:]))
+
+    def reply(variables):
+        return says(variables) if "new_note" in variables else naming("false text", "false")(variables)
+
+    case, _ = make_case(candidates, reply=reply, cut=["false"], rejected="hardest")
+    verdict = await decide([("decision", decision), ("llm", llm)], case)
+    assert [candidates[side] for side in (verdict.chosen, verdict.rejected)] == ["true text", "false text"]
+    assert verdict.judge == "decision"
 
 
 async def test_the_decision_rejects_the_hardest_too(make_case):

@@ -5,7 +5,7 @@ import json
 from eval.results.pairs import pair_tables
 
 STATISTICS = {
-    "stages": {"init_note": {"pairs": 3, "dropped": {"candidates too much alike": 1}}},
+    "stages": {"init_note": {"pairs": 3, "dropped": {"candidates too much alike": 1, "beyond the quota": 4}}},
     "agreement": {"init_note": {"asked": 4, "agreed": 3}},
     "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
 }
@@ -36,8 +36,9 @@ def test_a_set_has_its_yield_and_the_feature_that_tells_its_sides_apart(write_pa
     sets = {"outcome": save(write_pairs, tmp_path, "outcome", rows), "llm": str(tmp_path / "llm")}
     (_, _, yields), (_, _, separations) = pair_tables(sets)
     assert yields == [
-        ["outcome", "4", "3", "0.750", "3 of 4", "7,000", "800"],
-        ["llm", *["not run"] * 6],
+        # Of eight prompts, seven gave a pair, and the quota was three.
+        ["outcome", "8", "7", "0.875", "3", "3 of 4", "7,000", "800"],
+        ["llm", *["not run"] * 7],
     ]
     # The chosen side is longer in none of the three.
     assert separations == [["outcome", "init_note", "3", "1.7", "3.3", "is longer: 0%"]]

@@ -106,6 +106,29 @@ def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(exper
     assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
 
 
+def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
+    text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
+    assert "| base | – | not run |" in text
+
+
+def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
+    notes = {"served": "models/reader", "models": {"notes": {"serve": str(runs / "model")}}}
+    for cell in ("trained-1", "trained-2"):
+        (runs / cell / "near/config.yaml").write_text(yaml.safe_dump(notes))
+    text = page(experiment(), tmp_path)
+    assert "| trained | 30 | 240 | 12,345 | 90 | 7,000 | 800 |" in text
+    assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
+
+
+def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_path, write_run):
+    # The second seed of the other cell is still to come, and its first equals that of `trained`.
+    (runs / "other-1").mkdir()
+    write_run(runs / "other-1/near", {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0})
+    folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
+    text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
+    assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
+
+
 def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, runs, tmp_path, write_run):
     for cell in ("base", "trained-1", "trained-2"):
         values = [0.0] * 4 if cell == "base" else [1.0] * 4

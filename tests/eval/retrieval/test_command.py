@@ -3,14 +3,15 @@
 import json
 
 import pytest
+from fake_endpoint import fake_endpoint
+from json_service import json_service
+from tiny_world import tiny_world, write_config
 
 from eval.retrieval import command, searching
 from eval.retrieval.measures import measures
 from notewriter.benchmarks import load_questions
 from notewriter.errors import UserError
 from notewriter.retrieval import open_index
-from tests.json_service import json_service
-from tests.tiny_world import tiny_world, write_config
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +75,9 @@ def test_a_run_that_was_cut_searches_only_for_what_is_missing(run, world, monkey
     opened = []
     chain = searching.Chain
 
-    def counted(parts, cache=None):
+    def counted(parts):
         opened.append(parts)
-        return chain(parts, cache)
+        return chain(parts)
 
     monkeypatch.setattr(searching, "Chain", counted)
     before = json.loads((folder / "retrieval.json").read_text())
@@ -86,6 +87,16 @@ def test_a_run_that_was_cut_searches_only_for_what_is_missing(run, world, monkey
     after = json.loads((folder / "retrieval.json").read_text())
     for name in before["chains"]:
         assert after["chains"][name]["measures"] == before["chains"][name]["measures"]
+
+
+def test_the_speed_of_a_reranking_model_is_that_of_calls_and_not_of_a_cache(run, world):
+    with fake_endpoint(lambda request: "[1]") as endpoint:
+        step = {"llm_rerank": endpoint.model, "base_url": endpoint.base_url}
+        run(chains=chains(world, reranked=[{"index": world["index"]}, step]))
+        asked = len(endpoint.requests)
+    questions = [each for each in load_questions("jsonl", world["path"]) if each.supporting_ids]
+    # One to warm up, then each question by itself, and each again beside others.
+    assert asked == 1 + 2 * len(questions)
 
 
 def test_one_retriever_needs_no_name(run, world):

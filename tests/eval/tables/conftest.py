@@ -60,7 +60,7 @@ def served(monkeypatch):
         def serve(path, options, **_):
             calls.append(str(path))
             endpoint.model = options.get("served_model_name", str(path))
-            yield SimpleNamespace(base_url=endpoint.base_url)
+            yield SimpleNamespace(base_url=endpoint.base_url, ensure_alive=lambda: None)
 
         monkeypatch.setattr(roles, "serve", serve)
         # It would look for the tokenizer on the hub.

@@ -116,6 +116,18 @@ def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, 
     assert len(served.endpoint.requests) == 2 * asked and len(folders(tmp_path)) == 2
 
 
+def test_a_checkpoint_trained_again_is_not_shown_with_its_old_values(write, run, tmp_path):
+    checkpoint = tmp_path / "trained"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{}")
+    paper = PAPER | {"variables": {"data": "data", "trained": str(checkpoint)}}
+    path = write([{"method": "direct", "model": "Trained"}], paper=paper)
+    run(path)
+    (checkpoint / "config.json").write_text('{"trained": "again"}')
+    with pytest.raises(UserError, match="other contents of served, which have changed since"):
+        run(path)
+
+
 def test_the_cells_of_a_model_share_one_server(write, run, served):
     models = ["Qwen-2.5-7B-Instruct", "Other"]
     cells = [

@@ -166,7 +166,7 @@ def served(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "setting"),
-    [("weights", "serve: .*model"), ("judge", "serve: .*judge"), ("index", "index: "), ("prompt", "prompts_dir: ")],
+    [("weights", "served"), ("judge", "serve: .*judge"), ("index", "index: "), ("prompt", "prompts_dir: ")],
 )
 def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_run(tmp_path, changed, setting):
     config, files = served(tmp_path)
@@ -175,6 +175,19 @@ def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_
     files[changed].write_text(json.dumps({"source": "another one"}))
     with pytest.raises(UserError, match=f"a: contains a run with other contents of {setting}.*; choose another output"):
         open_and_leave(tmp_path / "a", config)
+
+
+@pytest.mark.parametrize("shared_first", [True, False])
+def test_a_stage_that_shared_a_server_resumes_with_one_of_its_own_and_the_reverse(tmp_path, shared_first):
+    config, files = served(tmp_path)
+    alone = config | {"model": None, "base_url": None}
+    shared = config | {"serve": None, "served": config["serve"], "model": "model", "base_url": "http://127.0.0.1:8/v1"}
+    first, second = (shared, alone) if shared_first else (alone, shared)
+    open_and_leave(tmp_path / "a", first)
+    open_and_leave(tmp_path / "a", second)
+    files["weights"].write_text("trained again")
+    with pytest.raises(UserError, match="other contents of served"):
+        open_and_leave(tmp_path / "a", first)
 
 
 def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_path):

@@ -56,3 +56,14 @@ def test_a_file_of_an_earlier_split_does_not_stay(questions, tmp_path):
 def test_more_questions_than_there_are_is_an_error(questions, tmp_path):
     with pytest.raises(UserError, match=r"questions\.jsonl: has 10 questions, not 12; lower --dev or --train"):
         split(questions, tmp_path / "parts", "--dev", "4", "--train", "8")
+
+
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_the_question_file_itself_is_never_overwritten_or_removed(questions, tmp_path, name):
+    path = questions.rename(tmp_path / f"{name}.jsonl")
+    before = path.read_text()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for options in (["--dev", "3"], ["--dev", "3", "--train", "0"]):
+        with pytest.raises(UserError, match=rf"{name}\.jsonl: .* choose another --output_dir"):
+            split(path, tmp_path / "link", *options)
+    assert path.read_text() == before

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import shutil
 
 import pytest
 from benchmark_files import iirc_files
 from corpus_files import read_corpus
 
+from notewriter.benchmarks import BENCHMARKS, load_questions
 from notewriter.corpora import corpus
 from notewriter.corpora.per_question import PerQuestionArguments, corpora, gold_ids, sizes, tokens_of
 from notewriter.errors import UserError
@@ -82,7 +84,8 @@ def musique(tmp_path):
 
 def run(path, output, tokenizer, *options):
     settings = ["--source", "per-question", "--dataset", "musique", "--tokenizer", str(tokenizer), *options]
-    corpus.main([*settings, "--path", str(path), "--output_dir", str(output)])
+    paths = [] if "--path" in options else ["--path", str(path)]
+    corpus.main([*settings, *paths, "--output_dir", str(output)])
     return [json.loads(line) for line in (output / "per_question.jsonl").read_text().splitlines()]
 
 
@@ -92,6 +95,20 @@ def test_the_command_writes_the_union_once_and_a_list_of_ids_for_each_question(m
     assert len(ids) == 24
     assert [line["question_id"] for line in lines] == list("012345")
     assert all(set(line["passage_ids"]) <= ids and 40 <= line["tokens"] <= 60 for line in lines)
+
+
+def test_of_musique_full_the_questions_get_a_corpus_that_can_be_answered(musique, tmp_path, tokenizer):
+    records = [json.loads(line) for line in musique.read_text().splitlines()]
+    unanswerable = [record | {"answerable": False, "paragraphs": record["paragraphs"][1:]} for record in records]
+    musique.write_text("".join(json.dumps(record) + "\n" for record in [*records, *unanswerable]))
+    lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")
+    assert [(line["question_id"], line["own"]) for line in lines] == [(id, 4) for id in "012345"]
+
+
+def test_a_question_that_two_files_have_is_refused(musique, tmp_path, tokenizer):
+    again = shutil.copy(musique, tmp_path / "again.jsonl")
+    with pytest.raises(UserError, match="question '0' occurs twice"):
+        run(musique, tmp_path / "out", tokenizer, "--path", str(musique), str(again))
 
 
 def test_each_length_has_a_file_of_corpora_that_long_and_counts_in_the_manifest(musique, tmp_path, tokenizer, capsys):
@@ -142,10 +159,13 @@ def test_documents_of_lost_in_the_middle_are_read(tmp_path, tokenizer):
         "answers": ["a"],
         "ctxs": [{"id": "1", "title": "Osk", "text": "A river.", "isgold": True}],
     }
-    (tmp_path / "nq.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "nq.jsonl").write_text(2 * (json.dumps(record) + "\n"))
     settings = ["--source", "per-question", "--dataset", "nq", "--tokenizer", str(tokenizer)]
     corpus.main([*settings, "--path", str(tmp_path / "nq.jsonl"), "--output_dir", str(tmp_path / "out")])
     assert [passage["title"] for passage in read_corpus(tmp_path / "out")] == ["Osk"]
+    # A question that the file has twice is two questions.
+    scopes = Scopes(WithinPart(str(tmp_path / "out/per_question.jsonl")))
+    assert [len(scopes.of(question)) for question in load_questions("nq", tmp_path / "nq.jsonl")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +194,15 @@ def test_a_corpus_for_each_question_of_iirc_and_the_gold_paragraphs_of_others_la
     assert set(line["passage_ids"]) == {passage["id"] for passage in read_corpus(tmp_path / "out")}
     texts = {passage["id"]: passage["text"] for passage in read_corpus(tmp_path / "out")}
     assert {texts[id] for id in gold_ids("iirc", [dev])} == {"She ran.", "In 1900 Bo was 7."}
+
+
+def test_a_question_of_iirc_without_an_id_has_the_same_one_as_question_and_in_its_corpus(tmp_path):
+    dev = iirc_files(tmp_path)
+    (article,) = json.loads(dev.read_text())
+    questions = [{key: value for key, value in each.items() if key != "qid"} for each in article["questions"]]
+    dev.write_text(json.dumps([article | {"questions": 2 * questions}]))
+    ids = [question.id for question in load_questions("iirc", dev)]
+    assert [id for id, _ in BENCHMARKS["iirc"].load_contexts(dev)] == ids == [ids[0], f"{ids[0]}-2"]
 
 
 def test_the_gold_paragraphs_of_iirc_are_those_of_all_files(tmp_path):

@@ -11,9 +11,14 @@ import pyarrow.parquet
 import pytest
 from corpus_files import read_corpus, read_skipped
 
+from eval.evidence import supporting_recall
+from notewriter.artifacts.traces import Retrieval, Trace
 from notewriter.benchmarks import load_corpus, load_questions
 from notewriter.corpora import SOURCES, corpus, published
 from notewriter.errors import UserError
+from notewriter.records import Passage
+from notewriter.retrieval import bm25
+from notewriter.retrieval.chain import Chain, find
 
 SHARED = Path(__file__).parents[3] / "../shared/data"
 
@@ -119,8 +124,10 @@ def test_2wikis_corpus_is_the_distinct_paragraphs_of_all_splits_the_test_set_inc
 
 def test_musiques_corpus_has_the_paragraphs_of_questions_without_an_answer(tmp_path):
     paragraph = {"idx": 0, "title": "Osk", "paragraph_text": "A river.", "is_supporting": True}
-    jsonl(tmp_path / "musique_full_v1.0_test.jsonl", {"id": "1", "question": "?", "paragraphs": [paragraph]})
-    assert [each["title"] for each in build("ircot-musique", tmp_path, tmp_path / "out")] == ["Osk"]
+    question = {"id": "1", "question": "?", "paragraphs": [paragraph]}
+    other = question | {"answerable": False, "paragraphs": [paragraph | {"title": "Varn"}]}
+    jsonl(tmp_path / "musique_full_v1.0_test.jsonl", question, other)
+    assert [each["title"] for each in build("ircot-musique", tmp_path, tmp_path / "out")] == ["Osk", "Varn"]
 
 
 def test_iirc_leaves_out_short_paragraphs_as_ircot_does(tmp_path):
@@ -203,12 +210,16 @@ class TestPublishedCounts:
         with pytest.raises(UserError, match="fewer than"):
             build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
         assert not (tmp_path / "out").exists()
+        build("wiki-18", path, tmp_path / "out")
+        with pytest.raises(UserError, match="fewer than"):
+            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
 
     def test_the_published_number_passes(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setitem(published.PUBLISHED, "wiki-18", published.Published(1, "a test"))
         path = jsonl(tmp_path / "wiki-18.jsonl", {"id": "0", "contents": "Osk\nA river."})
         with caplog.at_level(logging.WARNING):
-            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
+            for _ in range(2):
+                build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
         assert not caplog.records
 
     def test_repetitions_count_where_those_who_published_the_number_counted_them(self):
@@ -241,18 +252,47 @@ class TestPages:
         assert "1 of 2 pages were not found: 'Varn'" in caplog.text
         assert json.loads((tmp_path / "out" / "manifest.json").read_text())["missing_pages"] == ["Varn"]
 
-    def test_pages_come_as_markdown_out_of_a_crawl(self, tmp_path):
+    @pytest.fixture
+    def crawl(self, tmp_path):
         (tmp_path / "crawl").mkdir()
         (tmp_path / "crawl" / "River_Osk.html").write_text(
             "<title>River Osk - Wikipedia</title><article><h1>River Osk</h1><p>The Osk is a river in the north of the "
             "country.</p><h2>Course</h2><p>It reaches the sea at the town of Tolen, where it is wide.</p></article>"
         )
         (tmp_path / "crawl" / "Other.html").write_text("<p>Another page.</p>")
-        link = "https://en.wikipedia.org/wiki/River%20Osk#Course"
-        frames = jsonl(tmp_path / "frames.jsonl", {"question": "?", "answer": "a", "wikipedia_link_1": link})
+        return tmp_path / "crawl"
+
+    @pytest.fixture
+    def frames(self, tmp_path):
+        link = "https://en.wikipedia.org/wiki/river%20Osk#Course"
+        return jsonl(tmp_path / "frames.jsonl", {"question": "?", "answer": "a", "wikipedia_link_1": link})
+
+    def test_pages_come_as_markdown_out_of_a_crawl(self, crawl, frames, tmp_path):
         options = ["--pages_of", str(frames), "--dataset", "frames", "--split", "none"]
-        (passage,) = build("folder", tmp_path / "crawl", tmp_path / "out", *options)
+        (passage,) = build("folder", crawl, tmp_path / "out", *options)
         assert passage["text"].startswith("# River Osk\n") and "## Course" in passage["text"]
+
+    @pytest.mark.parametrize("split", ["none", "headings"])
+    async def test_the_questions_search_and_count_the_pages_of_a_crawl_by_their_titles(
+        self, crawl, frames, tmp_path, split
+    ):
+        options = ["--pages_of", str(frames), "--dataset", "frames", "--split", split, "--size", "20"]
+        passages = build("folder", crawl, tmp_path / "out", *options)
+        assert {passage["title"] for passage in passages} == {"River Osk"}
+        assert passages[-1].get("origin", {}).get("headings", []) == (
+            ["River Osk", "Course"] if split != "none" else []
+        )
+        assert json.loads((tmp_path / "out" / "manifest.json").read_text())["missing_pages"] == []
+        bm25.build(
+            [*load_corpus("jsonl", tmp_path / "out" / "corpus.jsonl"), Passage("x", "Sea", "sea")], tmp_path / "i"
+        )
+        (question,) = load_questions("frames", frames)
+        chain = Chain([{"index": str(tmp_path / "i")}, {"within": "pages"}])
+        found = (await find(chain, "sea", 9, question)).passages
+        await chain.close()
+        assert [passage.title for passage in found] == ["River Osk"]
+        step = Retrieval("sea", 9, [{"id": found[0].id, "title": found[0].title}], 0.1)
+        assert supporting_recall(Trace("q", "m", [step]), question) == {"supporting_recall": 1.0}
 
     def test_no_page_at_all_is_an_error(self, fanoutqa, tmp_path):
         dump(tmp_path / "a.parquet", ("Tolen", "A town."))

@@ -48,7 +48,7 @@ def test_sampling_is_that_of_the_authors_code():
         "sub_query": (0.0, 64),
         "sampled_sub_query": (0.7, 64),
         "sub_answer": (0.0, 128),
-        "answer": (None, 128),
+        "answer": (0.0, 128),
     }
 
 

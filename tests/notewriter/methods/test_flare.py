@@ -120,6 +120,39 @@ def test_without_an_answer_among_the_sentences_one_is_written_from_all_of_them(r
     assert rollout.trace.counts["unfinished"] == 1
 
 
+def test_with_notes_an_answer_from_unfinished_sentences_sees_all_of_them():
+    replies = ["YES#Osk has a bridge.", "One.", "Two~0.1", "YES#Mira built it.", "Two.", "Mira"]
+    rollout = ScriptedRollout("flare", replies)
+    assert run(rollout, top_k=1, max_step=2, notes=True) == "Mira"
+    texts = [passage.text for passage in rollout.calls[-1][2]["passages"]]
+    assert texts == ["Osk has a bridge.", "Mira built it."]
+
+
+def test_an_answer_is_as_sure_as_all_of_its_list():
+    unsure, again = "So the answer is: 1. Mira~0.9 2. Osk~0.1", "So the answer is: 1. Mira 2. Tolen"
+    rollout = ScriptedRollout("flare", ["One.", unsure, again])
+    assert run(rollout, answer_style="list") == "1. Mira 2. Tolen"
+    assert rollout.trace.counts == {"steps": 2}
+
+
+def test_a_draft_that_was_cut_within_the_answer_is_written_again():
+    replies = ["One.", "So the answer is: Mira,", "So the answer is: Mira, Osk and Tolen."]
+    rollout = ScriptedRollout("flare", replies)
+    assert run(rollout, look_ahead=5, answer_style="list") == "Mira, Osk and Tolen"
+    assert len(rollout.searches) == 2
+    rollout = ScriptedRollout("flare", replies[:2])
+    assert run(rollout, look_ahead=6, answer_style="list") == "Mira,"
+    assert len(rollout.searches) == 1
+
+
+def test_a_long_answer_is_written_from_all_sentences_once_one_states_it():
+    stated = "So the answer is: Osk was built in 1871. A second bridge was built in 1902."
+    rollout = ScriptedRollout("flare", ["Osk is a bridge.", stated, "Osk was built in 1871. There are two bridges."])
+    assert run(rollout, answer_style="long") == "Osk was built in 1871. There are two bridges."
+    assert rollout.told("answer")[0]["sentences"] == ["Osk is a bridge.", stated]
+    assert rollout.trace.counts == {"steps": 2, "sure_steps": 1}
+
+
 @pytest.mark.parametrize("options", [{"theta": 1.5}, {"theta": -0.1}, {"beta": 2}, {"theta": float("nan")}])
 def test_a_threshold_that_is_no_probability_is_refused(options):
     with pytest.raises(UserError, match="is not a probability; give a number from 0 to 1"):

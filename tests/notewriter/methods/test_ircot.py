@@ -52,6 +52,37 @@ def test_a_chain_without_an_answer_is_read_by_the_answering_model(replies, steps
     assert rollout.trace.counts == {"unfinished": 1}
 
 
+@pytest.mark.parametrize(
+    ("style", "reply", "answer"),
+    [
+        ("short", "So the answer is: Symphony No. 5 in C minor.", "Symphony No. 5 in C minor"),
+        ("short", "So the answer is: Warner Bros. Pictures", "Warner Bros. Pictures"),
+        ("short", "So the answer is: Mira. She built it in 1871.", "Mira"),
+        ("yes_no", "So the answer is: No. It was built in 1871.", "No"),
+        ("list", "So the answer is: 1. Mira Tolen 2. Osk", "1. Mira Tolen 2. Osk"),
+    ],
+)
+def test_an_answer_is_a_sentence_or_a_whole_list(style, reply, answer):
+    rollout = ScriptedRollout("ircot", [reply])
+    assert run(rollout, answer_style=style) == answer
+    assert rollout.trace.counts == {}
+
+
+def test_a_long_answer_is_written_from_the_chain_once_a_sentence_states_it():
+    stated = "So the answer is: Osk was built in 1871. A second bridge was built in 1902."
+    rollout = ScriptedRollout("ircot", ["Osk is a bridge.", stated, "Osk was built in 1871. There are two bridges."])
+    assert run(rollout, top_k=1, answer_style="long") == "Osk was built in 1871. There are two bridges."
+    assert rollout.told("answer")[0]["sentences"] == ["Osk is a bridge.", stated]
+    assert rollout.trace.counts == {}
+
+
+def test_with_notes_an_answer_from_an_unfinished_chain_sees_all_of_them():
+    rollout = ScriptedRollout("ircot", ["YES#Osk has a bridge.", "One.", "YES#Mira built it.", "Two.", "Mira"])
+    assert run(rollout, top_k=1, max_step=2, notes=True) == "Mira"
+    texts = [passage.text for passage in rollout.calls[-1][2]["passages"]]
+    assert texts == ["Osk has a bridge.", "Mira built it."]
+
+
 def test_with_notes_a_step_sees_those_of_its_own_search_alone():
     """NotesWriting, equation 10; the note-taker still knows what earlier searches noted."""
     replies = [

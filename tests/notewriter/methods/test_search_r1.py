@@ -76,6 +76,14 @@ def test_a_text_without_an_answer_is_answered_from_or_has_none_as_in_the_authors
     assert rollout.roles == {"reason": "policy", "answer": "answer"}
 
 
+def test_what_it_thought_before_its_last_search_is_kept_for_the_answer():
+    last = "<think>It is Mira Tolen.</think><search>b</search>"
+    rollout = ScriptedRollout("search_r1", ["<search>a</search>", f"{last} and more", "Mira Tolen"])
+    assert asyncio.run(search_r1("Who?", rollout, max_turn=1)) == "Mira Tolen"
+    assert rollout.searches == [("a", 3)]
+    assert rollout.told("answer")[0]["reasoning"].endswith(f"</information>\n\n{last.removesuffix('</search>')}")
+
+
 def test_what_follows_the_first_action_of_a_turn_is_dropped():
     """Models that are not stopped invent what the search finds."""
 

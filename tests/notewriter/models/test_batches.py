@@ -146,6 +146,36 @@ async def test_a_request_without_a_readable_line_is_sent_again(connect, caplog, 
     assert "without a reply to 1 of 2 requests" in caplog.text
 
 
+async def test_a_batch_without_failed_requests_may_have_an_empty_file_of_them(connect):
+    with fake_batch_api(empty_files=True) as api:
+        assert all(reply.text for reply in await ask(connect(api), "a", "b"))
+    assert api.sizes == [2]
+
+
+async def test_requests_of_a_batch_whose_files_are_empty_are_sent_again(connect):
+    def outcome(custom_id, body):
+        return REPLY(custom_id, body) if len(api.batches) > 1 else None
+
+    with fake_batch_api(outcome=outcome, empty_files=True) as api:
+        assert all(reply.text for reply in await ask(connect(api), "a", "b"))
+    assert api.sizes == [2, 2]
+
+
+async def test_replies_are_kept_if_the_file_of_failed_requests_cannot_be_read(connect, cache):
+    def outcome(custom_id, body):
+        return line(custom_id, 400, {"error": {"message": "no"}}) if "bad" in str(body) else REPLY(custom_id, body)
+
+    with fake_batch_api(outcome=outcome, faults=[("GET /files/error", Answer(503, {}))] * 3) as api:
+        client = connect(api, attempts=3)
+        good, bad = await asyncio.gather(ask(client, "good"), ask(client, "bad"), return_exceptions=True)
+        assert good[0].text
+        assert isinstance(bad, UserError)
+        assert len(cache.execute("SELECT * FROM batched")) == 1
+        with pytest.raises(RequestRefused):
+            await ask(connect(api), "bad")
+    assert api.sizes == [2]
+
+
 @pytest.mark.parametrize("fault", [Answer(429, {}), Answer(500, {}), Answer(drop=True), Answer(body=b"<html>")])
 @pytest.mark.parametrize("at", ["POST /files", "POST /batches", "GET /batches/", "GET /files/"])
 async def test_faults_of_the_api_are_waited_out(connect, fault, at):
@@ -226,6 +256,21 @@ async def test_requests_of_a_batch_whose_replies_were_deleted_are_sent_again(con
         api.polls = 0
         assert all(reply.text for reply in await ask(connect(api), "a", "b"))
     assert api.sizes == [2, 2]
+
+
+async def test_replies_beside_a_deleted_file_are_not_asked_for_again(connect):
+    def outcome(custom_id, body):
+        return expired(custom_id) if "late" in str(body) and len(api.batches) == 1 else REPLY(custom_id, body)
+
+    with fake_batch_api(outcome=outcome, polls=10**6) as api:
+        await interrupted(connect(api), lambda: api.calls["GET /batches/batch_0"] > 0, "a", "b", "late")
+        api.faults.append(("GET /files/error", Answer(404, {"error": {"message": "no such file"}})))
+        api.polls = 0
+        client = connect(api)
+        # The others are asked for after the batch was read.
+        assert (await ask(client, "late"))[0].text
+        assert all(reply.text for reply in await ask(client, "a", "b"))
+    assert api.sizes == [3, 1]
 
 
 async def test_a_cancelled_batch_ends_the_run_and_what_it_finished_is_kept(connect):

@@ -106,7 +106,9 @@ def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(f
     assert checkpoints.fingerprint(folder) != before
 
 
-@pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors", "adapter_model.bin"]
+)
 def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
     before = checkpoints.fingerprint(folder)
     (folder / name).write_text("new")
@@ -158,13 +160,13 @@ def test_a_model_that_cannot_be_loaded_is_named_on_one_line(error, words):
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files being hashed, once per hash."""
     names = []
-    digest = checkpoints.digest
+    digest = checkpoints.file_digest
 
     def recorded(path: Path) -> str:
         names.append(path.name)
         return digest(path)
 
-    monkeypatch.setattr(checkpoints, "digest", recorded)
+    monkeypatch.setattr(checkpoints, "file_digest", recorded)
     return names
 
 

@@ -47,7 +47,7 @@ async def connect() -> AsyncIterator[Callable[..., Client]]:
     clients = []
 
     def make(base_url: str, cache: ResponseCache | None = None, revive=None, **settings) -> Client:
-        clients.append(Client(Endpoint(base_url, settings.pop("model", "fake"), **settings), cache, revive))
+        clients.append(Client(Endpoint(base_url, settings.pop("model", "fake"), **settings), cache, revive or ()))
         return clients[-1]
 
     yield make
@@ -220,7 +220,7 @@ async def test_as_many_requests_as_allowed_are_in_flight_and_no_more(connect):
 async def test_a_passing_fault_is_tried_again_and_the_reply_is_right(connect, waits, fault):
     revived = []
     with fake_endpoint(faults=[fault, fault]) as endpoint:
-        client = connect(endpoint.base_url, revive=lambda: revived.append(fault), timeout=2.0)
+        client = connect(endpoint.base_url, revive=[lambda: revived.append(fault)], timeout=2.0)
         completion = await client.complete(chat("hi"), SAMPLING)
     assert completion.text == default_reply(endpoint.requests[0])
     assert endpoint.requests == [endpoint.requests[0]] * 3
@@ -323,7 +323,34 @@ async def test_what_revive_cannot_mend_ends_the_call(connect, waits):
         raise UserError("the vLLM server died 4 times")
 
     with fake_endpoint(faults=["reset"]) as endpoint, pytest.raises(UserError, match="died 4 times"):
-        await connect(endpoint.base_url, revive=revive).complete(chat("hi"), SAMPLING)
+        await connect(endpoint.base_url, revive=[revive]).complete(chat("hi"), SAMPLING)
+
+
+async def test_calls_move_to_another_replica_while_a_dead_server_is_restarted_once(connect, waits, nobody):
+    restarts, answered = [], threading.Event()
+
+    def restart():
+        restarts.append("begun")
+        answered.wait(60)
+
+    with fake_endpoint() as endpoint:
+        client = connect(f"{nobody},{endpoint.base_url}", revive=[restart, lambda: None])
+        calls = (client.complete(chat(str(number)), SAMPLING, affinity=str(number)) for number in range(20))
+        replies = await asyncio.gather(*calls)
+        answered.set()
+    assert len(replies) == len(endpoint.requests) == 20
+    assert restarts == ["begun"]
+
+
+async def test_a_server_that_could_not_be_restarted_ends_the_next_call_that_fails(connect, waits):
+    def restart():
+        raise UserError("the vLLM server died 4 times")
+
+    with fake_endpoint() as endpoint, fake_endpoint(faults=itertools.repeat("reset")) as faulty:
+        client = connect(f"{faulty.base_url},{endpoint.base_url}", revive=[restart, lambda: None])
+        with pytest.raises(UserError, match="died 4 times"):
+            for number in itertools.count():
+                await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
 
 
 # The check before a run

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_endpoint import fake_endpoint
+from fake_endpoint import Fault, completion, fake_endpoint
 
 from notewriter.errors import UserError
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import Client, Endpoint
-from notewriter.models.prices import SPENT, Budget, CostArguments, check_costs, check_prices, cost
-from notewriter.records import Sampling
+from notewriter.models.client import Client, Endpoint, RequestRefused
+from notewriter.models.prices import SPENT, Budget, CostArguments, check_costs, check_prices, cost, prices_of
+from notewriter.models.roles import ModelArguments, Roles
+from notewriter.records import Completion, Sampling
+from notewriter.rollouts.resources import budget_of
 
 SAMPLING = Sampling(max_tokens=10)
 PRICES = {"judge": [0.0, 1e6]}
@@ -94,6 +97,58 @@ async def test_a_call_that_fails_costs_nothing(tmp_path: Path) -> None:
         assert {type(first).__name__, type(second).__name__} == {"RequestRefused", "Completion"}
     assert budget.spent == 4
     cache.close()
+
+
+WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "four words of reply", "fake"))
+WITHOUT_CHOICES = Fault(body=WITHOUT_LOGPROBS.body.replace(b"choices", b"nothing"))
+
+
+async def test_replies_that_are_of_no_use_are_paid_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    faults = [WITHOUT_CHOICES, WITHOUT_CHOICES, None, WITHOUT_LOGPROBS]
+    with fake_endpoint(lambda request: "four words of reply", faults=faults) as endpoint:
+        budget = Budget(50, PRICES, tmp_path, ["judge"])
+        (reply,) = await ask(budget, cache, endpoint.base_url, range(1))
+        assert isinstance(reply, Completion)
+        assert budget.spent == 12
+        client = Client(Endpoint(endpoint.base_url, "fake"), cache)
+        with pytest.raises(RequestRefused, match="returns no log-probabilities"):
+            chat = [{"role": "user", "content": "hi"}]
+            sampling = replace(SAMPLING, logprobs=True)
+            await client.complete(chat, sampling, reserve=partial(budget.reserve, "judge"))
+        await client.close()
+        assert budget.spent == 16
+    cache.close()
+
+
+async def test_a_call_is_not_repeated_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(faults=[WITHOUT_CHOICES] * 2) as endpoint:
+        (error,) = await ask(Budget(15, PRICES, tmp_path, ["judge"]), cache, endpoint.base_url, range(1))
+        assert "max_cost: 8.0000 of 15 are spent, and the next call may cost 10.0000" in str(error)
+    cache.close()
+
+
+def test_a_role_that_is_served_here_costs_nothing_unless_it_has_a_price_of_its_own() -> None:
+    models = {"notes": {"serve": "m"}, "query": {"serve": "m"}, "judge": {"base_url": "u", "model": "m"}}
+    prices = prices_of({"policy": [1, 1], "query": [2, 2]}, models)
+    each = {role: cost(prices, role, 0, 10**6) for role in ("policy", "notes", "query", "judge")}
+    assert each == {"policy": 1, "notes": 0, "query": 2, "judge": 1}
+    assert prices_of({}, models) == {}
+
+
+async def test_a_budget_leaves_out_what_is_served_here(tmp_path: Path) -> None:
+    models = ModelArguments(base_url="http://node7/v1", model="m", models={"notes": {"serve": "m"}})
+    endpoint = Endpoint("http://node7/v1", "m")
+    roles: Roles = {"policy": (endpoint, []), "notes": (endpoint, [object()])}  # type: ignore[list-item]
+    budget = budget_of(CostArguments({"policy": [0, 1e6]}, 15), models, roles, tmp_path)
+    assert budget
+    for role, paid in [("notes", 0), ("policy", 10)]:
+        async with budget.reserve(role, [], SAMPLING) as pay:
+            pay(0, 10)
+        assert budget.spent == paid
 
 
 def test_a_damaged_record_of_what_was_spent_is_named(tmp_path: Path) -> None:

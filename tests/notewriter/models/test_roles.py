@@ -1,6 +1,7 @@
 """Roles: which models a run uses, how they are reached, and how they sample."""
 
 import contextlib
+import json
 import os
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -99,6 +100,33 @@ def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path
     assert "float32" in endpoint.identity
     options = {"dtype": "float32", "served_model_name": "tiny"}
     assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
+
+
+@pytest.mark.parametrize("option", ["chat_template", "tokenizer", "generation_config"])
+@pytest.mark.parametrize("inside", ["", "tokenizer.json"], ids=["a file", "a folder"])
+def test_files_that_options_name_are_known_by_their_contents(tmp_path, served, option, inside):
+    def identity():
+        ((endpoint, _),) = given_roles(tmp_path, serve="models/tiny", serve_options={option: str(path)}).values()
+        return endpoint.identity
+
+    path = tmp_path / "named"
+    if inside:
+        path.mkdir()
+    file = path / inside
+    file.write_text("before")
+    before = identity()
+    assert identity() == before
+    file.write_text("after!")
+    assert identity() != before
+    file.write_text("before")
+    path = path.rename(tmp_path / "moved")
+    assert identity() == before
+
+
+def test_options_that_name_no_files_leave_the_identity_as_it_was(tmp_path, served):
+    options = {"dtype": "float32", "chat_template": "{{ messages }}" * 1000, "tokenizer": "owner/name", "seed": 0}
+    ((endpoint, _),) = given_roles(tmp_path, serve="models/tiny", serve_options=options).values()
+    assert endpoint.identity == f"weights of models/tiny {json.dumps(options, sort_keys=True)}"
 
 
 def test_variables_of_a_chat_template_go_with_every_request_of_their_model_alone(tmp_path, served):
@@ -315,12 +343,20 @@ def test_a_secret_is_refused_before_anything_is_written_and_is_not_repeated(sett
         ({"serve_options": {"trust_remote_code": True}}, r"^serve_options: trust_remote_code: code .* never run"),
         ({"serve_options": {"trust-remote-code": True}}, r"^serve_options: trust-remote-code: code .* never run"),
         ({"serve_options": {"api_key": "pa55word"}}, r"^serve_options: api_key: .* environment variable VLLM_API_KEY"),
+        ({"serve_options": {"hf-token": "pa55word"}}, r"^serve_options: hf-token: .* environment variable HF_TOKEN"),
+        # vLLM completes abbreviations.
+        ({"serve_options": {"hf_tok": "pa55word"}}, r"^serve_options: hf_tok: .* environment variable HF_TOKEN"),
     ],
 )
 def test_what_no_server_can_be_asked_or_started_with_is_named_before_anything_is_written(settings, problem):
     with pytest.raises(UserError, match=problem) as caught:
         check_inputs(ModelArguments(**settings), None)
     assert "\n" not in str(caught.value) and "pa55word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_a_server_may_use_the_token_that_this_machine_is_logged_in_with(value):
+    check_inputs(ModelArguments(serve_options={"hf_token": value}), None)
 
 
 def test_a_server_of_ours_gets_no_key_of_another_service(tmp_path, served):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.errors import UserError
+from notewriter.locks import locked
 from notewriter.models import serve as command
 from notewriter.models.client import Endpoint
 
@@ -34,7 +35,7 @@ def serve_until_stopped(monkeypatch, tmp_path, *argv):
     seen = {}
 
     def look(seconds):
-        seen.update({file.name: file.read_text() for file in tmp_path.iterdir()})
+        seen.update({file.name: file.read_text() for file in tmp_path.iterdir() if file.name != ".lock"})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command.time, "sleep", look)
@@ -64,6 +65,14 @@ def test_what_other_machines_can_reach_has_a_key_that_only_its_user_can_read(sta
     assert started[0][3] == "0.0.0.0"
     assert seen["key"].strip() == os.environ["VLLM_API_KEY"]
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_the_key_of_a_server_that_runs_already_is_left_alone(started, monkeypatch, tmp_path):
+    (tmp_path / "key").write_text("in use")
+    with locked(tmp_path), pytest.raises(UserError, match=r"is using this folder; .* choose another output_dir"):
+        serve_until_stopped(monkeypatch, tmp_path, "models/a", "--host", "0.0.0.0")
+    assert (tmp_path / "key").read_text() == "in use"
+    assert started == []
 
 
 def test_adapters_with_other_templates_get_a_server_each_of_one_base(started, monkeypatch, tmp_path_factory, tmp_path):

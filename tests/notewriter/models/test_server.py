@@ -111,8 +111,15 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], li
     [
         ({}, []),
         ({"max_model_len": 4096, "dtype": "float32"}, ["--max-model-len", "4096", "--dtype", "float32"]),
-        ({"enforce_eager": True, "enable_prefix_caching": False, "quantization": None}, ["--enforce-eager"]),
+        (
+            {"enforce_eager": True, "enable_prefix_caching": False, "quantization": None},
+            ["--enforce-eager", "--no-enable-prefix-caching"],
+        ),
+        # These have no opposite in vLLM, and are off anyway.
+        ({"disable_log_stats": False, "hf-token": False}, []),
         ({"served_model_name": ["a", "b"], "seed": 0}, ["--served-model-name", "a", "b", "--seed", "0"]),
+        ({"hf_overrides": {"a": {"b": False}}}, ["--hf-overrides", '{"a": {"b": false}}']),
+        ({"lora_modules": ["a=b", {"name": "a"}]}, ["--lora-modules", "a=b", '{"name": "a"}']),
     ],
 )
 def test_options_are_written_as_vllm_reads_them(options, arguments):
@@ -301,7 +308,7 @@ def test_an_error_in_the_block_stops_the_server(stand_in, model, tmp_path):
 async def test_a_call_to_a_server_that_was_killed_is_answered_by_the_next_one(stand_in, model, tmp_path, monkeypatch):
     monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0.05)
     with serve(model, log=tmp_path / "log") as server:
-        client = Client(Endpoint(server.base_url, "fake", attempts=50), revive=server.ensure_alive)
+        client = Client(Endpoint(server.base_url, "fake", attempts=50), revive=[server.ensure_alive])
         first = await client.complete([{"role": "user", "content": "hi"}], Sampling())
         os.kill(stand_in()[0]["pid"], signal.SIGKILL)
         second = await client.complete([{"role": "user", "content": "hi"}], Sampling())
@@ -389,6 +396,52 @@ def test_a_terminated_command_stops_its_server_and_all_that_belongs_to_it(stand_
     assert error.endswith("terminated: finished work is kept; run the same command again to resume\n")
     assert not is_running(told["pid"])
     assert eventually(lambda: not is_running(told["child"]))
+
+
+def test_an_interrupted_command_does_not_wait_for_a_server_that_is_being_restarted(stand_in, model, tmp_path):
+    script = f"""
+        import asyncio, os, sys
+        from notewriter.errors import run
+        from notewriter.models.client import Client, Endpoint
+        from notewriter.models.server import serve
+        from notewriter.records import Sampling
+        async def ask(server):
+            client = Client(Endpoint(server.base_url, "fake"), revive=[server.ensure_alive])
+            try:
+                await client.complete([{{"role": "user", "content": "hi"}}], Sampling())
+            finally:
+                await client.close()
+        def main():
+            with serve({model!r}, log={str(tmp_path / "log")!r}) as server:
+                print("served", flush=True)
+                sys.stdin.readline()
+                os.environ["STAND_IN"] = "hang"
+                asyncio.run(ask(server))
+        run(main)
+    """
+    environment = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **streams) as parent:
+        assert parent.stdout.readline() == "served\n"
+        os.kill(stand_in()[0]["pid"], signal.SIGKILL)
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        assert eventually(lambda: (tmp_path / "log").read_text().count("vllm.entrypoints") == 2)
+        (restarted,) = psutil.Process(parent.pid).children()
+        parent.send_signal(signal.SIGINT)
+        _, error = parent.communicate(timeout=60)
+    assert parent.returncode == 130
+    assert error.endswith("interrupted: finished work is kept; run the same command again to resume\n")
+    assert "Traceback" not in error
+    assert not is_running(restarted.pid)
+
+
+def test_a_server_that_was_stopped_is_not_started_again(stand_in, model, tmp_path):
+    with serve(model, log=tmp_path / "log") as server:
+        pass
+    server.ensure_alive()
+    assert len(stand_in()) == 1
 
 
 def test_a_command_terminated_while_its_server_starts_leaves_none(stand_in, model, tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 import json
 import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import tantivy
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from data_construction.world.generation import generate
 from notewriter.errors import UserError
+from notewriter.locks import acquire
 from notewriter.records import Passage
 from notewriter.retrieval import MANIFEST, bm25, corpus_fingerprint, open_index
 from notewriter.retrieval.bm25 import BM25, Analysis, build
@@ -134,6 +137,24 @@ def test_an_index_is_opened_by_its_manifest(tmp_path):
     manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
     assert (manifest["kind"], manifest["passages"], manifest["source"]) == ("bm25", 3, "corpus 1")
     assert open_index(tmp_path / "i").search(WORLD.passages[0].title, 1) == [WORLD.passages[0]]
+
+
+def test_a_copy_is_opened_where_nothing_can_be_written(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    # Folders in the place of files, which not even root can write.
+    for name in ("checksums.json.partial", bm25.LOCK):
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+        (tmp_path / "copy" / name).mkdir()
+    assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
+
+
+def test_a_copy_is_opened_while_another_process_records_its_times(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    with open(tmp_path / "copy" / "checksums.json.partial", "a") as other:
+        assert acquire(other.fileno(), Path(other.name))
+        assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
 
 
 def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
@@ -306,6 +327,25 @@ def test_a_build_killed_while_checksums_are_computed_reads_no_passage_again(tmp_
     assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
 
 
+@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_killed_build_is_completed_whether_it_shared_passages_then_or_does_now(tmp_path, monkeypatch, then, now):
+    build(numbered(*range(30)), tmp_path / "whole", "a")
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 10)
+
+    def killed(document=tantivy.Document, **fields):
+        if fields["position"] == 15:
+            raise Killed
+        return document(**fields)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(tantivy, "Document", killed)
+        build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if then else None)
+    assert build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if now else None) == 30
+    assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
+    assert len(BM25(tmp_path / "i")) == 30
+
+
 def test_a_build_of_another_corpus_does_not_go_on_with_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setattr(bm25, "FIRST_BLOCK", 2)
 
@@ -440,6 +480,24 @@ def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
         assert part in told
     assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p2", "p3"]
     assert ids(BM25(tmp_path / "plain").search("river", 9)) == ["p1", "p2", "p3"]
+
+
+def test_a_corpus_can_be_added_again_after_a_deletion(tmp_path, capsys):
+    first = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
+    more = write_corpus(tmp_path / "more.jsonl", numbered(4))
+    (tmp_path / "ids").write_text("p4\n")
+    index = ["--index", str(tmp_path / "i")]
+    main(["--path", str(first), *index])
+    main(["--path", str(more), *index, "--add"])
+    main([*index, "--delete", str(tmp_path / "ids")])
+    for told in ("contains 4 passages now", "already contains"):
+        main(["--path", str(more), *index, "--add"])
+        assert told in capsys.readouterr().out
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p1", "p2", "p3", "p4"]
+    # Its other passages are there still.
+    main([*index, "--delete", str(tmp_path / "ids")])
+    with pytest.raises(UserError, match="passage 1 has the id 'p1', which is in the index; delete that first"):
+        main(["--path", str(first), *index, "--add"])
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,12 @@ def test_a_question_is_restricted_to_the_ids_or_titles_in_its_metadata(indexes):
         search(parts, "town", 5, Question("q", "Who?", ()))
 
 
+@pytest.mark.parametrize("page", ["river", "River ", "https://en.wikipedia.org/wiki/river"])
+def test_a_page_is_found_by_its_title_however_a_question_spells_it(indexes, page):
+    question = Question("q", "Who?", (), metadata={"pages": [page]})
+    assert ids(search([{"index": str(indexes / "wiki")}, {"within": "pages"}], "town", 5, question)) == ["w1"]
+
+
 def test_a_question_is_restricted_to_the_passages_that_a_file_lists(indexes, tmp_path):
     file = tmp_path / "own.jsonl"
     file.write_text('{"question_id": "q", "passages": ["w1", "w4"]}\n')
@@ -114,6 +120,20 @@ def test_a_question_is_restricted_to_the_passages_that_a_file_lists(indexes, tmp
     file.write_text('{"question_id": "q"}\n')
     with pytest.raises(UserError, match=r"own.jsonl:1 has no 'passages'; write"):
         search(parts)
+    file.write_text('{"question_id": "q", "passages": ["w1"]}\n\n{"question_id": "q", "passages": ["w2"]}\n')
+    with pytest.raises(UserError, match=r"own.jsonl:3: question 'q' has a line already, the one at .*own.jsonl:1"):
+        search(parts)
+
+
+def test_a_chain_is_known_by_what_its_file_of_passages_contains(indexes, tmp_path):
+    file, copy = tmp_path / "own.jsonl", tmp_path / "copy.jsonl"
+    parts = [{"index": str(indexes / "wiki")}, {"within": str(file)}]
+    file.write_text('{"question_id": "q", "passages": ["w1"]}\n')
+    copy.write_text(file.read_text())
+    before = fingerprint(parts)
+    assert fingerprint([parts[0], {"within": str(copy)}]) == before
+    file.write_text('{"question_id": "q", "passages": ["w2"]}\n')
+    assert fingerprint(parts) != before
 
 
 def test_documents_are_read_in_the_order_of_their_file_whatever_the_query(indexes, tmp_path):

@@ -411,6 +411,21 @@ def test_a_faiss_index_built_elsewhere_serves_with_its_corpus(tmp_path, director
     assert (elsewhere / f"{name}.index").read_bytes() == before
 
 
+def test_other_vectors_of_the_same_size_are_another_index(tmp_path, encoder, corpus, elsewhere, capsys):
+    shutil.copyfile(elsewhere / "e5_Flat.index", tmp_path / "copy")
+    content = bytearray((elsewhere / "e5_Flat.index").read_bytes())
+    content[-4] ^= 1
+    (tmp_path / "other").write_bytes(content)
+    for file, told in (
+        (elsewhere / "e5_Flat.index", "indexed"),
+        (tmp_path / "copy", "already"),
+        (tmp_path / "other", "indexed"),
+    ):
+        main([*corpus, "--index", str(tmp_path / "i"), "--encoder", encoder.encoder, "--vectors", str(file)])
+        assert f"i: {told}" in capsys.readouterr().out
+    assert (tmp_path / "i" / vectors.FILE).read_bytes() == content
+
+
 @pytest.mark.parametrize("structure", ["hnsw", "ivf_flat", "ivf_pq"])
 def test_a_scope_is_searched_whatever_the_structure(tmp_path, structure):
     rng = np.random.default_rng(0)
@@ -424,6 +439,39 @@ def test_a_scope_is_searched_whatever_the_structure(tmp_path, structure):
         if kept is not None or structure == "hnsw":
             scores = embeddings[:5] @ embeddings[rows].T
             assert (found == rows[np.argsort(-scores)]).all()
+
+
+def test_a_scope_is_searched_in_a_graph_of_codes(tmp_path):
+    import faiss
+
+    embeddings = np.random.default_rng(0).standard_normal((3_000, 16), dtype=np.float32)
+    graph = faiss.index_factory(16, "HNSW16_SQ8", faiss.METRIC_INNER_PRODUCT)
+    graph.train(embeddings)
+    graph.add(embeddings)
+    faiss.write_index(graph, str(tmp_path / "v.faiss"))
+    rows = np.arange(7, 3_000, 500)
+    opened = vectors.Vectors(
+        vectors.Structure(vectors.structure_of(tmp_path / "v.faiss", "dot"), 16), None, tmp_path / "v.faiss"
+    )
+    found = opened.search(embeddings[:5], 20, rows)
+    assert (found == rows[np.argsort(-embeddings[:5] @ embeddings[rows].T)]).all()
+
+
+@pytest.mark.parametrize("kind", ["Flat", "HNSW16", "IVF4,Flat"])
+def test_distances_serve_where_they_rank_as_inner_products_do(tmp_path, kind):
+    import faiss
+
+    embeddings = np.random.default_rng(0).standard_normal((400, 16), dtype=np.float32)
+    index = faiss.index_factory(16, kind, faiss.METRIC_L2)
+    index.train(embeddings)
+    faiss.write_index(index, str(tmp_path / "v.faiss"))
+    assert vectors.structure_of(tmp_path / "v.faiss", "cosine") in vectors.STRUCTURES
+    with pytest.raises(UserError, match=r"v.faiss: compares vectors by distance, the encoder by inner product"):
+        vectors.structure_of(tmp_path / "v.faiss", "dot")
+    index = faiss.IndexFlat(16, faiss.METRIC_L1)
+    faiss.write_index(index, str(tmp_path / "l1.faiss"))
+    with pytest.raises(UserError, match=r"l1.faiss: compares vectors by distance"):
+        vectors.structure_of(tmp_path / "l1.faiss", "cosine")
 
 
 def test_a_faiss_index_of_something_else_is_refused(tmp_path, encoder, elsewhere):

@@ -91,6 +91,17 @@ async def test_it_is_a_part_of_a_retriever(tmp_path):
     await chain.close()
 
 
+async def test_after_a_step_that_needs_more_passages_sentences_are_from_the_best_ones_alone(tmp_path):
+    bm25.build(PASSAGES[:2], tmp_path / "index")
+    parts = [{"index": str(tmp_path / "index")}, {"distinct": "text"}, {"extract": "letters", "sentences": 2}]
+    chain = Chain(parts)
+    found = await chain.search("Mira built bridge", 1)
+    assert [part["found"] for part in found.parts] == [2, 2, 1]
+    (best,) = found.parts[1]["ids"]
+    assert [(passage.id, passage.text.count(".")) for passage in found.passages] == [(best, 2)]
+    await chain.close()
+
+
 def test_an_encoder_that_is_not_there_is_named(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match="encoder: nowhere is neither a model folder nor a hub id"):

@@ -4,12 +4,12 @@ import asyncio
 import json
 
 import pytest
+from json_service import Answer, json_service
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval.chain import Chain
 from notewriter.retrieval.remote import Remote, ServerPart, health_of, read_reply, reply_of
-from tests.json_service import Answer, json_service
 
 RIVER = Passage("7", "River", "It flows.\nIt crosses a town.")
 

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
+from fake_endpoint import fake_endpoint
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
-from tests.fake_endpoint import fake_endpoint
 
 PASSAGES = [Passage(f"p{number}", f"Page {number}", f"text {number}") for number in range(45)]
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 import yaml
+from fake_endpoint import fake_endpoint
+from json_service import Answer, json_service
+from tiny_world import run_config, tiny_world
 
 from eval import evaluate
 from notewriter import ask
 from notewriter.errors import UserError
 from notewriter.retrieval import open_index
 from notewriter.retrieval.remote import SCHEMA, reply_of
-from tests.fake_endpoint import fake_endpoint
-from tests.json_service import Answer, json_service
-from tests.tiny_world import run_config, tiny_world
 
 
 @pytest.fixture(scope="module")

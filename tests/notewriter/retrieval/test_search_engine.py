@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from fake_search_engine import fake_search_engine
+from json_service import Answer
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, encoders, search_engine
 from notewriter.retrieval.chain import Chain
-from tests.fake_search_engine import fake_search_engine
-from tests.json_service import Answer
 
 pytest.importorskip("elasticsearch", reason="needs the extra `search-engines`")
 pytest.importorskip("opensearchpy", reason="needs the extra `search-engines`")

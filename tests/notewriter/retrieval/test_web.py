@@ -1,11 +1,11 @@
 """Web search in Serper's form, against a local stand-in."""
 
 import pytest
+from json_service import Answer, json_service
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval.chain import Chain
-from tests.json_service import Answer, json_service
 
 KEY = "serper-0123456789"
 HITS = [

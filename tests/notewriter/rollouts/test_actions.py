@@ -42,6 +42,8 @@ def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument,
         'I need her town.\n```json\n{"name": "Search", "arguments": {"query": "Where was Mira born?"}}\n```',
         'I need her town. {"function": "search", "query": " Where was Mira born? "}',
         'I need her town. {"function": "search", "parameters": {"query": "Where was Mira born?"}',
+        'Thought 1: I need her town. Action 1: {"function": "search", "parameters": {"query": "Where was Mira born?"}}',
+        'I need her town. **Action:** ```json\n{"name": "search", "arguments": {"query": "Where was Mira born?"}}\n```',
         # Thinking and invented observations are ignored.
         '<think>Or {"function": "finish", "parameters": {"answer": "Tolen"}}?\n</think>\nThought: I need her town.\n'
         'Action: {"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation: In Osk.\n'
@@ -50,6 +52,13 @@ def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument,
 )
 def test_an_action_is_read_however_it_is_written(text):
     assert parse_action(text, ACTIONS) == SEARCH
+
+
+def test_a_thought_keeps_its_words_about_actions():
+    call = '{"function": "search", "parameters": {"query": "Where was Mira born?"}}'
+    for thought in ("Action: none yet. I need her town.", "I need her town, so I take this action:"):
+        assert parse_action(f"Thought: {thought}\nAction: {call}", ACTIONS) == SEARCH._replace(thought=thought)
+    assert parse_action(f"Its chain reaction: {call}", ACTIONS) == SEARCH._replace(thought="Its chain reaction:")
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,9 @@ def test_a_note_is_what_follows_a_yes(text, note):
         ('He said "Go." Then he left.', 'He said "Go."'),
         ("It cost 2.5 million. Why? \u017divot.", "It cost 2.5 million."),
         ("Why? So.", "Why?"),
+        ("He wrote Symphony No. 5 and Op. 64 Nos. 1 and 2. Then", "He wrote Symphony No. 5 and Op. 64 Nos. 1 and 2."),
+        ("It is by Warner Bros. Pictures. Then", "It is by Warner Bros. Pictures."),
+        ("No. It was built in 1871.", "No."),
         (" \n ", ""),
     ],
 )

@@ -223,6 +223,10 @@ async def test_a_stop_string_does_not_cut_a_models_thinking(resources, stop, rep
     assert rollout.trace.counts == {"stopped_in_thinking": 1}
     (step,) = rollout.trace.generations
     assert "Observation: no." not in step.completion.text
+    # Both draws were paid.
+    drawn = [await model.complete([], Sampling(stop=stops)) for stops in [(stop,), ()]]
+    assert step.completion.completion_tokens == sum(completion.completion_tokens for completion in drawn)
+    assert (step.completion.prompt_tokens, step.completion.seconds) == (10, 0.5)
 
 
 async def test_replies_without_thinking_are_asked_for_once(resources):

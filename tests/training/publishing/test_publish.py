@@ -160,6 +160,9 @@ def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> Non
     card = publish.card(arguments(checkpoint, pairs_stats=str(tmp_path / "stats.json")))
     assert "rollouts over 90 questions" in card
     assert "| deepnote/init_note | reference | 75 | 15 one judge order only |\n" in card
+    # Quotas end a run early.
+    (tmp_path / "stats.json").write_text(json.dumps(stats | {"questions_rolled_out": 64}))
+    assert "rollouts over 64 questions" in publish.card(arguments(checkpoint, pairs_stats=str(tmp_path / "stats.json")))
 
 
 def test_what_was_not_recorded_is_said_to_be_so(checkpoint: Path) -> None:

@@ -1,0 +1,54 @@
+"""As many replies of one kind as of the other, at stages where a reply is one of two kinds.
+
+Of the documents that a search finds most say nothing new, so that a note-taker trained on all of them learns to note
+nothing.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.rollouts import Drop, GoldRollout
+
+TWO_KINDS = ("document note", "status")
+"""The kinds of stages whose gold replies are one of two: notes or none, better or not."""
+
+TOO_MANY = "replies of the other kind are rarer"
+
+Counts = dict[str, Counter[str]]
+"""Stage -> kind of reply -> replies."""
+
+
+def count_kinds(records: Iterable[GoldRollout], stages: Collection[str]) -> Counts:
+    """How many replies of each kind there are at the stages."""
+    counts: Counts = {stage: Counter() for stage in stages}
+    for record in records:
+        for row in record["rows"]:
+            if row["stage"] in counts:
+                counts[row["stage"]][_kind(row)] += 1
+    return counts
+
+
+def balanced(records: Iterable[GoldRollout], counts: Counts) -> Iterator[GoldRollout]:
+    """The records, with what is left out of the more frequent kind of reply, evenly over all, moved to the drops.
+
+    A stage with replies of one kind only keeps all of them.
+    """
+    seen: Counts = {stage: Counter() for stage in counts}
+    for record in records:
+        rows, drops = [], list(record["drops"])
+        for row in record["rows"]:
+            stage, kind = row["stage"], _kind(row)
+            if stage in counts:
+                total, least, place = counts[stage][kind], min(counts[stage].values()), seen[stage][kind]
+                seen[stage][kind] += 1
+                if (place + 1) * least // total == place * least // total:
+                    drops.append(Drop(stage=stage, reason=TOO_MANY))
+                    continue
+            rows.append(row)
+        yield {**record, "rows": rows, "drops": drops}
+
+
+def _kind(row: Chain) -> str:
+    """`YES` or `NO` of a document's notes; a status as it is."""
+    return row["messages"][-1]["content"].partition("#")[0]

@@ -1,0 +1,174 @@
+"""Job scripts: their mistakes, and what becomes of them on a Slurm of two nodes."""
+
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import PATH, Cluster, wait_until
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "slurm/train.sbatch"
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["ddp.yaml", "train.py"], {"SLURM_JOB_ID": ""}, "this is a job script; submit it"),
+        (["ddp.yaml"], {}, "usage: sbatch"),
+        (["nowhere.yaml", "train.py"], {}, "nowhere.yaml: no such accelerate configuration"),
+        (["ddp.yaml", "nowhere.py"], {}, "nowhere.py: no such training script"),
+        (["ddp.yaml", "train.py"], {}, "slurm/cluster.env: no such file"),
+        (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "empty.env"}, "empty.env: PROCESSES_PER_NODE is not set"),
+        (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "wrong.env"}, "/no/venv: has no bin/accelerate"),
+    ],
+)
+def test_mistakes_end_the_job_with_one_line(
+    arguments: list[str], changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name in ("ddp.yaml", "train.py", "empty.env"):
+        (tmp_path / name).touch()
+    (tmp_path / "wrong.env").write_text("PROCESSES_PER_NODE=1\nVENV=/no/venv\nRENDEZVOUS_PORT=29500\n")
+    environment = {"PATH": PATH, "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)} | changes
+
+    done = subprocess.run(
+        ["bash", str(SCRIPT), *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_queue(
+    cluster: Cluster, cluster_env: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "job.out"
+    with open(cluster_env, "a") as settings:
+        # What stands for a container here.
+        settings.write("CONTAINER='env INSIDE=one'\n")
+    environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
+    command = ["sbatch", "--parsable", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/run.sbatch")]
+    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started in $INSIDE; while :; do sleep 0.2; done"]
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        wait_until(lambda: log.exists() and "\nstarted in one" in log.read_text(), "the command")
+        # What Slurm sends for --signal=B:USR1@120.
+        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
+        wait_until(lambda: "ended" in log.read_text().split("back to the queue")[-1], "the command's end")
+
+        def restarts() -> str:
+            show = ["scontrol", "show", "job", "--oneliner", job]
+            return subprocess.run(show, env=environment, capture_output=True, text=True).stdout
+
+        wait_until(lambda: "Restarts=1" in restarts() and "JobState=PENDING" in restarts(), "the queue")
+    finally:
+        subprocess.run(["scancel", job], env=environment, capture_output=True)
+
+
+@pytest.mark.parametrize("script", ["run.sbatch", "serve.sbatch"])
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["true"], {"SLURM_JOB_ID": ""}, "this is a job script; submit it"),
+        ([], {}, "usage: sbatch"),
+        (["true"], {}, "slurm/cluster.env: no such file"),
+        (["true"], {"CLUSTER_ENV": "empty.env"}, "empty.env: VENV= has no bin/python"),
+    ],
+)
+def test_mistakes_end_a_job_of_one_node_with_one_line(
+    script: str, arguments: list[str], changes: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.env").touch()
+    environment = {"PATH": PATH, "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": str(tmp_path)} | changes
+    command = ["bash", str(ROOT / "slurm" / script), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def ask(address: str, key: str) -> Any:
+    body = {"messages": [{"role": "user", "content": "hi"}], "model": "fake"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"{address}/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
+        return json.load(reply)
+
+
+def test_a_server_over_two_nodes_tells_its_address_and_finishes_what_is_in_flight_when_it_is_stopped(
+    cluster: Cluster, cluster_env: Path, vllm: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    with open(cluster_env, "a") as settings:
+        settings.write("export VLLM_DELAY=3\n")
+    log, folder = tmp_path / "job.out", tmp_path / "serve"
+    address = folder / f"{tiny_model.name}.url"
+    command = [
+        "sbatch",
+        "--parsable",
+        "--nodes=2",
+        f"--output={log}",
+        f"--chdir={ROOT}",
+        str(ROOT / "slurm/serve.sbatch"),
+    ]
+    command += [str(tiny_model), "--output_dir", str(folder), "--serve_options", '{"tensor_parallel_size": 2}']
+    environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        try:
+            wait_until(address.exists, "the address")
+        except AssertionError as error:
+            raise AssertionError("".join(each.read_text() for each in [log, *folder.glob("*.log")])) from error
+        url, key = address.read_text().strip(), (folder / "key").read_text().strip()
+        assert url.startswith("http://n1:")
+        assert sorted(vllm.read_text().splitlines()) == ["n1: rank 0 of 2 at n1", "n2: rank 1 of 2 at n1, headless"]
+        with ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, url, key)
+            time.sleep(1)
+            # What Slurm sends for --signal=B:TERM@90.
+            cluster.run("scancel", "--batch", "--signal=TERM", job)
+            wait_until(lambda: not address.exists(), "the address to go away")
+            assert not reply.done()
+            assert reply.result()["choices"]
+        wait_until(lambda: cluster.show(job)["JobState"] not in ("RUNNING", "COMPLETING"), "the job's end", 30)
+        assert cluster.show(job)["JobState"] == "COMPLETED", log.read_text()
+    finally:
+        cluster.run("scancel", "--me")
+
+
+def test_the_rank_that_failed_first_on_either_node_is_the_end_of_the_jobs_output(
+    cluster: Cluster, cluster_env: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"broken = pathlib.Path({str(tmp_path / 'broken')!r})\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    broken.touch()\n"
+        "    raise RuntimeError('shard 7 is broken')\n"
+        "while not broken.exists():\n"
+        "    time.sleep(0.1)\n"
+        # As soon as it misses its peer.
+        "time.sleep(0.5)\n"
+        "raise RuntimeError('connection closed by peer')\n"
+    )
+    log = tmp_path / "job.out"
+    command = ["sbatch", "--wait", "--nodes=2", f"--output={log}", f"--chdir={ROOT}", str(SCRIPT)]
+    command += ["configs/accelerate/cpu_ddp.yaml", str(script)]
+    environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
+
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+
+    *_, end = re.split("^rank ", log.read_text(), flags=re.MULTILINE)
+    # Not 1: srun reports what became of the node that it stopped.
+    assert done.returncode != 0
+    assert end.startswith("1 on n2 failed first, with exit code 1; the end of its log:\n")
+    assert "RuntimeError: shard 7 is broken" in end and "connection closed" not in end
+    assert len(end.splitlines()) <= 42
+    assert "back to the queue" not in log.read_text()

@@ -1,0 +1,31 @@
+"""What vLLM is to job scripts: a module that serves at a port, and one that helps it on another node.
+
+At SIGTERM the first finishes what is in flight. Both tell where they run, in the file VLLM_TOLD.
+"""
+
+import argparse
+import os
+import signal
+import threading
+import time
+
+from fake_endpoint import make_server
+
+parser = argparse.ArgumentParser(allow_abbrev=False)
+for name in ("port", "nnodes", "node-rank"):
+    parser.add_argument(f"--{name}", type=int, default=0)
+parser.add_argument("--master-addr")
+parser.add_argument("--served-model-name")
+parser.add_argument("--headless", action="store_true")
+given, _ = parser.parse_known_args()
+ranks = f"rank {given.node_rank} of {given.nnodes} at {given.master_addr}" if given.nnodes else "alone"
+with open(os.environ["VLLM_TOLD"], "a") as told:
+    told.write(f"{os.environ.get('SLURMD_NODENAME')}: {ranks}{', headless' if given.headless else ''}\n")
+if given.headless:
+    time.sleep(600)
+server, known = make_server(port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
+known.model = given.served_model_name
+server.daemon_threads = False
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+server.serve_forever(poll_interval=0.05)
+server.server_close()
