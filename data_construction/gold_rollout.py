@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_construction.gold import GOLD
+from data_construction.harvest import Harvest
 from data_construction.recipe import Recipe
-from data_construction.sampling import Harvest, SamplingRollout, top_k_of
+from data_construction.sampling import SamplingRollout, top_k_of
 from eval.metrics.text import normalise
 from eval.notes import note_quality
 from notewriter.artifacts.chains import SCHEMA, Chain

@@ -177,10 +177,7 @@ def _by_answer(experiment: Experiment, predictions: Predictions) -> list[str]:
     rows = [
         [
             cell,
-            *(
-                _shown(kind.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
-                for name, _, kind in columns
-            ),
+            *(_shown(experiment, kind, (cell, name, metric)) for name, _, kind in columns),
         ]
         for cell in experiment.cells
     ]
@@ -203,20 +200,18 @@ def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     rows = [
         [
             cell,
-            *(
-                _shown(scores.get((cell, name, metric)), metric) if experiment.runs(cell, name) else NOT_RUN
-                for name in experiment.sets
-            ),
+            *(_shown(experiment, scores, (cell, name, metric)) for name in experiment.sets),
         ]
         for cell in experiment.cells
     ]
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows
 
 
-def _shown(score: Score | None, metric: str) -> str:
+def _shown(experiment: Experiment, scores: Scores, place: tuple[str, str, str]) -> str:
     """A score with its interval; a dash where the runs have no such score, as without notes."""
-    if score is None:
-        return "–"
+    cell, name, metric = place
+    if (score := scores.get(place)) is None:
+        return "–" if experiment.runs(cell, name) else NOT_RUN
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"

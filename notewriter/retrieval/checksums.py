@@ -69,7 +69,7 @@ def is_same(file: Path, other: Path) -> bool:
         known = jsonl.read_object(file.parent / FILE, dict[str, dict[str, int]], REMEDY)
         record: dict[str, int] = known.get(file.name, {})
         return record.get("size") == other.stat().st_size and record.get("crc32") == _crc32(other)
-    except OSError:
+    except OSError:  # what cannot be read cannot be the same
         return False
 
 

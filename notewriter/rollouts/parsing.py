@@ -183,3 +183,14 @@ def parse_answer(text: str) -> str:
     if first_sentence(answer) != answer or ends_with_abbreviation(answer):
         return answer
     return answer.removesuffix(".").rstrip("*_")
+
+
+def next_sentence(reply: str, answer_style: str) -> str:
+    """The first sentence of a reply, or its first line if that sentence states an answer in the style `list` or `long`.
+
+    Such an answer may have several sentences, or numbers that look like the ends of some.
+    """
+    sentence = first_sentence(reply)
+    if answer_style in ("list", "long") and parse_answer(sentence):
+        return reply.strip().partition("\n")[0].rstrip()
+    return sentence

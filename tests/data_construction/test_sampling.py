@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from data_construction.harvest import Harvest
 from data_construction.judges import decision, llm, metric, outcome, reference, retrieval
 from data_construction.judges.case import Verdict
 from data_construction.recipe import Recipe
-from data_construction.sampling import Harvest, SamplingRollout
+from data_construction.sampling import SamplingRollout
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import Gold
 from notewriter.methods import METHODS

@@ -6,10 +6,9 @@ from typing import Any
 
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
-from notewriter.methods.ircot import next_sentence
 from notewriter.methods.notes_writing import take_notes
 from notewriter.records import Passage
-from notewriter.rollouts.parsing import parse_answer
+from notewriter.rollouts.parsing import next_sentence, parse_answer
 from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("flare/step")

@@ -3,9 +3,8 @@
 from notewriter.method import Method, Stage
 from notewriter.methods.notes_writing import take_notes
 from notewriter.records import Passage
-from notewriter.rollouts.parsing import parse_answer
+from notewriter.rollouts.parsing import next_sentence, parse_answer
 from notewriter.rollouts.rollout import Rollout
-from notewriter.text import first_sentence
 
 STEP = Stage("ircot/step")
 NOTE = Stage("ircot/note", "notes", "document note")
@@ -81,17 +80,6 @@ async def ircot(
         sentences=sentences,
         answer_style=answer_style,
     )
-
-
-def next_sentence(reply: str, answer_style: str) -> str:
-    """The first sentence of a reply, or its first line if that sentence states an answer in the style `list` or `long`.
-
-    Such an answer may have several sentences, or numbers that look like the ends of some.
-    """
-    sentence = first_sentence(reply)
-    if answer_style in ("list", "long") and parse_answer(sentence):
-        return reply.strip().partition("\n")[0].rstrip()
-    return sentence
 
 
 METHOD = Method(ircot, (STEP, NOTE, ANSWER))

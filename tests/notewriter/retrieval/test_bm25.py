@@ -454,24 +454,19 @@ def test_a_search_leaves_the_interpreter_to_other_threads(tmp_path):
     assert ticks > 20
 
 
-def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
-    first = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
-    more = write_corpus(tmp_path / "more.jsonl", numbered(4))
-    (tmp_path / "ids").write_text("p1\np4\n\n")
-    index = ["--index", str(tmp_path / "i")]
+def three_passages_and_a_fourth(folder):
+    """Two corpora, and the option of an index that the command has made of the first."""
+    first = write_corpus(folder / "c.jsonl", numbered(1, 2, 3))
+    index = ["--index", str(folder / "i")]
     main(["--path", str(first), *index])
-    main(
-        [
-            "--path",
-            str(first),
-            "--index",
-            str(tmp_path / "plain"),
-            "--analyzer",
-            "plain",
-            "--share",
-            str(tmp_path / "i"),
-        ]
-    )
+    return first, write_corpus(folder / "more.jsonl", numbered(4)), index
+
+
+def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
+    first, more, index = three_passages_and_a_fourth(tmp_path)
+    (tmp_path / "ids").write_text("p1\np4\n\n")
+    plain = ["--index", str(tmp_path / "plain"), "--analyzer", "plain", "--share", str(tmp_path / "i")]
+    main(["--path", str(first), *plain])
     for _ in range(2):
         main(["--path", str(more), *index, "--add"])
     main([*index, "--delete", str(tmp_path / "ids")])
@@ -483,11 +478,8 @@ def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
 
 
 def test_a_corpus_can_be_added_again_after_a_deletion(tmp_path, capsys):
-    first = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
-    more = write_corpus(tmp_path / "more.jsonl", numbered(4))
+    first, more, index = three_passages_and_a_fourth(tmp_path)
     (tmp_path / "ids").write_text("p4\n")
-    index = ["--index", str(tmp_path / "i")]
-    main(["--path", str(first), *index])
     main(["--path", str(more), *index, "--add"])
     main([*index, "--delete", str(tmp_path / "ids")])
     for told in ("contains 4 passages now", "already contains"):
