@@ -24,8 +24,12 @@ _LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
 _THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
 _ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
-# Capitalised, so that "I take this action:" remains.
-_ACTION_AT_END = re.compile(r"[*_]{0,3}(?<![^\W_])(?:Action|ACTION)(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*\Z")
+# Within a line: capitalised, so that "I take this action:" remains, and right before a call.
+_ACTION_OF_CALL = re.compile(
+    rf"(?i:^{_LABEL.format('Action')})"
+    r"|[*_]{0,3}(?<![^\W_])(?:Action|ACTION)(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*(?=\s*(?:```\w*\s*)?\{)",
+    re.MULTILINE,
+)
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
 _PART = re.compile("^" + _LABEL.format("(Thought|Action|Observation)"), re.IGNORECASE | re.MULTILINE)
 _BRACE = re.compile(r"\{")
@@ -48,12 +52,11 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
     Returns None if there is no such action.
     """
     text = _without_observations(text)
-    label = _ACTION.search(text)
+    label = _ACTION_OF_CALL.search(text)
     for match in _BRACE.finditer(text, label.end() if label else 0):
         call = _call(text, match.start(), actions)
         if call:
-            thought = _thought(text[: label.start() if label else match.start()])
-            return Action(thought if label else _ACTION_AT_END.sub("", thought).strip(), *call)
+            return Action(_thought(text[: label.start() if label else match.start()]), *call)
     return None
 
 

@@ -54,6 +54,13 @@ def test_an_action_is_read_however_it_is_written(text):
     assert parse_action(text, ACTIONS) == SEARCH
 
 
+@pytest.mark.parametrize("between", [" ", "\n"])
+def test_the_first_of_two_actions_is_taken(between):
+    first, second = ({"function": "search", "parameters": {"query": query}} for query in (SEARCH.argument, "And Osk?"))
+    text = f"Thought: I need her town.{between}Action: {json.dumps(first)}\nThought: Or:\nAction: {json.dumps(second)}"
+    assert parse_action(text, ACTIONS) == SEARCH
+
+
 def test_a_thought_keeps_its_words_about_actions():
     call = '{"function": "search", "parameters": {"query": "Where was Mira born?"}}'
     for thought in ("Action: none yet. I need her town.", "I need her town, so I take this action:"):
