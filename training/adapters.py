@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from accelerate import DistributedType
-from peft import PeftModel
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import DPOConfig, ModelConfig
@@ -25,6 +24,9 @@ from training import merging
 logger = logging.getLogger(__name__)
 
 CONTINUE, STACK = "continue", "stack"
+
+LORA = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
+"""ModelConfig's options that an adapter keeps, and their names in adapter_config.json."""
 
 MERGED = "base"
 """The folder in a run's where `stack` keeps the model that its new adapter belongs to."""
@@ -57,7 +59,27 @@ def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> b
     if how == CONTINUE and (model.load_in_4bit or model.load_in_8bit):
         raise UserError("from_adapter: continue cannot quantize the base; leave load_in_4bit and load_in_8bit out")
     checkpoints.check_model(checkpoints.adapter_base(name)[0])
+    if how == CONTINUE:
+        _check_lora(name, model)
     return True
+
+
+def _check_lora(adapter: str, model: ModelConfig) -> None:
+    """Refuse LoRA options that an adapter which is trained further does not have."""
+    settings, usual = checkpoints.adapter_settings(adapter), ModelConfig()
+    for option, key in LORA.items():
+        wanted = getattr(model, option)
+        if wanted not in (getattr(usual, option), settings.get(key)):
+            raise UserError(
+                f"{option}: is {settings.get(key)} in {adapter}, which is trained further, not {wanted}; leave it out, "
+                "or give --from_adapter stack"
+            )
+
+
+def lora_options(adapter: Path) -> dict[str, Any]:
+    """The LoRA options, by their names in ModelConfig, that an adapter was saved with."""
+    settings = checkpoints.adapter_settings(adapter)
+    return {option: settings.get(key) for option, key in LORA.items()}
 
 
 def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
@@ -101,7 +123,7 @@ def load_to_continue(adapter: str, loading: dict[str, Any], training: TrainingAr
     if training.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
         # Each process has its own device or part, as where TRL loads the model; by default it would take all devices.
         loading = loading | {"device_map": None}
-    with checkpoints.loading(adapter):
+    with checkpoints.loading(base):
         model = create_model_from_path(base, **loading | {"revision": revision})
-        # TRL takes either kind.
-        return cast(PreTrainedModel, PeftModel.from_pretrained(model, adapter, is_trainable=True))
+    # TRL takes either kind.
+    return cast(PreTrainedModel, merging.with_adapter(model, Path(adapter), trainable=True))

@@ -5,6 +5,7 @@
 - SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes (`accelerate launch`
   kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`interruption.STOPPED`), and `log_dir`
   has the file `stopped`.
+- The ranks of a node log into a folder of its name in `log_dir`, which nodes may share.
 - When ranks fail, the end of the log of the one that failed first comes last, and is written into `log_dir` as
   `failed-TIME-NODE-rankN.txt`: over all nodes, the first of these names is the cause.
 """
@@ -36,7 +37,9 @@ LINES = 40
 def main(argv: list[str]) -> int:
     """Launch the processes of this node and wait for them; returns the exit code."""
     arguments = launch_command_parser().parse_args(argv)
-    arguments.log_dir = arguments.log_dir or tempfile.mkdtemp(prefix="notewriter-")
+    logs = Path(arguments.log_dir or tempfile.mkdtemp(prefix="notewriter-"))
+    # Nodes may share the folder, and each numbers its processes from 0.
+    arguments.log_dir = str(logs / node_name())
     # Standard output and error of each rank go to the console and to a file.
     arguments.tee = "3"
     # Or a single process's exit code would be lost.
@@ -44,21 +47,26 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING))
     for number in SIGNALS:
         signal.signal(number, _forward)
-    code = _launch(arguments)
+    code = _launch(arguments, logs)
     if code == STOPPED:
         # srun may hide the exit code of one node behind that of another.
-        Path(arguments.log_dir).mkdir(parents=True, exist_ok=True)
-        (Path(arguments.log_dir) / "stopped").touch()
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "stopped").touch()
     return code
 
 
-def _launch(arguments: argparse.Namespace) -> int:
+def node_name() -> str:
+    """This node's name in the cluster."""
+    return os.environ.get("SLURMD_NODENAME", socket.gethostname())
+
+
+def _launch(arguments: argparse.Namespace, logs: Path) -> int:
     try:
         launch_command(arguments)
     except ChildFailedError as error:
         if any(failure.exitcode == STOPPED for failure in error.failures.values()):
             return STOPPED
-        return _tell(error.failures, Path(arguments.log_dir))
+        return _tell(error.failures, logs)
     except SignalException:
         # torchrun's own handler has passed SIGTERM on and waited.
         return STOPPED
@@ -75,8 +83,11 @@ def _forward(number: int, frame: FrameType | None) -> None:
 def _tell(failures: dict[int, ProcessFailure], logs: Path) -> int:
     """Show which rank failed first and the end of its log; returns its exit code, or 1 if a signal killed it."""
 
+    node = node_name()
+
     def log(failure: ProcessFailure) -> Path | None:
-        return max(logs.glob(f"*/attempt_*/{failure.local_rank}/stderr.log"), key=_written, default=None)
+        ours = (logs / node).glob(f"*/attempt_*/{failure.local_rank}/stderr.log")
+        return max(ours, key=_written, default=None)
 
     def moment(failure: ProcessFailure) -> float:
         # The failure's own timestamp is in whole seconds, too coarse to order the ranks; a traceback's is not. A rank
@@ -85,8 +96,7 @@ def _tell(failures: dict[int, ProcessFailure], logs: Path) -> int:
         return float(failure.timestamp) if file is None or failure.exitcode < 0 else _written(file)
 
     rank, failure = min(failures.items(), key=lambda item: moment(item[1]))
-    node, file = socket.gethostname(), log(failure)
-    node = os.environ.get("SLURMD_NODENAME", node)
+    file = log(failure)
     end = file.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:] if file else []
     how = f"by {failure.signal_name()}" if failure.exitcode < 0 else f"with exit code {failure.exitcode}"
     title = f"rank {rank} on {node} failed first, {how}; {'the end of its log' if end else 'it has no log'}:"

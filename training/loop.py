@@ -16,7 +16,7 @@ from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import writing
 from notewriter.models import checkpoints
-from training import weights
+from training import adapters, weights
 from training.interruption import StopOnSignal
 from training.resumption import last_checkpoint
 
@@ -101,7 +101,8 @@ def record(
         base_model=base,
         base_model_fingerprint=run.fingerprints.get(of_base(name)) or checkpoints.fingerprint(name, revision),
         parameters="lora" if model.use_peft else "full",
-        hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
+        hyperparameters=hyperparameters(training, model, run.path)
+        | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,
         versions={name: version(name) for name in PACKAGES},
         **facts,
@@ -110,8 +111,8 @@ def record(
     logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
 
 
-def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
-    """The hyper-parameters that a paper's table lists, and the batch over all processes."""
+def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained: Path) -> dict[str, Any]:
+    """The hyper-parameters that a paper's table lists, the batch over all processes, and those of a trained adapter."""
     values = {name: value for name, value in training.to_dict().items() if name in TABLE}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
@@ -119,6 +120,7 @@ def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict
     values["processes"] = training.world_size
     if model.use_peft:
         values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+        values |= adapters.lora_options(trained)
     return values
 
 

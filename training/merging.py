@@ -2,11 +2,13 @@
 
 import logging
 import shutil
+import warnings
 from pathlib import Path
 
 import torch
 from peft import PeftConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedModel
+from trl.trainer.utils import create_model_from_path
 
 from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_record
 from notewriter.errors import UserError
@@ -36,8 +38,12 @@ def merge(adapter: Path, output: Path) -> None:
     check_base(adapter, base, revision)
     dtype = stored_dtype(base, revision)
     logger.info("%s: merging into %s", adapter, base)
-    model = checkpoints.load(AutoModelForCausalLM, base, revision=revision, dtype=torch.float32)
-    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    with checkpoints.loading(base):
+        # As for training: AutoModelForCausalLM would take only the text model of some architectures.
+        model = create_model_from_path(
+            base, revision=revision, dtype=torch.float32, device_map=None, trust_remote_code=False
+        )
+    merged = with_adapter(model, adapter).merge_and_unload()
     has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
     tokenizer = checkpoints.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
 
@@ -48,6 +54,24 @@ def merge(adapter: Path, output: Path) -> None:
             # For the model card: the merged model is what that run trained.
             shutil.copy(adapter / TRAINING_RECORD, folder)
     logger.info("%s: the merged model is here", output)
+
+
+def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = False) -> PeftModel:
+    """A model with an adapter.
+
+    Raises:
+        UserError: the adapter cannot be loaded, or belongs to another architecture.
+    """
+    with checkpoints.loading(adapter, "LoRA adapter"), warnings.catch_warnings():
+        # PEFT leaves layers that it has no weights for as they are.
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        try:
+            return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+        except UserWarning as warning:
+            raise UserError(
+                f"{adapter}: has no weights for some layers of {type(model).__name__}; name the base model that it was "
+                "trained on in adapter_config.json"
+            ) from warning
 
 
 def check_base(adapter: Path, base: str, revision: str) -> None:

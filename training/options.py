@@ -161,23 +161,52 @@ class BatchConfiguration(_TrainingArguments):
             else:
                 self.use_cpu = True
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if self.total_batch_size is not None:
-            forward = processes * self.per_device_train_batch_size
-            if self.total_batch_size % forward:
-                raise UserError(
-                    f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
-                    f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
-                )
-            self.gradient_accumulation_steps = self.total_batch_size // forward
+        self._set_accumulation(processes)
+        self._check_resumable()
         super().__post_init__()  # type: ignore[no-untyped-call]
-        loading: dict[str, Any] | None = getattr(self, "model_init_kwargs", None)
-        if getattr(self, "trust_remote_code", False) or (loading or {}).get("trust_remote_code"):
-            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
+        self._check_loading()
         if self.world_size != processes:
             raise UserError(
                 f"{processes} processes were started but do not train together; start them with accelerate launch "
                 "and a file of configs/accelerate"
             )
+
+    def _set_accumulation(self, processes: int) -> None:
+        """Accumulate as many forwards as `total_batch_size` has."""
+        if self.per_device_train_batch_size < 1:
+            raise UserError(f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1")
+        if self.total_batch_size is None:
+            return
+        forward = processes * self.per_device_train_batch_size
+        if self.total_batch_size < 1 or self.total_batch_size % forward:
+            raise UserError(
+                f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
+                f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
+            )
+        self.gradient_accumulation_steps = self.total_batch_size // forward
+
+    def _check_resumable(self) -> None:
+        if self.save_only_model:
+            raise UserError(
+                "save_only_model: an interrupted run would go on without its optimizer and schedule; leave it out, and "
+                "limit what checkpoints take with save_total_limit"
+            )
+        if self.resume_from_checkpoint:
+            raise UserError(
+                "resume_from_checkpoint: a run resumes from the last checkpoint in its output_dir; leave it out, or "
+                "give the checkpoint as model_name_or_path to begin a new run with its weights"
+            )
+
+    def _check_loading(self) -> None:
+        loading: dict[str, Any] = getattr(self, "model_init_kwargs", None) or {}
+        if getattr(self, "trust_remote_code", False) or loading.get("trust_remote_code"):
+            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
+        for key in ("token", "use_auth_token"):
+            if key in loading:
+                raise UserError(
+                    f"model_init_kwargs: {key} would be written into the run's records; leave it out, and set HF_TOKEN "
+                    "or log in with `hf auth login`"
+                )
 
 
 @dataclass
@@ -206,6 +235,19 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
                 "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
             )
         super().__post_init__()
+
+
+def check_devices(training: TrainingArguments) -> None:
+    """Refuse several GPUs in one process, which would each get a part of every batch.
+
+    Raises:
+        UserError: there are several; TRL's trainers would say so after loading the model.
+    """
+    if training.n_gpu > 1:
+        raise UserError(
+            f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
+            "each with configs/accelerate/multi_gpu.yaml"
+        )
 
 
 def check_fsdp_loading(model: ModelConfig) -> None:

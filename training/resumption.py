@@ -21,7 +21,7 @@ WITHOUT_EFFECT = frozenset(
     {
         *("output_dir", "pairs", "data", "report_to", "run_name", "project", "disable_tqdm", "log_level"),
         *("logging_steps", "save_steps", "save_total_limit", "dataset_num_proc", "dataloader_num_workers"),
-        *("precompute_ref_batch_size", "reference_cache", "resume_from_checkpoint", "ddp_timeout", "peak_tflops"),
+        *("precompute_ref_batch_size", "reference_cache", "ddp_timeout", "peak_tflops"),
     }
 )
 """Options that may differ when a run resumes: where it logs and what it keeps, not what it computes."""

@@ -22,7 +22,7 @@ from trl import ModelConfig
 from notewriter import config
 from notewriter.errors import run, writing
 from training import adapters, loop, overview, pairs, resumption, rows, weights
-from training.options import DPOArguments, DPOConfiguration, check_fsdp_loading
+from training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
 from training.tokenizer import load_tokenizer, stop_tokens
 from training.trainers import build_dpo_trainer
 
@@ -38,12 +38,15 @@ def main(argv: list[str]) -> None:
     arguments, training, model = config.parse(
         [DPOArguments, DPOConfiguration, ModelConfig], argv, prog="training/train_dpo.py", description=__doc__
     )
+    check_devices(training)
     check_fsdp_loading(model)
     on_adapter = adapters.check_adapter(arguments.from_adapter, training, model)
     base = weights.check_base(training, model, adapter=on_adapter)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)
     inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
+    # Downloads the configuration of a model on the hub, whose commit then is in the run's fingerprints.
+    dtype = weights.stored_dtype(base, model.model_revision)
     folder = resumption.run_folder(training, inputs, arguments, model)
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
@@ -52,7 +55,6 @@ def main(argv: list[str]) -> None:
     if on_adapter and arguments.from_adapter == adapters.STACK:
         adapter = base
         base = resumption.on_main_process(lambda: adapters.merged_base(adapter, str(folder.path), training))
-    dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):

@@ -19,7 +19,7 @@ from trl import ModelConfig
 from notewriter import config
 from notewriter.errors import run, writing
 from training import conversations, loop, overview, resumption, rows, weights
-from training.options import SFTArguments, SFTConfiguration, check_packing
+from training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
 from training.tokenizer import load_tokenizer, stop_tokens
 from training.trainers import build_sft_trainer
 
@@ -35,6 +35,7 @@ def main(argv: list[str]) -> None:
     arguments, training, model = config.parse(
         [SFTArguments, SFTConfiguration, ModelConfig], argv, prog="training/train_sft.py", description=__doc__
     )
+    check_devices(training)
     check_packing(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")

@@ -70,6 +70,10 @@ def test_a_continued_adapter_starts_from_what_the_round_before_trained(
 ) -> None:
     assert abs(history(first_round)[-1]["rewards/margins"]) > 1e-3
 
+    # Its other LoRA options stay as they were.
+    settings = first_round / "adapter_config.json"
+    settings.write_text(settings.read_text().replace('"lora_alpha": 32', '"lora_alpha": 8'))
+
     train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
 
     second = tmp_path / "second"
@@ -81,6 +85,7 @@ def test_a_continued_adapter_starts_from_what_the_round_before_trained(
     assert not (second / "ref").exists()
     record = json.loads((second / "training.json").read_text())
     assert (record["base_model"], record["parameters"]) == (str(first_round), "lora")
+    assert record["hyperparameters"]["lora_alpha"] == 8
     # Of the model that the adapter belongs to, which merging and the next round compare.
     assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
 
@@ -154,6 +159,7 @@ def logits_of_merged(adapter: Path, folder: Path) -> torch.Tensor:
             {"from_adapter": "continue", "precompute_ref_log_probs": True, "load_in_4bit": True},
             "continue cannot quantize the base",
         ),
+        (CONTINUED | {"lora_r": 8}, "lora_r: is 4 in .*first, which is trained further, not 8"),
     ],
 )
 def test_options_that_do_not_fit_an_adapter_are_refused(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import UserError
@@ -84,3 +84,42 @@ def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_m
     for fingerprint in ("owner/name@abc", checkpoints.fingerprint(tiny_model)):
         record(fingerprint)
         merge.merge(adapter, tmp_path / f"merged {fingerprint[:3]}")
+
+
+@pytest.fixture
+def seeing_model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A model that reads images too, whose text alone transformers loads as another class with other names."""
+    config = Qwen3_5Config(
+        text_config={
+            **{"vocab_size": 1000, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 4, "head_dim": 16},
+            **{"num_attention_heads": 2, "num_key_value_heads": 1, "linear_num_key_heads": 2},
+            **{"linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16},
+        },
+        vision_config={"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32},
+    )
+    Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path / "seeing")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "seeing")
+    return tmp_path / "seeing"
+
+
+def test_an_adapter_is_merged_into_the_class_that_it_was_trained_on(seeing_model: Path, tmp_path: Path) -> None:
+    trained = get_peft_model(
+        Qwen3_5ForConditionalGeneration.from_pretrained(seeing_model),
+        LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False),
+    )
+    trained.save_pretrained(tmp_path / "adapter")
+
+    merge.merge(tmp_path / "adapter", tmp_path / "merged")
+
+    merged = Qwen3_5ForConditionalGeneration.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(merged), logits(trained), rtol=1e-4, atol=1e-5)
+    assert (logits(merged) - logits(Qwen3_5ForConditionalGeneration.from_pretrained(seeing_model))).abs().max() > 1e-2
+
+
+def test_an_adapter_of_other_layers_is_refused(seeing_model: Path, tmp_path: Path) -> None:
+    """PEFT would leave all layers as they are, and warn."""
+    of_text = AutoModelForCausalLM.from_pretrained(seeing_model)
+    get_peft_model(of_text, LoraConfig(target_modules=["q_proj", "v_proj"])).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(UserError, match="adapter: has no weights for some layers of Qwen3_5ForConditionalGeneration"):
+        merge.merge(tmp_path / "adapter", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()

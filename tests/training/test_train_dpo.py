@@ -475,7 +475,13 @@ def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_
         ({"pairs": "/nowhere/pairs"}, "no such file or folder"),
         ({"trust_remote_code": True}, "never run"),
         ({"model_init_kwargs": '{"trust_remote_code": true}'}, "never run"),
+        ({"model_init_kwargs": '{"token": "hf_x"}'}, "model_init_kwargs: token would be written .*set HF_TOKEN"),
         ({"total_batch_size": 3}, "not a multiple"),
+        ({"total_batch_size": 0}, "total_batch_size 0 is not a multiple"),
+        ({"total_batch_size": -4}, "total_batch_size -4 is not a multiple"),
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size: 0 is below 1"),
+        ({"save_only_model": True}, "save_only_model: .* leave it out"),
+        ({"resume_from_checkpoint": "runs/a/checkpoint-4"}, "resume_from_checkpoint: .* model_name_or_path"),
         ({"beta": "much"}, "beta"),
         ({"loss_type": "sigmoyd"}, "TRL has no loss 'sigmoyd'; did you mean 'sigmoid'"),
         ({"loss_type": "zzz"}, "TRL has no loss 'zzz'; choose one of: sigmoid, hinge"),
@@ -495,6 +501,12 @@ def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_
 def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         train_dpo.main(options(**changes))
+
+
+def test_one_process_trains_on_one_gpu(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DPOConfiguration, "n_gpu", 8)
+    with pytest.raises(UserError, match="one process has 8 GPUs; set CUDA_VISIBLE_DEVICES"):
+        train_dpo.main(options())
 
 
 @pytest.mark.parametrize(
