@@ -66,7 +66,7 @@ def _launch(arguments: argparse.Namespace, logs: Path) -> int:
     except ChildFailedError as error:
         if any(failure.exitcode == STOPPED for failure in error.failures.values()):
             return STOPPED
-        return _tell(error.failures, logs)
+        return show_first_failure(error.failures, logs)
     except SignalException:
         # torchrun's own handler has passed SIGTERM on and waited.
         return STOPPED
@@ -80,7 +80,7 @@ def _forward(number: int, frame: FrameType | None) -> None:
         child.send_signal(number)
 
 
-def _tell(failures: dict[int, ProcessFailure], logs: Path) -> int:
+def show_first_failure(failures: dict[int, ProcessFailure], logs: Path) -> int:
     """Show which rank failed first and the end of its log; returns its exit code, or 1 if a signal killed it."""
 
     node = node_name()

@@ -1,5 +1,6 @@
 """The launcher of a cluster's nodes, with a script in place of the training."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,11 +8,35 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from training import launcher
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.integration
 
 
+def test_of_nodes_that_share_their_logs_each_shows_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 3 of 0 to 7 and rank 11 of 8 to 15 are both the third of their nodes."""
+    for node, said, age in (("a", "connection closed by peer", 0), ("b", "CUDA out of memory", 5)):
+        log = tmp_path / node / "none_x/attempt_0/3/stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(said + "\n")
+        moment = time.time() - age
+        os.utime(log, (moment, moment))
+    monkeypatch.setenv("SLURMD_NODENAME", "b")
+    failure = ProcessFailure(local_rank=3, pid=1, exitcode=1, error_file="")
+
+    assert launcher.show_first_failure({11: failure}, tmp_path) == 1
+
+    told = capsys.readouterr().err
+    assert "rank 11 on b failed first" in told and "CUDA out of memory" in told
+    (file,) = tmp_path.glob("failed-*-b-rank11.txt")
+    assert "CUDA out of memory" in file.read_text()
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
     number: signal.Signals, tmp_path: Path
@@ -25,14 +50,14 @@ def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
     )
     command = [sys.executable, "-m", "training.launcher", "--config_file", "configs/accelerate/cpu.yaml"]
     command += ["--log_dir", str(tmp_path / "logs"), str(script)]
-    with subprocess.Popen(command, cwd=ROOT) as launcher:
+    with subprocess.Popen(command, cwd=ROOT) as launched:
         deadline = time.monotonic() + 60
         while not (tmp_path / "started").exists():
-            assert launcher.poll() is None
+            assert launched.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-        launcher.send_signal(number)
+        launched.send_signal(number)
 
-        assert launcher.wait(timeout=30) == 75
+        assert launched.wait(timeout=30) == 75
     assert (tmp_path / "logs/stopped").exists()
