@@ -69,8 +69,9 @@ def model_card(
     stats = read_record(pairs_stats, PAIRS_STATISTICS_SCHEMA) if pairs_stats else None
     name = repo_id.split("/")[1]
     adapter = checkpoints.is_adapter(folder)
+    adapted = adapted_model(folder) if adapter else None
     data = ModelCardData(
-        base_model=base["hub_id"],
+        base_model=adapted if adapter else base["hub_id"],
         datasets=[data_repo_id] if data_repo_id else None,
         library_name="peft" if adapter else "transformers",
         license=license or base["license"],
@@ -85,6 +86,7 @@ def model_card(
         name=name,
         repo_id=repo_id,
         adapter=adapter,
+        adapted=adapted,
         base=base,
         training=training_facts(record),
         stats=stage_facts(stats) if stats else None,
@@ -173,6 +175,23 @@ def base_model(record: TrainingRecord, folder: Path) -> dict[str, str | None]:
         further = base_model(TrainingRecord(base_model=earlier.base_model), path)
         return further | {"label": f"{path.name} (trained from {further['label']})"}
     return base | {"label": path.name}
+
+
+def adapted_model(folder: Path) -> str | None:
+    """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
+    name = _read_json(folder / checkpoints.ADAPTER).get("base_model_name_or_path") or ""
+    if checkpoints.is_hub_id(name):
+        return str(name)
+    hub_id: str | None = _read_json(Path(name) / "origin.json").get("model")
+    return hub_id
+
+
+def adapter_configuration(folder: Path) -> bytes:
+    """An adapter's configuration with its base model by its hub id, or else by its folder's name."""
+    settings = _read_json(folder / checkpoints.ADAPTER)
+    name = settings.get("base_model_name_or_path") or ""
+    base = adapted_model(folder) or Path(name).name
+    return json.dumps(settings | {"base_model_name_or_path": base}, indent=2).encode("utf-8")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

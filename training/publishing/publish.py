@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from huggingface_hub import HfApi, get_token
 
 from notewriter import config, jsonl
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
+from notewriter.artifacts.fingerprints import FINGERPRINTS
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training.publishing import leaks
-from training.publishing.card import base_of, model_card
+from training.publishing.card import adapter_configuration, base_of, model_card
 from training.publishing.curves import curves
 from training.publishing.data import Data, example_request, read_data
 from training.publishing.hub import Item, Repository, check_repo_id, collect, upload
@@ -178,12 +178,18 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     checkpoint_folders = revisions(run) if arguments.revisions else []
     if arguments.revisions:
         for path in sorted(set(run.glob("checkpoint-*")) - set(checkpoint_folders)):
-            logger.warning("%s: has no weights in safetensors; it is left out", path)
+            logger.warning("%s: is not complete (no %s or no safetensors); it is left out", path, checkpoints.STATE)
     for revision, saved in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
         each = in_final_type(saved, run, scratch)
-        sent: Mapping[str, Path | bytes] = {path.name: path for path in files(each)}
-        for path in files(each):
-            leaks.check_file(path)
+        sent: dict[str, Path | bytes] = {path.name: path for path in files(each)}
+        if checkpoints.ADAPTER in sent:
+            # A path on this machine says nothing on another.
+            sent[checkpoints.ADAPTER] = adapter_configuration(each)
+        for name, content in sent.items():
+            if isinstance(content, Path):
+                leaks.check_file(content)
+            else:
+                leaks.check_text(content.decode("utf-8"), name)
         repositories.append(Repository("model", repo_id, {**sent, **written}, (*checkpoints.WEIGHTS, INDEX), revision))
     return repositories
 
@@ -228,13 +234,19 @@ def best_of(arguments: PublishArguments) -> tuple[Path, BestCheckpoint]:
     """The checkpoint of the run that its evaluation named the best, and the record that does.
 
     Raises:
-        UserError: there is no such record, or the run no longer has that checkpoint.
+        UserError: there is no such record, or the run no longer has that checkpoint or has another of its name.
     """
     assert arguments.checkpoint and arguments.load_best
     best = read_best_checkpoint(Path(arguments.load_best))
     folder = Path(arguments.checkpoint) / Path(best.checkpoint).name
     if not folder.is_dir():
         raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
+    record = Path(arguments.load_best) / folder.name / FINGERPRINTS
+    scored = jsonl.read_object(record, dict[str, str], "evaluate again") if record.is_file() else {}
+    if scored.get("served") not in (None, checkpoints.fingerprint(folder)):
+        raise UserError(
+            f"{folder}: is not the checkpoint that {arguments.load_best} has scores of; give that one's run"
+        )
     return folder, best
 
 
@@ -306,8 +318,8 @@ def check_checkpoint(folder: Path) -> None:
 
 
 def revisions(folder: Path) -> list[Path]:
-    """The checkpoints of a run in the order of their steps; those without weights in safetensors are left out."""
-    return list(checkpoints.checkpoints_of(folder, having="*.safetensors").values())
+    """The complete checkpoints of a run with weights in safetensors, in the order of their steps."""
+    return [path for path in checkpoints.checkpoints_of(folder).values() if any(path.glob("*.safetensors"))]
 
 
 def files(folder: Path) -> list[Path]:

@@ -209,7 +209,38 @@ def test_an_adapter_is_published_as_one(hub: Hub, checkpoint: Path) -> None:
     publish.publish(arguments(checkpoint))
     arrived = hub.arrived()
     assert {"adapter_config.json", "adapter_model.safetensors"} <= set(arrived)
-    assert front_matter(arrived["README.md"].decode())["library_name"] == "peft"
+    card = arrived["README.md"].decode()
+    assert front_matter(card)["library_name"] == "peft"
+    assert front_matter(card)["base_model"] == "Qwen/Qwen2.5-7B-Instruct"
+    assert "vllm serve Qwen/Qwen2.5-7B-Instruct --enable-lora" in card
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_an_adapter_names_the_very_model_that_it_belongs_to(
+    hub: Hub, checkpoint: Path, tmp_path: Path, fetched: bool
+) -> None:
+    """An adapter of a warm start is worth nothing on what that was trained from."""
+    base = tmp_path / "runs" / "warm_start"
+    base.mkdir()
+    if fetched:
+        (base / "origin.json").write_text(json.dumps({"model": "owner/small"}))
+    else:
+        (base / "training.json").write_text('{"schema": "notewriter/training/1", "base_model": "owner/small"}')
+    record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": str(base)}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    (checkpoint / "config.json").unlink()
+    (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
+    (checkpoint / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base), "r": 8}))
+
+    publish.publish(arguments(checkpoint))
+
+    arrived = hub.arrived()
+    card = arrived["README.md"].decode()
+    settings = json.loads(arrived["adapter_config.json"])
+    assert settings == {"base_model_name_or_path": "owner/small" if fetched else "warm_start", "r": 8}
+    assert ("vllm serve owner/small --enable-lora" in card) is fetched
+    assert ("vllm serve BASE_MODEL --enable-lora" in card) is not fetched
+    assert ("base_model" in front_matter(card)) is fetched
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_b
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.errors import UserError
+from notewriter.models import checkpoints
 from training.publishing import hub as hub_client
 from training.publishing import publish
 
@@ -191,7 +192,10 @@ def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_
         (folder / "model.safetensors").write_bytes(bytes([step]) * 100)
         (folder / "config.json").write_text("{}")
         (folder / "optimizer.pt").write_text("stays")
-    (checkpoint / "checkpoint-30").mkdir()
+        (folder / "trainer_state.json").write_text("{}")
+    # A kill has cut short what was being written.
+    shutil.copytree(checkpoint / "checkpoint-20", checkpoint / "checkpoint-30")
+    (checkpoint / "checkpoint-30" / "trainer_state.json").unlink()
     publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, revisions=True))
     main = read_back(hub, REPO, "model", tmp_path / "main")
     for step in (10, 20):
@@ -217,6 +221,7 @@ def scores(checkpoint: Path, tmp_path: Path) -> Path:
     (checkpoint / "checkpoint-10" / "config.json").write_text("{}")
     (checkpoint / "checkpoint-10" / "tokenizer.json").write_text("{}")
     (checkpoint / "checkpoint-10" / "model.safetensors").write_bytes(b"the best")
+    (checkpoint / "checkpoint-10" / "trainer_state.json").write_text("{}")
     return folder
 
 
@@ -256,6 +261,19 @@ def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, sco
     shutil.rmtree(checkpoint / "checkpoint-10")
     with pytest.raises(UserError, match=r"checkpoint-10: scored best but is not there"):
         publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
+    assert hub.requests == []
+
+
+def test_scores_of_another_run_are_refused(hub: Hub, checkpoint: Path, scores: Path) -> None:
+    arguments = publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores))
+    served = checkpoints.fingerprint(checkpoint / "checkpoint-10")
+    (scores / "checkpoint-10" / "fingerprints.json").write_text(json.dumps({"served": served}))
+    publish.publish(arguments)
+    hub.requests.clear()
+
+    (checkpoint / "checkpoint-10" / "model.safetensors").write_bytes(b"of another training")
+    with pytest.raises(UserError, match=r"checkpoint-10: is not the checkpoint that .*scores has scores of"):
+        publish.publish(arguments)
     assert hub.requests == []
 
 
