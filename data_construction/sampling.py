@@ -23,9 +23,8 @@ from notewriter.method import Method, Stage
 from notewriter.models.client import RequestRefused
 from notewriter.records import Completion, Message, Passage, Question, Sampling
 from notewriter.retrieval.chain import find
-from notewriter.rollouts.parsing import without_thinking
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout, reply_of
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ class SamplingRollout(Rollout):
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
-            candidate = Candidate(without_thinking(completion.text).strip(), each, completion)
+            candidate = Candidate(reply_of(stage, completion), each, completion)
             known = candidates.get(candidate.text)
             if candidate.text and (known is None or (known.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
