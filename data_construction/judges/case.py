@@ -13,6 +13,9 @@ from notewriter.records import Passage, Question
 Rejected = Literal["worst", "hardest"]
 """Which of the worse candidates is rejected."""
 
+DIGITS = 9
+"""Digits to which means and gaps of scores are compared: floating point makes ties differ."""
+
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
 
@@ -162,7 +165,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if highest - value >= case.min_gap and highest != value
+        if round(highest - value - case.min_gap, DIGITS) >= 0 and highest != value
     }
     if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
@@ -205,7 +208,7 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
     A candidate of which one score is None has none.
     """
     whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
-    means = [statistics.fmean(values) if values else None for values in whole]
+    means = [round(statistics.fmean(values), DIGITS) if values else None for values in whole]
     if case.continuations == 1:
         return by_score(case, means)
     noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]

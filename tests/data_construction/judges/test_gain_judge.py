@@ -43,6 +43,14 @@ async def test_a_note_that_does_not_beat_the_passages_is_not_chosen(make_case):
     assert (await gain(case)).rejected is None
 
 
+async def test_a_note_that_equals_the_passages_does_not_beat_them_in_thirds_either(make_case):
+    one_of_three = [RIGHT, WRONG, WRONG]
+    reply = answering({"a": one_of_three, "b": WRONG}, plain=one_of_three)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=3, noise_margin=0.0)
+    verdict = await gain(case)
+    assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
+
+
 async def test_gain_of_several_answers_is_their_mean_and_its_noise_that_of_the_notes_answers(make_case):
     reply = answering({"a": [RIGHT, RIGHT, RIGHT, WRONG], "b": WRONG}, plain=[RIGHT, WRONG, WRONG, WRONG])
     case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=4)
