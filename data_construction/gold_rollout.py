@@ -1,7 +1,7 @@
 """A rollout whose replies at some stages are written from the gold evidence, as conversations to learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from data_construction.gold import GOLD
@@ -93,9 +93,9 @@ class WrittenRollout(SamplingRollout):
             messages = self.resources.prompts.render(stage.name, **variables)
             text = await GOLD[stage.kind](self.question, variables, self._search)
             self.count_down(stage)
-            if text is not None and stage.kind == "answer" and not _tells(messages, self.question):
-                reply.reason = UNTOLD
-            elif text is not None:
+            if text is not None and stage.kind == "answer":
+                text, reply.reason = _told_answer(messages, self.question), UNTOLD
+            if text is not None:
                 reply.row = {
                     "schema": SCHEMA,
                     "messages": [*messages, {"role": "assistant", "content": text}],
@@ -110,9 +110,15 @@ class WrittenRollout(SamplingRollout):
         return await Rollout.generate(self, stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
 
 
-def _tells(messages: list[Message], question: Question) -> bool:
-    """Whether a prompt contains a gold answer word for word; a yes or no can be told by anything."""
+def _told_answer(messages: list[Message], question: Question) -> str | None:
+    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
+
+    A yes or no can be told by anything.
+    """
     if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
-        return True
-    text = "\n".join(message["content"] for message in messages)
-    return bool(note_quality(text, question).get("note_has_answer"))
+        return question.answers[0].strip()
+    evidence = "\n".join(message["content"] for message in messages).replace(question.question, "\n")
+    for answer in question.answers:
+        if note_quality(evidence, replace(question, answers=(answer,))).get("note_has_answer"):
+            return answer.strip()
+    return None
