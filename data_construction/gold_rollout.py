@@ -7,7 +7,7 @@ from typing import Any
 from data_construction.gold import GOLD
 from data_construction.harvest import Harvest
 from data_construction.recipe import Recipe
-from data_construction.sampling import SamplingRollout, top_k_of
+from data_construction.sampling import SamplingRollout, with_top_k
 from eval.metrics.text import normalise
 from eval.notes import note_quality
 from notewriter.artifacts.chains import SCHEMA, Chain
@@ -40,9 +40,8 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
     harvest = Harvest()
     replies: list[Reply] = []
     traces = []
-    top_k = top_k_of(question, recipe)
     for method, options in recipe.methods.values():
-        options = {"top_k": top_k} | options if method.retrieves else options
+        options = with_top_k(method, options, question, recipe)
         rollout = WrittenRollout(question, method, options, resources, recipe, harvest, replies)
         await rollout.run(to_the_end=False)
         traces.append(rollout.trace.to_dict())

@@ -23,7 +23,10 @@ class RolloutArguments(SelectionArguments):
     )
     top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
         default_factory=lambda: [3, 9],
-        metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
+        metadata={
+            "help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length, where "
+            "method_options give no top_k; not for methods that read everything (their own top_k is 1,000 or more)"
+        },
     )
 
 

@@ -48,7 +48,8 @@ class Recipe:
         family: the metric family that scores answers.
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
-        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so.
+        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so or it
+            reads everything.
         sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from data_construction import sampling
 from data_construction.gold_rollout import UNTOLD, roll_out
+from data_construction.judges import metric
 from data_construction.recipe import PreparedMethod, Recipe
 from notewriter.methods import METHODS
 from notewriter.records import Completion, Passage, Question
@@ -43,6 +45,34 @@ async def test_of_several_answers_the_first_that_the_prompt_tells_is_written(rep
     assert await reply(question, "Mira built the bridge.") == ["Mira"]
     assert await reply(question, "The bridge is by Mira Tolen.") == ["Mira Tolen"]
     assert await reply(question, "The bridge is old.") == [UNTOLD]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "top_k"),
+    [
+        ("vanilla", {}, 2),
+        ("vanilla", {"top_k": 5}, 5),
+        # They read everything.
+        ("in_context", {}, 1000),
+        ("mem_agent", {}, 10_000),
+        ("mem_agent", {"top_k": 5}, 5),
+        ("direct", {}, None),
+    ],
+)
+@pytest.mark.parametrize("roll", [roll_out, sampling.roll_out])
+async def test_the_passages_per_retrieval_are_drawn_for_methods_that_read_the_best_few(roll, method, options, top_k):
+    asked = []
+
+    class Shelf:
+        def search(self, query, top_k):
+            asked.append(top_k)
+            return [Passage("p1", "Films", "Osk came out in 1999.")]
+
+    prepared = {method: PreparedMethod(METHODS[method], options)}
+    recipe = Recipe({f"{method}/answer": [("metric", metric)]}, methods=prepared, top_k_range=(2, 2))
+    question = Question("q1", "When did Osk come out?", ("1999",))
+    await roll(question, Resources({"policy": Model()}, Prompts(), Shelf()), recipe)
+    assert asked == [top_k] * (top_k is not None)
 
 
 async def test_a_yes_or_no_is_told_by_anything(reply):
