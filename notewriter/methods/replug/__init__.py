@@ -12,7 +12,7 @@ from notewriter.records import Completion
 from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
 
-ANSWER = Stage("replug/answer", "answer", "answer")
+ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 
 _WEIGHTS: dict[str, Callable[[int], float]] = {"uniform": lambda rank: 1.0, "reciprocal_rank": lambda rank: 1.0 / rank}
 
