@@ -13,8 +13,8 @@ from notewriter.records import Passage, Question
 Rejected = Literal["worst", "hardest"]
 """Which of the worse candidates is rejected."""
 
-DIGITS = 9
-"""Digits to which means and gaps of scores are compared: floating point makes ties differ."""
+RESOLUTION = 1e-9
+"""Smaller differences of scores are floating-point noise, as between equal means of thirds."""
 
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
@@ -160,12 +160,12 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     best = [index for index, value in choosable.items() if value == (highest, precision)]
     chosen = case.random.choice(best)
     verdict = replace(undecided, chosen=chosen, best=best)
-    if highest <= 0:
+    if highest < RESOLUTION:
         return replace(verdict, alike=True, reason="no candidate better than nothing")
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if round(highest - value - case.min_gap, DIGITS) >= 0 and highest != value
+        if highest - value >= max(case.min_gap - RESOLUTION, RESOLUTION)
     }
     if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
@@ -208,7 +208,7 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
     A candidate of which one score is None has none.
     """
     whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
-    means = [round(statistics.fmean(values), DIGITS) if values else None for values in whole]
+    means = [statistics.fmean(values) if values else None for values in whole]
     if case.continuations == 1:
         return by_score(case, means)
     noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]
