@@ -44,7 +44,7 @@ async def gold_query(question: Question, variables: Mapping[str, Any], search: S
     note, asked = variables.get("note", ""), variables.get("queries", ())
     for fact in question.supporting_facts:
         if fact not in note:
-            titles = [passage.title for passage in await search(fact, 3) if fact in passage.text]
+            titles = [passage.title for passage in await search(fact, 3) if passage.title and fact in passage.text]
             query = f"What is known about {titles[0]}?" if titles and titles[0] in note else None
             if query not in asked:
                 return query

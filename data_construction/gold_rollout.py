@@ -1,13 +1,13 @@
 """A rollout whose replies at some stages are written from the gold evidence, as conversations to learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from data_construction.gold import GOLD
 from data_construction.harvest import Harvest
 from data_construction.recipe import Recipe
-from data_construction.sampling import SamplingRollout, top_k_of
+from data_construction.sampling import SamplingRollout, with_top_k
 from eval.metrics.text import normalise
 from eval.notes import note_quality
 from notewriter.artifacts.chains import SCHEMA, Chain
@@ -40,9 +40,8 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
     harvest = Harvest()
     replies: list[Reply] = []
     traces = []
-    top_k = top_k_of(question, recipe)
     for method, options in recipe.methods.values():
-        options = {"top_k": top_k} | options if method.retrieves else options
+        options = with_top_k(method, options, question, recipe)
         rollout = WrittenRollout(question, method, options, resources, recipe, harvest, replies)
         await rollout.run(to_the_end=False)
         traces.append(rollout.trace.to_dict())
@@ -93,9 +92,9 @@ class WrittenRollout(SamplingRollout):
             messages = self.resources.prompts.render(stage.name, **variables)
             text = await GOLD[stage.kind](self.question, variables, self._search)
             self.count_down(stage)
-            if text is not None and stage.kind == "answer" and not _tells(messages, self.question):
-                reply.reason = UNTOLD
-            elif text is not None:
+            if text is not None and stage.kind == "answer":
+                text, reply.reason = _told_answer(messages, self.question), UNTOLD
+            if text is not None:
                 reply.row = {
                     "schema": SCHEMA,
                     "messages": [*messages, {"role": "assistant", "content": text}],
@@ -110,9 +109,15 @@ class WrittenRollout(SamplingRollout):
         return await Rollout.generate(self, stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
 
 
-def _tells(messages: list[Message], question: Question) -> bool:
-    """Whether a prompt contains a gold answer word for word; a yes or no can be told by anything."""
+def _told_answer(messages: list[Message], question: Question) -> str | None:
+    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
+
+    A yes or no can be told by anything.
+    """
     if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
-        return True
-    text = "\n".join(message["content"] for message in messages)
-    return bool(note_quality(text, question).get("note_has_answer"))
+        return question.answers[0].strip()
+    evidence = "\n".join(message["content"] for message in messages).replace(question.question, "\n")
+    for answer in question.answers:
+        if note_quality(evidence, replace(question, answers=(answer,))).get("note_has_answer"):
+            return answer.strip()
+    return None

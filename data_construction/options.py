@@ -13,6 +13,8 @@ from eval.metrics import FAMILIES
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
 from notewriter.methods.rearag import RETRIES
 
+_GOLD_STAGES = ", ".join(name for name, stage in STAGES.items() if stage.kind in GOLD and not stage.scored)
+
 
 @dataclass(kw_only=True)
 class RolloutArguments(SelectionArguments):
@@ -23,7 +25,10 @@ class RolloutArguments(SelectionArguments):
     )
     top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
         default_factory=lambda: [3, 9],
-        metadata={"help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length"},
+        metadata={
+            "help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length, where "
+            "method_options give no top_k; not for methods that read everything (their own top_k is 1,000 or more)"
+        },
     )
 
 
@@ -34,7 +39,7 @@ class GoldArguments(RolloutArguments):
     gold_stages: list[str] = field(
         metadata={
             "help": "stages to write conversations for; their methods are run, and the model plays the other stages. "
-            f"Possible: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
+            f"Possible: {_GOLD_STAGES}"
         },
     )
     balanced_stages: list[str] = field(
@@ -65,7 +70,7 @@ class PairsArguments(RolloutArguments):
         default_factory=list,
         metadata={
             "help": "stages where a text written from the gold evidence joins the candidates, marked in the pair; for "
-            f"weak teachers. Possible at: {', '.join(name for name, stage in STAGES.items() if stage.kind in GOLD)}"
+            f"weak teachers. Possible at: {_GOLD_STAGES}"
         },
     )
     rejected: Rejected = field(

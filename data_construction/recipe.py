@@ -48,7 +48,8 @@ class Recipe:
         family: the metric family that scores answers.
         seed: the seed of every random choice.
         methods: the methods of the trained stages, by name.
-        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so.
+        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so or it
+            reads everything.
         sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 
@@ -180,6 +181,7 @@ def read_methods(
 def _check_gold(stages: Sequence[str]) -> None:
     for stage in stages:
         choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+        _check_replies("gold_stages", stage)
 
 
 def check_models(recipe: Recipe, models: ModelArguments) -> None:
@@ -225,14 +227,14 @@ def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
     """A stage's judges, in the order in which they are asked.
 
     Raises:
-        UserError: no such stage or judge, or the judge does not understand the stage's kind of candidates.
+        UserError: no such stage or judge, the stage has no replies to train, or the judge does not understand their
+            kind.
     """
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not names or misfit(names, list[str]):
         raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
     kind = stage_named(stage).kind
-    if stage_named(stage).continues:
-        raise UserError(f"stages: {stage}: continues a text and has no reply of its own to pair; choose another stage")
+    _check_replies("stages", stage)
     for name in names:
         choose(f"judge for {stage}", name, JUDGES)
         kinds = JUDGES[name].kinds
@@ -243,3 +245,18 @@ def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
                 f"its judges are: {', '.join(others)}"
             )
     return [(name, JUDGES[name].judge) for name in names]
+
+
+def _check_replies(option: str, stage: str) -> None:
+    """Check that another text can be the reply at a stage.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if STAGES[stage].continues:
+        reason = "continues a text and has no reply of its own"
+    elif STAGES[stage].scored:
+        reason = "is read with its log-probabilities alone, which no other text has"
+    else:
+        return
+    raise UserError(f"{option}: {stage}: {reason}; choose another stage")

@@ -23,9 +23,11 @@ from notewriter.method import Method, Stage
 from notewriter.models.client import RequestRefused
 from notewriter.records import Completion, Message, Passage, Question, Sampling
 from notewriter.retrieval.chain import find
-from notewriter.rollouts.parsing import without_thinking
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.rollout import Rollout, reply_of
+
+READS_EVERYTHING = 1000
+"""The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +80,26 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
     """
     harvest = Harvest()
     traces = []
-    top_k = top_k_of(question, recipe)
     for name in methods_of(recipe.judges):
         method, options = recipe.methods[name]
-        options = {"top_k": top_k} | options if method.retrieves else options
+        options = with_top_k(method, options, question, recipe)
         rollout = SamplingRollout(question, method, options, resources, recipe, harvest)
         await rollout.run(to_the_end=False)
         traces.append(rollout.trace.to_dict())
     return dict(harvest.record(question.id, traces))
 
 
-def top_k_of(question: Question, recipe: Recipe) -> int:
-    """The passages per retrieval of a question.
+def with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
+    """A method's options with the passages per retrieval of a question, if it retrieves and the options do not say.
 
-    DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9).
+    DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9). A method that reads
+    whatever there is keeps its own number.
     """
-    return random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
+    if not method.retrieves:
+        return dict(options)
+    drawn = random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
+    own: int = method.options["top_k"]
+    return {"top_k": own if own >= READS_EVERYTHING else drawn, **options}
 
 
 async def roll_out_open_stages(
@@ -261,7 +267,7 @@ class SamplingRollout(Rollout):
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
-            candidate = Candidate(without_thinking(completion.text).strip(), each, completion)
+            candidate = Candidate(reply_of(stage, completion), each, completion)
             known = candidates.get(candidate.text)
             if candidate.text and (known is None or (known.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate

@@ -42,6 +42,8 @@ class Stage:
         temperature: its own temperature, unless the run gives the stage its own sampling.
         max_tokens: the most tokens of its completions, likewise.
         raw: its prompt and turns are one text in a checkpoint's own format, sent without a chat template.
+        scored: its completions are only read with their log-probabilities (`generate_scored`, `score`), so that no
+            other text can take their place.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Stage:
     temperature: float | None = None
     max_tokens: int | None = None
     raw: bool = False
+    scored: bool = False
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ FEATURES = (
     Feature("repeated words", "repeats itself more", _repeated),
     Feature("copied from the prompt", "copies more of the prompt", _copied),
     Feature("gold answer", "has the gold answer", lambda side: float(_position(side) is not None), content=True),
-    Feature("place of the gold answer", "has the gold answer later", _position),
+    Feature("place of the gold answer", "has the gold answer later", _position, content=True),
 )
 
 

@@ -173,7 +173,10 @@ def write_drops(folder: Path, drops: Iterable[DroppedQuestion]) -> None:
 
 
 def hygiene_statistics(drops: Sequence[DroppedQuestion], evaluation: Sequence[Seen]) -> Hygiene:
-    """The number of questions left out for each reason, and the overlap with each evaluation file."""
+    """The number of questions left out for each reason, and the overlap with each evaluation file.
+
+    A drop names one evaluation question, so a question that overlaps with several files counts for one of them.
+    """
     files: dict[str, Overlap] = {}
     for path, count in Counter(seen.evaluation_file for seen in evaluation).items():
         ours = [drop for drop in drops if drop.evaluation_file == path]

@@ -13,6 +13,9 @@ from notewriter.records import Passage, Question
 Rejected = Literal["worst", "hardest"]
 """Which of the worse candidates is rejected."""
 
+RESOLUTION = 1e-9
+"""Smaller differences of scores are floating-point noise, as between equal means of thirds."""
+
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
 
@@ -157,12 +160,12 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     best = [index for index, value in choosable.items() if value == (highest, precision)]
     chosen = case.random.choice(best)
     verdict = replace(undecided, chosen=chosen, best=best)
-    if highest <= 0:
+    if highest < RESOLUTION:
         return replace(verdict, alike=True, reason="no candidate better than nothing")
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if highest - value >= case.min_gap and highest != value
+        if highest - value >= max(case.min_gap - RESOLUTION, RESOLUTION)
     }
     if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")

@@ -8,7 +8,7 @@ from data_construction.judges.case import Case, Verdict, by_mean
 from data_construction.judges.metric import answer_score
 from notewriter.methods.vanilla import ANSWER
 from notewriter.records import Passage
-from notewriter.rollouts.parsing import without_thinking
+from notewriter.rollouts.parsing import after_thinking
 
 
 async def gain(case: Case) -> Verdict:
@@ -38,7 +38,7 @@ async def gain(case: Case) -> Verdict:
             for number in range(case.continuations)
         )
     )
-    scores = [answer_score(case, without_thinking(answer).strip()) for answer in answers]
+    scores = [answer_score(case, after_thinking(answer).strip()) for answer in answers]
     baseline, *of_notes = (
         scores[start : start + case.continuations] for start in range(0, len(scores), case.continuations)
     )

@@ -49,6 +49,7 @@ async def llm(case: Case) -> Verdict:
     if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")
     named = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
+    verdict = replace(verdict, agreements=[named[0] == named[1]] if len(named) == 2 else [])
     if any(best == worst for best, worst in named):
         alike = all(best == worst for best, worst in named)
         return replace(verdict, reason="judge named one candidate twice", alike=alike)
@@ -63,6 +64,5 @@ async def llm(case: Case) -> Verdict:
         verdict,
         chosen=best if best == best_again and case.choosable[best] else None,
         rejected=worst if worst == worst_again else None,
-        agreements=[named[0] == named[1]] if len(named) == 2 else [],
         reason=reason,
     )

@@ -37,7 +37,8 @@ class AgreementRate(TypedDict):
 class Overlap(TypedDict):
     """The overlap of the training questions with an evaluation file.
 
-    `questions` are those of the file; `evaluation_questions_met` counts those of them that led to a drop.
+    `questions` are those of the file; `evaluation_questions_met` counts those of them that led to a drop. A training
+    question that overlaps with several files counts for one of them.
     """
 
     questions: int

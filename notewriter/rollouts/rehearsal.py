@@ -261,7 +261,7 @@ def _table(result: Estimate) -> str:
     rows.append(("total", "", result["tokens_in_all"]))
     lines = [f"{'stage':34} {'role':8} {'calls':>12} {'prompt tokens':>15} {'completion tokens':>18}"]
     for stage, role, usage in rows:
-        lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *map(usage.__getitem__, keys)))
+        lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *(usage.get(key, 0) for key in keys)))
     lines += [f"{name}: {result[name]:,}" for name in _COSTS if name in result]
     lines.append(
         f"estimated for {result['questions']} questions from {result['sample']}; tokens counted with "

@@ -59,7 +59,7 @@ class Rollout:
         sample: int = 0,
         **variables: Any,
     ) -> str:
-        """One completion of a stage's prompt, without surrounding white space and thinking.
+        """One completion of a stage's prompt, without surrounding white space and thinking (see `reply_of`).
 
         `stop` and `json_schema` are those of `Sampling`; `sample` numbers the draws of one prompt; `variables` are
         passed to the prompt. Among them, `turns` are the messages that follow the prompt in a chat to be continued; if
@@ -67,8 +67,7 @@ class Rollout:
         """
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        text = (await self.complete(stage, messages, sampling, sample)).text
-        return text if stage.continues else without_thinking(text).strip()
+        return reply_of(stage, await self.complete(stage, messages, sampling, sample))
 
     def text(self, name: str, **variables: Any) -> str:
         """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""
@@ -167,6 +166,17 @@ class Rollout:
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
         """Add a completion to the trace."""
         self.trace.steps.append(Generation(stage.name, stage.role, messages, sampling, completion))
+
+
+def reply_of(stage: Stage, completion: Completion) -> str:
+    """What a completion says at a stage: nothing if it was cut before its thinking ended.
+
+    A stage that continues a text keeps everything, one that acts while it thinks the thought that it was stopped in.
+    """
+    if stage.continues:
+        return completion.text
+    stopped = stage.stops_thinking and completion.finish_reason == "stop"
+    return (without_thinking if stopped else after_thinking)(completion.text).strip()
 
 
 def _with_all_costs(drawn: Sequence[Completion]) -> Completion:

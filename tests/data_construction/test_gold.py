@@ -86,6 +86,13 @@ async def test_there_is_no_gold_query_if_nothing_is_missing_or_the_title_is_unkn
     assert await gold_query(QUESTION, {"note": note, "queries": []}, search) == expected
 
 
+async def test_a_passage_without_a_title_has_no_gold_query():
+    async def untitled(query, top_k):
+        return [Passage("p2", "", BIRTH)]
+
+    assert await gold_query(QUESTION, {"note": MOTHER, "queries": []}, untitled) is None
+
+
 async def test_the_gold_decision_is_one_that_deepnote_reads():
     for best_note, new_note, better in (("", MOTHER, True), (MOTHER, "No idea.", False), (MOTHER, MOTHER, False)):
         reply = await gold_status(QUESTION, {"best_note": best_note, "new_note": new_note}, search)

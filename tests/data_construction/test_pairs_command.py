@@ -329,6 +329,8 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
         ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
         ({"stages": {"search_r1/reason": "llm"}}, "search_r1/reason: continues a text and has no reply of its own"),
+        ({"stages": {"replug/answer": "metric"}}, "stages: replug/answer: is read with its log-probabilities alone"),
+        ({"stages": {"corag/penalty": "outcome"}}, "stages: corag/penalty: is read with its log-probabilities alone"),
         ({"stages": {"deepnote/init_note": []}}, "names no judge"),
         ({"judge_orders": 3}, "judge_orders: 3 is too large; give at least 1 and at most 2"),
         ({"top_k_range": [4]}, "top_k_range"),

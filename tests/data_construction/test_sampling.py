@@ -125,6 +125,14 @@ async def test_a_candidate_is_what_a_model_said_without_what_it_thought(roll_out
     assert harvest.rows[0]["chosen"][0]["content"] == BIRTH
 
 
+async def test_a_thought_that_was_cut_is_no_candidate_even_to_be_rejected(roll_out):
+    seen = []
+    notes = by_sampler("<think>\nOkay, the mother...", MOTHER, otherwise=BIRTH)
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": spy(seen)}, notes=notes, **FIRST_NOTE)
+    assert seen[0].candidates == [MOTHER, BIRTH]
+    assert harvest.rows[0]["rejected"][0]["content"] == MOTHER
+
+
 async def test_candidates_that_were_stopped_in_their_thinking_cost_both_draws_and_are_as_long_as_the_last(roll_out):
     thought = "<think>\nWho?\nWell.\n</think>\n\n"
 

@@ -112,9 +112,11 @@ def test_a_feature_that_names_most_chosen_sides_is_a_line():
 
 def test_an_answer_is_content_and_no_shortcut():
     answers = ("Tolen",)
-    rows = [differences(Side("In Tolen.", "", answers), Side("In Fulda.", "", answers))] * 30
-    assert warning("a", rows) is None
-    assert all_together(rows, [f"q{number}" for number in range(30)]).share == 0.5
+    for rejected in ("In Fulda.", "Tolen it."):
+        # There or not, or in another place.
+        rows = [differences(Side("In Tolen.", "", answers), Side(rejected, "", answers))] * 30
+        assert warning("a", rows) is None
+        assert all_together(rows, [f"q{number}" for number in range(30)]).share == 0.5
 
 
 def test_all_together_predict_what_no_feature_predicts_alone_and_chance_is_chance():

@@ -13,7 +13,7 @@ from notewriter.rollouts.rollout import Rollout
 SUB_QUERY = Stage("corag/sub_query", "query", "query", temperature=0.0, max_tokens=64)
 SAMPLED_SUB_QUERY = Stage("corag/sampled_sub_query", "query", "query", temperature=0.7, max_tokens=64)
 SUB_ANSWER = Stage("corag/sub_answer", "answer", temperature=0.0, max_tokens=128)
-PENALTY = Stage("corag/penalty", "answer")
+PENALTY = Stage("corag/penalty", "answer", scored=True)
 ANSWER = Stage("corag/answer", "answer", "answer", calls=1, temperature=0.0, max_tokens=128)
 
 NOTHING_FOUND = "No relevant information found"

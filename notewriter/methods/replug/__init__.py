@@ -9,10 +9,10 @@ import numpy as np
 from notewriter.config import choose
 from notewriter.method import Method, Stage
 from notewriter.records import Completion
-from notewriter.rollouts.parsing import without_thinking
+from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
 
-ANSWER = Stage("replug/answer", "answer", "answer")
+ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 
 _WEIGHTS: dict[str, Callable[[int], float]] = {"uniform": lambda rank: 1.0, "reciprocal_rank": lambda rank: 1.0 / rank}
 
@@ -45,7 +45,7 @@ async def replug(
         {"question": question, "passages": [passage], "answer_style": answer_style} for passage in passages
     ]
     drafts = [await rollout.generate_scored(ANSWER, **variables) for variables in given]
-    candidates = list(dict.fromkeys(filter(None, (without_thinking(draft.text).strip() for draft in drafts))))
+    candidates = list(dict.fromkeys(filter(None, (after_thinking(draft.text).strip() for draft in drafts))))
     if len(candidates) < 2:
         return candidates[0] if candidates else ""
     end = next(filter(None, map(_end, drafts)), "")

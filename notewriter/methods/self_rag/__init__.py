@@ -9,8 +9,13 @@ from notewriter.method import Method, Stage
 from notewriter.records import Completion, Message, Passage
 from notewriter.rollouts.rollout import Rollout
 
-DECIDE = Stage("self_rag/decide", rehearsal="[Retrieval]", calls=1, raw=True)
-SEGMENT = Stage("self_rag/segment", rehearsal="[Relevant]{filling}[Fully supported][Utility:5][Retrieval]", raw=True)
+DECIDE = Stage("self_rag/decide", rehearsal="[Retrieval]", calls=1, raw=True, scored=True)
+SEGMENT = Stage(
+    "self_rag/segment",
+    rehearsal="[Relevant]{filling}[Fully supported][Utility:5][Retrieval]",
+    raw=True,
+    scored=True,
+)
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
 RELEVANCE = {"[Relevant]": 1.0, "[Irrelevant]": 0.0}

@@ -97,6 +97,13 @@ def test_the_card_has_yield_hygiene_lengths_and_recipe(folder):
     assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
 
 
+def test_the_card_says_that_overlap_with_several_files_is_counted_once(folder):
+    (file, overlap), *_ = STATS["hygiene"]["evaluation_files"].items()
+    several = STATS["hygiene"] | {"evaluation_files": {file: overlap, "/home/someone/test.json": overlap}}
+    told = "a question that overlaps with several of these files counts for one of them"
+    assert told in card_of(folder, STATS | {"hygiene": several}, {}) and told not in card(folder)
+
+
 def test_the_card_counts_the_questions_that_were_rolled_out(folder):
     assert "from rollouts over 12 questions" in card(folder)
     assert "from rollouts over 8 questions" in card_of(folder, STATS | {"questions_rolled_out": 8}, {})

@@ -30,10 +30,25 @@ async def test_gain_scores_what_an_answerer_says_and_not_what_it_thinks(make_cas
     assert verdict.replies[1] == thought + RIGHT
 
 
+async def test_an_answerer_that_was_cut_while_it_thought_said_nothing(make_case):
+    # What it thought names the answer, and has an F1 above 0 with it.
+    reply = answering({"a": RIGHT, "b": f"<think>\nIs it {RIGHT}"}, plain=WRONG)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
+    assert (await gain(case)).scores == [1, 0]
+
+
 async def test_a_note_that_does_not_beat_the_passages_is_not_chosen(make_case):
     reply = answering({"a": RIGHT, "b": WRONG}, plain=RIGHT)
     case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]})
     assert (await gain(case)).rejected is None
+
+
+async def test_a_note_that_equals_the_passages_does_not_beat_them_in_thirds_either(make_case):
+    one_of_three = [RIGHT, WRONG, WRONG]
+    reply = answering({"a": one_of_three, "b": WRONG}, plain=one_of_three)
+    case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=3, noise_margin=0.0)
+    verdict = await gain(case)
+    assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
 
 
 async def test_gain_of_several_answers_is_their_mean_and_its_noise_that_of_the_notes_answers(make_case):

@@ -89,6 +89,18 @@ async def test_llm_without_two_candidates_named_has_a_reason_and_keeps_the_reply
     assert verdict.replies == [reply, reply]
 
 
+async def test_llm_that_names_one_candidate_twice_disagrees_with_itself_naming_two(make_case):
+    def reply(variables):
+        first, second = (variables["candidates"].index(text) + 1 for text in "ab")
+        return f'{{"best_id": {first}, "worst_id": {first if first < second else second}}}'
+
+    case, _ = make_case(["a", "b"], reply=reply)
+    verdict = await llm(case)
+    assert (verdict.reason, verdict.agreements) == ("judge named one candidate twice", [False])
+    case, _ = make_case(["a", "b"], reply=lambda variables: '{"best_id": 1, "worst_id": 1}', orders=1)
+    assert (await llm(case)).agreements == []
+
+
 async def test_llm_may_call_a_cut_candidate_the_worst_but_not_the_best(make_case):
     case, _ = make_case(["a", "b"], reply=naming("a", "b"), cut=["b"])
     assert (await llm(case)).rejected == 1

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scripted_rollout import PROMPTS, TEXTS
 
 from notewriter.artifacts.traces import Retrieval
-from notewriter.methods import METHODS
+from notewriter.methods import METHODS, STAGES
 from notewriter.records import Completion, Passage, Question
+from notewriter.rollouts.rehearsal import Rehearsal
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
@@ -48,3 +49,25 @@ def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
     assert len(trace["steps"]) == world.asked + searches
     assert world.asked < 200
     assert METHODS[name].retrieves or searches == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in METHODS), ("corag", {"decode_strategy": "best_of_n"})]
+)
+def test_a_stage_whose_replies_are_never_taken_as_texts_says_that_it_is_scored(name, options):
+    generated = set()
+
+    class Told(Rollout):
+        async def generate(self, stage, **variables):
+            generated.add(stage)
+            return await super().generate(stage, **variables)
+
+    class Shelf:
+        def search(self, query: str, top_k: int) -> list[Passage]:
+            return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]
+
+    resources = Rehearsal({}, PROMPTS, Shelf(), count=len, share=0.1, tokens_a_word=1.0)
+    rollout = Told(Question("q", "Who?", ("Mira",)), name, resources)
+    asyncio.run(METHODS[name].run("Who?", rollout, **options))
+    called = {STAGES[step.stage] for step in rollout.trace.generations}
+    assert {stage for stage in called if stage.scored} == called - generated

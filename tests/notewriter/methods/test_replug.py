@@ -67,6 +67,11 @@ def test_the_averaged_probability_decides_and_not_the_number_of_passages():
     assert rollout.trace.counts == {}
 
 
+def test_a_draft_that_was_cut_while_it_thought_is_no_answer():
+    answer, _ = run(Model({"a": {"<think>Osk or": 0.9, "Mira": 0.05}, "b": {"Mira": 0.5}}))
+    assert answer == "Mira"
+
+
 def test_every_passage_is_prepended_alone():
     _, rollout = run(Model(BELIEFS))
     drafts = [step.messages for step in rollout.trace.steps[1:4]]

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import tiny_world, write_config
 
-from data_construction import chains, pairs
+from data_construction import chains, gold_replies, pairs
 from eval import evaluate
 from notewriter.errors import UserError
 
@@ -25,6 +25,7 @@ COMMANDS = {
     ),
     "evaluate": (evaluate.main, {"method": "deepnote", "method_options": {"max_step": 3, "max_failure": 3}}),
     "chains": (chains.main, {"max_step": 4}),
+    "gold": (gold_replies.main, {"gold_stages": ["deepnote/init_note"]}),
 }
 
 
@@ -162,6 +163,12 @@ def test_pairs_for_a_note_taker_are_counted_with_every_candidate_that_is_rolled_
 def test_chains_search_until_their_limit(run):
     told = json.loads((run("chains", dry_run=True) / "estimate.json").read_text())
     assert calls(told["tokens"])["rearag/teach"] == 4 * QUESTIONS
+
+
+def test_a_run_that_calls_no_model_costs_nothing(run, capsys):
+    run("gold", dry_run=True)
+    (total,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("total"))
+    assert total.split() == ["total", "0", "0", "0"]
 
 
 def test_a_sample_stands_for_all_questions(run):

@@ -245,6 +245,17 @@ async def test_a_stage_that_acts_while_it_thinks_is_stopped_there(resources):
     assert reply == "<think>I wonder. <|search|>Osk"
 
 
+@pytest.mark.parametrize("stage", [STAGE, Stage("stage", stops_thinking=True)])
+async def test_a_thought_that_was_cut_is_no_reply(resources, monkeypatch, stage):
+    async def complete(messages, sampling, **_):
+        return Completion("<think>\nOkay, Mira or", "length", 5, 9, 0, 0.25)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(stage, word="yes") == ""
+    assert rollout.trace.steps[0].completion.text == "<think>\nOkay, Mira or"
+
+
 async def test_a_raw_stage_is_sent_as_text_and_a_score_continues_the_prompt(resources, monkeypatch):
     sent = []
 
