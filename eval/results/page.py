@@ -82,9 +82,10 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
-        "Training and rollouts are sums over everything that led to a model, a mean over seeds; seconds of training "
-        "are those since its last start. Evaluation is per question, over all sets; its seconds are those of waiting "
-        "for the model, of concurrent calls added up.",
+        "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
+        "known; seconds of training are those since its last start, unknown if that had other code or another machine. "
+        "Evaluation is per question, over all sets; its seconds are those of waiting for the model, of concurrent "
+        "calls added up.",
         markdown([_training_costs(origins), _evaluation_costs(experiment)]),
         "## Overlap of training and evaluation questions",
         markdown([_overlaps(origins.values())]),
@@ -326,13 +327,12 @@ def _training_costs(origins: dict[str, list[Origins]]) -> Table:
             rows.append([cell, *[NOT_RUN] * 6])
             continue
         costs = [training_cost(each) for each in seeds]
-        tokens = [cost.tokens for cost in costs if cost.tokens is not None]
         rows.append(
             [
                 cell,
                 _mean([cost.steps for cost in costs]),
                 _mean([cost.rows for cost in costs]),
-                _mean(tokens) if tokens else "unknown",
+                _mean([cost.tokens for cost in costs]),
                 _mean([cost.seconds for cost in costs]),
                 *(
                     _mean([_rollout_tokens(each, key) for each in seeds])
@@ -414,5 +414,7 @@ def _command(stage: Stage) -> str:
     return shlex.join([Path(program).name, *argv]).replace(f"{PROJECT}/", "")
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):,.0f}"
+def _mean(values: Iterable[float | None]) -> str:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):,.0f}" if known else "unknown"

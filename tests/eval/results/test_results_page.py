@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from eval.results.command import main
 from notewriter import jsonl
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import UserError
+from notewriter.run_record import Start, add_start
 
 FILE = """
     output_dir: {folder}
@@ -104,6 +106,32 @@ def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(exper
     assert "| base | 0 | 0 | 0 | 0 | 0 | 0 |" in text
     assert "| trained | 3.0 | 1,500.0 | 80.0 |" in text
     assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "epoch", "seen"),
+    [
+        # Ten passes over two rows: each of the ten steps has both, and no step has eight.
+        ({"train": {"deepnote/init_note": 2}}, 10.0, 20),
+        ({"train": {"deepnote/init_note": 15, "deepnote/answer": 10}, "dev": {"deepnote/answer": 9}}, 2.64, 66),
+        ({}, 1.0, 80),
+    ],
+)
+def test_rows_seen_are_counted_by_epochs_since_the_last_step_of_one_may_be_small(
+    experiment, runs, tmp_path, rows, epoch, seen
+):
+    metrics = {"train_runtime": 90.0, "num_tokens": 12345.0, "epoch": epoch}
+    record = TrainingRecord(steps=10, rows=rows, hyperparameters={"batch_size": 8}, metrics=metrics)
+    write_training_record(runs / "model", record)
+    assert f"| trained | 10 | {seen} | 12,345 | 90 |" in page(experiment(), tmp_path)
+
+
+def test_the_seconds_of_a_training_that_was_started_again_are_unknown(experiment, runs, tmp_path):
+    start = Start(version="1", commit="a", packages={}, hardware={}, seeds={}, inputs={})
+    add_start(runs / "model", start)
+    assert "| trained | 30 | 240 | 12,345 | 90 |" in page(experiment(), tmp_path)
+    add_start(runs / "model", replace(start, commit="b"))
+    assert "| trained | 30 | 240 | 12,345 | unknown |" in page(experiment(), tmp_path)
 
 
 def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
