@@ -137,6 +137,13 @@ def test_the_seconds_of_a_training_that_was_started_again_are_unknown(experiment
 def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
     text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
     assert "| base | – | not run |" in text
+    assert "| trained, seed 1 | – | not run |" in text
+    for run in runs.glob("trained-*/near/predictions.jsonl"):
+        jsonl.write(
+            run, [each | {"scores": {"note_words": 5.0}} for each in map(json.loads, run.read_text().splitlines())]
+        )
+    only = page(experiment(metrics=["note_words"]), tmp_path)
+    assert "| held out |  |  | – |  |  |" in only and "| elsewhere |  |  | not run |  |  |" in only
 
 
 def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
@@ -155,6 +162,15 @@ def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_pa
     folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
     text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
     assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
+
+
+def test_cells_that_ran_with_different_seeds_are_not_called_not_run(experiment, runs, tmp_path):
+    (runs / "trained-2").rename(runs / "other-2")
+    folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
+    compare = [["trained", "other"], ["trained", "trained"]]
+    text = page(experiment(cells=folders, compare=compare), tmp_path)
+    assert "| trained → other | no seed in common | not run |" in text
+    assert "| held out |  |  | no seed in common |  |  |" in text
 
 
 def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, runs, tmp_path, write_run):
