@@ -55,7 +55,7 @@ def run_here(pipeline: Pipeline) -> None:
                     continue
                 start = time.monotonic()
                 try:
-                    printed = _run_stage(stage, pipeline, server, shared)
+                    printed = _run_stage(stage, pipeline, server)
                     if index == last_needed:
                         # The next stage may need the memory.
                         serving.close()
@@ -106,15 +106,14 @@ def _name(checkpoint: str) -> str:
     return groups([checkpoint])[0].names[checkpoint]
 
 
-def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: bool) -> str:
-    """Run all shards of a stage; returns the standard output of the last one."""
+def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None) -> str:
+    """Run all shards of a stage, which ask the server if there is one; returns the standard output of the last one."""
     for shard in range(1, stage.shards + 1):
+        # A finished stage starts a server of its own only if it has more to ask, as with --retry_errors.
         command = command_line(stage, shard)
-        if shared:
-            # A finished stage is not asked for its answers again, and only looks at the model's name.
-            base_url = server.base_url if server else "http://127.0.0.1:1/v1"
+        if server:
             checkpoint = str(stage.serve)
-            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(checkpoint)]
+            command = [*program(stage.argv(shard)), "--base_url", server.base_url, "--model", _name(checkpoint)]
             command += ["--served", checkpoint]
         printed = _run(stage.title, command, pipeline.log(stage, shard), server)
     return printed

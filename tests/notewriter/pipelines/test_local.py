@@ -102,6 +102,13 @@ def test_a_server_is_started_only_for_what_is_not_finished(tmp_path, plan, serve
     assert server.events == events
 
 
+def test_a_finished_stage_may_still_start_a_server_of_its_own_but_asks_none_that_does_not_run(tmp_path, plan, server):
+    (tmp_path / "before").touch()
+    run(tmp_path, plan)
+    command = (tmp_path / "run" / "logs" / "03-before.log").read_text().splitlines()[0]
+    assert shlex.split(command) == [*plan[2].argv(), "--serve", "models/tiny"]
+
+
 def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, server, monkeypatch):
     monkeypatch.setattr(local, "POLL", 0.05)
     plan[1] = Stage("pairs", python("import time; time.sleep(0.5)"), serve="models/tiny")
