@@ -226,6 +226,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
         ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
         ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no \$set"),
         ({"cells": {"base": "runs/$sede/$set"}, "compare": []}, r"cells: base: \$sede is not a variable"),
+        ({"cells": {"base": "runs/$/$set"}, "compare": []}, r"cells: base: has a \$ that names no variable"),
+        ({"seeds": []}, r"cells: trained: has \$seed, and there are no seeds; list them"),
+        ({"pairs": {"all": "$output_dir/$pear"}}, r"pairs: all: \$pear is not a variable of the file"),
+        ({"pairs": {"all": "$output_dir/${seed}"}}, r"pairs: all: \$seed is not a variable of the file"),
+        ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
         ({"sets": {}}, "sets"),
         ({"colour": "red"}, "unknown key 'colour'"),
     ],
@@ -233,6 +238,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
 def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         page(experiment(**changes), tmp_path)
+
+
+def test_variables_in_braces_are_those_without(experiment, runs, tmp_path):
+    cells = {"base": "$output_dir/base/${set}", "trained": "${output_dir}/trained-${seed}/${set}"}
+    assert "| trained, seed 2 | 1.000 | not run |" in page(experiment(cells=cells), tmp_path)
 
 
 def test_a_pipeline_without_results_has_no_page(tmp_path):
