@@ -203,6 +203,15 @@ def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experime
     assert ">0.750</text>" in svg
 
 
+def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_path):
+    for run in runs.glob("*/near/predictions.jsonl"):
+        scores = {"note_words": 30.0, "f1": 0.5, "em": 0.0, "note_has_answer": 1.0}
+        jsonl.write(run, [each | {"scores": scores} for each in map(json.loads, run.read_text().splitlines())])
+    text = page(experiment(metrics=list(scores)), tmp_path)
+    assert "| base | 30.0 \\[30.0, 30.0\\] | not run |" in text
+    assert [path.name for path in sorted(tmp_path.glob("*.svg"))] == ["page-em.svg", "page-f1.svg"]
+
+
 def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
     text = page(experiment(), tmp_path)
     assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
@@ -216,6 +225,9 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
     first = page(file, tmp_path)
     assert page(file, tmp_path) == first
     assert f"`notewriter results {file} --output {tmp_path}/page.md`" in first
+    main(["--output", f"{tmp_path}/page.md", "--file", str(file)])
+    named = (tmp_path / "page.md").read_text()
+    assert f"`notewriter results --output {tmp_path}/page.md --file {file}`" in named
     assert "# train\ntrain --seed 1" in first
 
 
