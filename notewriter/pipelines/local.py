@@ -87,7 +87,12 @@ def _by_server(stages: Sequence[Stage]) -> list[tuple[bool, list[Stage]]]:
 
 def _server_of(stage: Stage) -> tuple[str, str] | None:
     """What tells the server of a stage from others; None if it has none to share."""
-    if stage.serve is None or int(given(stage.argv()).get("replicas", 1)) > 1:
+    if stage.serve is None:
+        return None
+    replicas = str(given(stage.argv()).get("replicas", 1))
+    if not replicas.isdecimal():
+        raise UserError(f"{stage.title}: --replicas {replicas}: is not a number; correct it")
+    if int(replicas) > 1:
         return None
     return stage.serve, repr(sorted(stage.serve_options().items()))
 

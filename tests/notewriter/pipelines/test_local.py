@@ -209,6 +209,13 @@ def test_a_stage_that_has_its_model_to_itself_starts_its_own_server(tmp_path, pl
     assert local.command_line(plan[1])[-2:] == ["--serve", "models/tiny"]
 
 
+def test_replicas_that_are_no_number_are_named_before_a_stage_runs(tmp_path, plan, server):
+    plan[1] = Stage("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
+    with pytest.raises(UserError, match=r"^pairs: --replicas two: is not a number"):
+        run(tmp_path, plan)
+    assert server.events == []
+
+
 def test_training_is_launched_with_accelerate(plan):
     command = local.command_line(Stage("train", "train_dpo.py --config x.yaml", launch="ddp.yaml"))
     assert os.path.basename(command[0]) == "accelerate"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 from metrics_file import write_metrics
@@ -16,6 +17,7 @@ SBATCH = """#!/bin/bash
 [[ -z "$SBATCH_FAILS" ]] || { echo "sbatch: error: invalid partition $SBATCH_PARTITION" >&2; exit 1; }
 job=$((101 + $(wc -l < "$FOLDER/calls")))
 echo "$@" >> "$FOLDER/calls"
+echo "$SBATCH_PARTITION, $GPUS_PER_NODE, $CLUSTER_ENV" >> "$FOLDER/settings"
 echo "$job N/A PENDING" >> "$FOLDER/queue"
 echo "$job"
 """
@@ -178,9 +180,23 @@ def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tm
 def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert calls(tmp_path) == []
-    assert shown.startswith(f"mkdir -p {tmp_path}/run/logs\n")
+    assert f"mkdir -p {tmp_path}/run/logs\n" in shown
     assert "job_2=$(sbatch --parsable" in shown and "--dependency=afterok:$job_1 " in shown
     assert not (tmp_path / "run").exists()
+
+
+def test_the_lines_of_a_dry_run_submit_the_same_with_the_settings_of_the_cluster(
+    pipeline, queue, cluster_env, tmp_path
+):
+    other = cluster_env.rename(tmp_path / "other cluster.env")
+    lines = slurm.submit(pipeline, other, dry_run=True)
+    subprocess.run(["bash", "-euc", lines], check=True)
+    pasted, settings = calls(tmp_path), (tmp_path / "settings").read_text()
+    assert settings == f"a100, 4, {other}\n" * len(pasted) and (tmp_path / "run/logs").is_dir()
+    for name in ("calls", "settings"):
+        (tmp_path / name).write_text("")
+    slurm.submit(pipeline, other)
+    assert (calls(tmp_path), (tmp_path / "settings").read_text()) == (pasted, settings)
 
 
 def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
@@ -199,7 +215,8 @@ def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
     [
         (None, "no such file; copy slurm/cluster.env.example there"),
         ("exit 3\n", "correct the file"),
-        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number"),
+        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number above 0"),
+        ("GPUS_PER_NODE=0\n", "GPUS_PER_NODE=0 is not a number above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(pipeline, queue, tmp_path, content, message):
