@@ -24,6 +24,10 @@ PATIENCE = 300.0
 """Seconds that a stage has to end when the pipeline is interrupted: training saves a checkpoint first."""
 
 
+ATTEMPT = "attempt: "
+"""How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
+
+
 def run_here(pipeline: Pipeline) -> None:
     """Run the stages in order, a line each, and print the output of the last one.
 
@@ -170,10 +174,15 @@ def _end(pid: int) -> None:
 
 
 def last_error(log: Path) -> str:
-    """The last error message in a stage's log; empty if there is none."""
+    """The last error message in a stage's log since its last attempt began; empty if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return reasons[-1] if reasons else ""
+    reason = ""
+    for line in lines:
+        if line.startswith("error: "):
+            reason = line.removeprefix("error: ")
+        elif line.startswith(ATTEMPT):
+            reason = ""
+    return reason
 
 
 def _wait(process: subprocess.Popen[str], server: Server | None) -> str:

@@ -3,12 +3,14 @@
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 from metrics_file import write_metrics
 
 from notewriter.errors import UserError
 from notewriter.pipelines import rising, slurm
+from notewriter.pipelines.local import ATTEMPT
 from notewriter.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
 from notewriter.pipelines.rising import GO_ON, Rising
 
@@ -175,6 +177,40 @@ def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tm
         f"failed: models/x: is not a model folder  job 103  {log}",
         "cancelled before it started  job 104",
     ]
+
+
+@pytest.fixture
+def run_job(tmp_path):
+    """Runs a job script as Slurm does at each attempt, its output appended to the log."""
+
+    def run(log, script, *arguments):
+        own = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "CLUSTER_ENV": ""}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a") as file:
+            command = ["bash", str(PROJECT / "slurm" / script), *arguments]
+            return subprocess.run(command, env=os.environ | own, cwd=PROJECT, stdout=file, stderr=file).returncode
+
+    return run
+
+
+def test_a_failure_before_the_last_attempt_is_no_failure_of_the_stage(queue, run_job, tmp_path):
+    pipeline = Pipeline(str(tmp_path / "run"), [Stage("show", "notewriter compare")])
+    log = pipeline.log(pipeline.stages[0])
+    assert run_job(log, "run.sbatch", "true") == 2
+    assert "failed: " in slurm.status(pipeline) and "cluster.env: no such file" in slurm.status(pipeline)
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm/cluster.env").write_text(f"VENV={sys.prefix}\n")
+    assert run_job(log, "run.sbatch", "true") == 0
+    assert slurm.status(pipeline) == f"show  ended  {log}\n"
+    assert run_job(log, "run.sbatch", "bash", "-c", "echo error: no space; exit 1") == 1
+    assert slurm.status(pipeline) == f"show  failed: no space  {log}\n"
+
+
+def test_a_training_job_tells_its_attempts_too(run_job, tmp_path):
+    arguments = ["configs/accelerate/cpu.yaml", "training/train_dpo.py"]
+    assert [run_job(tmp_path / "log", "train.sbatch", *arguments) for _ in range(2)] == [2, 2]
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.startswith(ATTEMPT) for line in lines] == [True, False] * 2
 
 
 def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
