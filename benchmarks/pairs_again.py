@@ -2,10 +2,9 @@
 
     python benchmarks/pairs_again.py configs/experiments/e1.yaml --set data=data
 
-Every finished stage that makes pairs or gold replies is run with its command and another output folder. In place of
-its server it gets one that has the model's name and refuses every request, so a reply that is not in the cache is
-missed and counted. Models that the command serves by `--models` are started. A line per data set; the last line is a
-JSON object.
+Every finished stage that makes pairs or gold replies is run with its command and another output folder, each shard of
+it. In place of its servers, those of `--models` too, it gets one that has their models' names and refuses every
+request, so a reply that is not in the cache is missed and counted. A line per data set; the last line is a JSON object.
 """
 
 import argparse
@@ -23,6 +22,8 @@ from typing import NamedTuple
 
 from notewriter.config import given
 from notewriter.models.adapters import groups
+from notewriter.models.roles import identity_of
+from notewriter.models.server import with_number_format
 from notewriter.pipelines.pipeline import Stage, program, read_pipeline, variables_given
 
 COMMANDS = ("pairs", "gold")
@@ -44,9 +45,11 @@ def main() -> None:
     made = []
     for stage in read_pipeline(arguments.file, changes=variables_given(arguments.set)).stages:
         program_name, command = stage.argv()[:2]
-        if program_name == "notewriter" and command in COMMANDS and not stage.missing():
-            folder = Path(given(stage.argv())["output_dir"])
-            made.append(make_again(stage, folder))
+        if program_name != "notewriter" or command not in COMMANDS or stage.missing():
+            continue
+        for shard in range(1, stage.shards + 1):
+            folder = Path(given(stage.argv(shard))["output_dir"])
+            made.append(make_again(stage, shard, folder))
             told = "equal" if made[-1].equal else "DIFFERENT"
             sys.stdout.write(f"{told}, {made[-1].requests} requests: {folder}\n")
             sys.stdout.flush()
@@ -56,30 +59,46 @@ def main() -> None:
     sys.exit(equal < len(made))
 
 
-def make_again(stage: Stage, folder: Path) -> Made:
-    """Run the stage's command into another folder, its replies from the cache."""
-    argv = stage.argv()
-    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        argv[argv.index("--output_dir") + 1] = scratch
-        refused: list[str] = []
-        if stage.serve:
-            (group,) = groups([stage.serve])
-            name = group.names[stage.serve]
-            base_url = stack.enter_context(refusing_server(name, refused))
-            argv += ["--base_url", base_url, "--model", name, "--served", stage.serve]
-        subprocess.run(program(argv), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        names = [file.name for file in folder.glob("*.parquet")]
-        same, _, _ = filecmp.cmpfiles(folder, scratch, names, shallow=False)
-        return Made(bool(names) and len(same) == len(names), len(refused))
+def make_again(stage: Stage, shard: int, folder: Path) -> Made:
+    """Run the command of a stage's shard into another folder, its replies from the cache."""
+    argv = stage.argv(shard)
+    models = given(argv).get("models") or {}
+    models = dict(json.loads(models) if isinstance(models, str) else models)
+    served = {role: each["serve"] for role, each in models.items() if "serve" in each}
+    # A role's model has a name and an identity of its own: with its address they are what follows from `serve`.
+    names = {path: name for group in groups(served.values()) for path, name in group.names.items()}
+    policy = groups([stage.serve])[0].names[stage.serve] if stage.serve else None
+    refused: list[str] = []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        refusing_server([*names.values(), *filter(None, [policy])], refused) as base_url,
+    ):
+        argv += ["--output_dir", scratch]
+        if stage.serve and policy:
+            argv += ["--base_url", base_url, "--model", policy, "--served", stage.serve]
+        options = with_number_format(stage.serve_options()) if served else {}
+        for role, path in served.items():
+            identity = identity_of(path, options)
+            others = {key: value for key, value in models[role].items() if key != "serve"}
+            models[role] = others | {"base_url": base_url, "model": names[path], "identity": identity}
+        if served:
+            argv += ["--models", json.dumps(models)]
+        done = subprocess.run(program(argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"{folder}: its command fails:\n{done.stderr}")
+        files = [file.name for file in folder.glob("*.parquet")]
+        same, _, _ = filecmp.cmpfiles(folder, scratch, files, shallow=False)
+        return Made(bool(files) and len(same) == len(files), len(refused))
 
 
 @contextlib.contextmanager
-def refusing_server(model: str, refused: list[str]) -> Iterator[str]:
-    """The address of a server that lists a model, and refuses every other request and notes its path."""
+def refusing_server(models: list[str], refused: list[str]) -> Iterator[str]:
+    """The address of a server that lists models, and refuses every other request and notes its path."""
+    listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in models]}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._reply(200, {"object": "list", "data": [{"id": model, "object": "model"}]})
+            self._reply(200, listed)
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))

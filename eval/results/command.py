@@ -14,6 +14,7 @@ from typing import Annotated
 
 from annotated_types import MinLen
 
+from eval.catalogue import metric_named
 from eval.results.experiment import read_experiment
 from eval.results.page import page_of, plots_of
 from notewriter import jsonl
@@ -22,7 +23,7 @@ from notewriter.errors import UserError
 from notewriter.pipelines.pipeline import variables_given
 
 PLOTS = 2
-"""How many metrics, from the first on, have a plot."""
+"""How many of the metrics that are shares have a plot, from the first on; its axis ends at 1."""
 
 
 @dataclass
@@ -43,6 +44,7 @@ class ResultsArguments:
 
 def main(argv: list[str]) -> None:
     """Write the page and its plots."""
+    command = ["notewriter", "results", *argv]
     if argv and not argv[0].startswith("-"):
         argv = ["--file", *argv]
     (arguments,) = parse(ResultsArguments, argv, prog="notewriter results", description=__doc__)
@@ -50,9 +52,10 @@ def main(argv: list[str]) -> None:
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
-    plots = plots_of(experiment, experiment.metrics[:PLOTS])
+    shares = [metric for metric in experiment.metrics if metric_named(metric).share]
+    plots = plots_of(experiment, shares[:PLOTS])
     files = {metric: f"{output.stem}-{metric}.svg" for metric in plots}
-    page = page_of(experiment, pipeline, ["notewriter", "results", *argv[1:]], files)
+    page = page_of(experiment, pipeline, command, files)
     for metric, file in files.items():
         jsonl.write_text(output.with_name(file), [plots[metric]])
     jsonl.write_text(output, [page])

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from annotated_types import MinLen
 
+from eval.accounting import METRICS as COSTS
 from eval.catalogue import METRICS
 from notewriter.config import check_mapping
 from notewriter.errors import UserError
@@ -43,7 +44,7 @@ class Experiment:
     def planned(self, cell: str, of: str) -> dict[int | None, Path]:
         """Seed -> the run of a cell on a set, whether it exists or not; the seed is None for a cell without seeds."""
         path = Template(self.cells[cell])
-        if "$seed" not in self.cells[cell]:
+        if "seed" not in path.get_identifiers():
             return {None: Path(path.substitute(set=of))}
         return {seed: Path(path.substitute(set=of, seed=seed)) for seed in self.seeds}
 
@@ -67,15 +68,29 @@ def read_experiment(file: Path, output_dir: str | None, changes: dict[str, str])
     compare = [(first, second) for first, second in pipeline.results["compare"]]
     experiment = Experiment(**pipeline.results | {"compare": compare})
     _check_names(place, "compare", [cell for pair in compare for cell in pair], list(experiment.cells))
+    if costs := [metric.name for metric in COSTS if metric.name in experiment.metrics]:
+        raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
     _check_names(place, "metrics", experiment.metrics, list(METRICS))
     for cell, path in experiment.cells.items():
-        if "$set" not in path:
+        used = _variables(f"{place}: cells: {cell}", path, {"set", "seed"})
+        if "set" not in used:
             raise UserError(f"{place}: cells: {cell}: has no $set in it, so that every set has the same run")
-        try:
-            experiment.planned(cell, "")
-        except KeyError as error:
-            raise UserError(f"{place}: cells: {cell}: ${error.args[0]} is not a variable of the file") from error
+        if "seed" in used and not experiment.seeds:
+            raise UserError(f"{place}: cells: {cell}: has $seed, and there are no seeds; list them")
+    for pairs, path in experiment.pairs.items():
+        _variables(f"{place}: pairs: {pairs}", path, set())
     return experiment, pipeline
+
+
+def _variables(place: str, path: str, known: set[str]) -> set[str]:
+    """The variables that a path still has; those of the file have been replaced."""
+    template = Template(path)
+    if not template.is_valid():
+        raise UserError(f"{place}: has a $ that names no variable; correct it")
+    used = set(template.get_identifiers())
+    if unknown := sorted(used - known):
+        raise UserError(f"{place}: ${unknown[0]} is not a variable of the file")
+    return used
 
 
 def _check_names(place: str, key: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from notewriter.artifacts import statistics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
-from notewriter.artifacts.training_record import read_training_record
+from notewriter.artifacts.training_record import TrainingRecord, read_training_record
+from notewriter.run_record import read_run_record
 
 
 @dataclass
@@ -52,27 +53,39 @@ def _trainings(checkpoint: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The sums over training runs: optimizer steps, rows seen, tokens computed on (None if unknown), seconds."""
+    """The sums over training runs: optimizer steps, rows seen, tokens computed on, seconds; None if unknown."""
 
     steps: int = 0
     rows: int = 0
     tokens: int | None = 0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
 
 
 def training_cost(origins: Origins) -> TrainingCost:
     """What the training runs cost, by their records."""
     total = TrainingCost()
-    for record in filter(None, map(read_training_record, origins.trainings)):
-        batch = int(record.hyperparameters.get("batch_size", 0))
+    for folder in origins.trainings:
+        if (record := read_training_record(folder)) is None:
+            continue
+        run = read_run_record(folder)
+        # The recorded seconds are those of the last start, which may only have written the record.
+        seconds = None if run and len(run.starts) > 1 else record.metrics.get("train_runtime")
         tokens = record.metrics.get("num_tokens")
         total = TrainingCost(
             steps=total.steps + (record.steps or 0),
-            rows=total.rows + (record.steps or 0) * batch,
+            rows=total.rows + _rows_seen(record),
             tokens=None if tokens is None or total.tokens is None else total.tokens + round(tokens),
-            seconds=total.seconds + record.metrics.get("train_runtime", 0.0),
+            seconds=None if seconds is None or total.seconds is None else total.seconds + seconds,
         )
     return total
+
+
+def _rows_seen(record: TrainingRecord) -> int:
+    """Rows that the optimizer steps had; the last step of an epoch has what is left of them."""
+    rows = sum(record.rows.get("train", {}).values())
+    if rows and "epoch" in record.metrics:
+        return round(record.metrics["epoch"] * rows)
+    return (record.steps or 0) * int(record.hyperparameters.get("batch_size", 0))
 
 
 def statistics_of(folders: list[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:

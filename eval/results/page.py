@@ -23,6 +23,8 @@ from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
 from notewriter.run_record import read_run_record
 
 NOT_RUN = "not run"
+NO_SCORE = "–"
+"""Of a run that has no such score, as without notes."""
 
 
 class Score(NamedTuple):
@@ -82,9 +84,10 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
-        "Training and rollouts are sums over everything that led to a model, a mean over seeds; seconds of training "
-        "are those since its last start. Evaluation is per question, over all sets; its seconds are those of waiting "
-        "for the model, of concurrent calls added up.",
+        "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
+        "known; seconds of training are those since its last start, unknown if that had other code or another machine. "
+        "Evaluation is per question, over all sets; its seconds are those of waiting for the model, of concurrent "
+        "calls added up.",
         markdown([_training_costs(origins), _evaluation_costs(experiment)]),
         "## Overlap of training and evaluation questions",
         markdown([_overlaps(origins.values())]),
@@ -208,10 +211,10 @@ def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
 
 
 def _shown(experiment: Experiment, scores: Scores, place: tuple[str, str, str]) -> str:
-    """A score with its interval; a dash where the runs have no such score, as without notes."""
+    """A score with its interval."""
     cell, name, metric = place
     if (score := scores.get(place)) is None:
-        return "–" if experiment.runs(cell, name) else NOT_RUN
+        return NO_SCORE if experiment.runs(cell, name) else NOT_RUN
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"
@@ -219,16 +222,14 @@ def _shown(experiment: Experiment, scores: Scores, place: tuple[str, str, str]) 
 
 def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     places = metric_named(metric).decimals
+
+    def shown(cell: str, name: str, seed: int | None) -> str:
+        if (score := scores.get((cell, name, metric))) and seed in score.seeds:
+            return f"{score.seeds[seed]:.{places}f}"
+        return NO_SCORE if seed in experiment.runs(cell, name) else NOT_RUN
+
     rows = [
-        [
-            cell if seed is None else f"{cell}, seed {seed}",
-            *(
-                f"{score.seeds[seed]:.{places}f}"
-                if (score := scores.get((cell, name, metric))) and seed in score.seeds
-                else NOT_RUN
-                for name in experiment.sets
-            ),
-        ]
+        [cell if seed is None else f"{cell}, seed {seed}", *(shown(cell, name, seed) for name in experiment.sets)]
         for cell in experiment.cells
         for seed in experiment.planned(cell, next(iter(experiment.sets)))
     ]
@@ -236,25 +237,29 @@ def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
 
 
 class _Difference(NamedTuple):
-    """What one comparison found on one set; `found` is empty before both of its cells have run."""
+    """What one comparison found on one set, and if nothing, why."""
 
     first: str
     second: str
     set_title: str
     found: Comparison
+    otherwise: str
 
 
 def _differences(experiment: Experiment) -> list[_Difference]:
     """Every comparison on every set, p-values corrected for all of them."""
     places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
     comparisons: list[Comparison] = []
+    otherwise: list[str] = []
     for first, second, name in places:
-        before, after = _of_shared_seeds(experiment.runs(first, name), experiment.runs(second, name))
+        runs = experiment.runs(first, name), experiment.runs(second, name)
+        before, after = _of_shared_seeds(*runs)
         found = compare_uncorrected(before, after) if before and after else {}
         comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
+        otherwise.append(NO_SCORE if before and after else "no seed in common" if all(runs) else NOT_RUN)
     return [
-        _Difference(first, second, experiment.sets[name], comparison)
-        for (first, second, name), comparison in zip(places, corrected(comparisons), strict=True)
+        _Difference(first, second, experiment.sets[name], comparison, reason)
+        for (first, second, name), comparison, reason in zip(places, corrected(comparisons), otherwise, strict=True)
     ]
 
 
@@ -266,18 +271,18 @@ def _of_shared_seeds(before: Mapping[int | None, Path], after: Mapping[int | Non
     return list(before.values()), list(after.values())
 
 
-def _in_short(differences: Iterable[_Difference]) -> list[str]:
-    """What rose and what fell, a row for each comparison that ran; empty if none did."""
+def _in_short(differences: Sequence[_Difference]) -> list[str]:
+    """What rose and what fell, a row for each comparison; empty if none ran."""
+    if not any(each.found for each in differences):
+        return []
     rows: dict[str, dict[str, str]] = {}
-    for first, second, title, found in differences:
+    for first, second, title, found, otherwise in differences:
         told = []
         for metric, paired in found.items():
             if paired.difference.excludes_zero:
                 amount = f"{paired.difference.mean:+.{metric_named(metric).decimals}f}"
                 told.append(f"{metric} {amount} (p {p_value_text(metric, paired.p_value)})")
-        rows.setdefault(f"{first} → {second}", {})[title] = ", ".join(told) or ("none" if found else NOT_RUN)
-    if all(cell == NOT_RUN for row in rows.values() for cell in row.values()):
-        return []
+        rows.setdefault(f"{first} → {second}", {})[title] = ", ".join(told) or ("none" if found else otherwise)
     titles = list(next(iter(rows.values())))
     table = [[comparison, *(row[title] for title in titles)] for comparison, row in rows.items()]
     return [
@@ -291,7 +296,7 @@ def _in_short(differences: Iterable[_Difference]) -> list[str]:
 def _difference_tables(differences: Iterable[_Difference]) -> list[Table]:
     """A table for each comparison."""
     tables: dict[tuple[str, str], list[list[str]]] = {}
-    for first, second, title, found in differences:
+    for first, second, title, found, otherwise in differences:
         rows = tables.setdefault((first, second), [])
         for metric, paired in found.items():
             digits, each = metric_named(metric).decimals, paired.difference
@@ -306,7 +311,7 @@ def _difference_tables(differences: Iterable[_Difference]) -> list[Table]:
                 ]
             )
         if not found:
-            rows.append([title, NOT_RUN, NOT_RUN, "", "", ""])
+            rows.append([title, "", "", otherwise, "", ""])
     header = ["score", "before", "after", "difference", "p", "questions"]
     return [(f"{first} → {second}", header, rows) for (first, second), rows in tables.items()]
 
@@ -326,13 +331,12 @@ def _training_costs(origins: dict[str, list[Origins]]) -> Table:
             rows.append([cell, *[NOT_RUN] * 6])
             continue
         costs = [training_cost(each) for each in seeds]
-        tokens = [cost.tokens for cost in costs if cost.tokens is not None]
         rows.append(
             [
                 cell,
                 _mean([cost.steps for cost in costs]),
                 _mean([cost.rows for cost in costs]),
-                _mean(tokens) if tokens else "unknown",
+                _mean([cost.tokens for cost in costs]),
                 _mean([cost.seconds for cost in costs]),
                 *(
                     _mean([_rollout_tokens(each, key) for each in seeds])
@@ -414,5 +418,7 @@ def _command(stage: Stage) -> str:
     return shlex.join([Path(program).name, *argv]).replace(f"{PROJECT}/", "")
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):,.0f}"
+def _mean(values: Iterable[float | None]) -> str:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):,.0f}" if known else "unknown"

@@ -17,6 +17,7 @@ from notewriter import jsonl, retrieval
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
 from notewriter.errors import UserError
 from notewriter.locks import locked
+from notewriter.models.server import with_number_format
 from notewriter.records import Question
 from notewriter.run_record import add_start, start_of
 from notewriter.typecheck import misfit
@@ -186,10 +187,12 @@ def differences(
 
 
 def _by_name(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with its checkpoint named as at a server that stages of a pipeline share; its weights are
-    compared by `fingerprints`.
+    """A configuration as at a server that stages of a pipeline share: its checkpoint has the name there, and its
+    options are those of the server; its weights are compared by `fingerprints`.
     """
-    return config | {"serve": None, "model": Path(config["serve"]).name} if config.get("serve") else config
+    options = with_number_format(config.get("serve_options") or {})
+    named = {"serve": None, "model": Path(config["serve"]).name} if config.get("serve") else {}
+    return config | named | {"serve_options": options}
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:

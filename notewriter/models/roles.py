@@ -196,7 +196,7 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
         raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
     policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
     if arguments.served:
-        policy["identity"] = _identity(arguments.served, with_number_format(arguments.serve_options))
+        policy["identity"] = identity_of(arguments.served, with_number_format(arguments.serve_options))
     return policy
 
 
@@ -241,14 +241,14 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
-                identity = _identity(paths[role], arguments.serve_options)
+                identity = identity_of(paths[role], arguments.serve_options)
                 base_url = ",".join(server.base_url for server in servers)
                 specification |= {"base_url": base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
 
 
-def _identity(path: str, options: Mapping[str, Any]) -> str:
+def identity_of(path: str, options: Mapping[str, Any]) -> str:
     """What identifies the replies of a checkpoint served with these options of vLLM.
 
     Files that the options name, such as a chat template, are identified by their contents.

@@ -24,6 +24,10 @@ PATIENCE = 300.0
 """Seconds that a stage has to end when the pipeline is interrupted: training saves a checkpoint first."""
 
 
+ATTEMPT = "attempt: "
+"""How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
+
+
 def run_here(pipeline: Pipeline) -> None:
     """Run the stages in order, a line each, and print the output of the last one.
 
@@ -55,7 +59,7 @@ def run_here(pipeline: Pipeline) -> None:
                     continue
                 start = time.monotonic()
                 try:
-                    printed = _run_stage(stage, pipeline, server, shared)
+                    printed = _run_stage(stage, pipeline, server)
                     if index == last_needed:
                         # The next stage may need the memory.
                         serving.close()
@@ -87,7 +91,12 @@ def _by_server(stages: Sequence[Stage]) -> list[tuple[bool, list[Stage]]]:
 
 def _server_of(stage: Stage) -> tuple[str, str] | None:
     """What tells the server of a stage from others; None if it has none to share."""
-    if stage.serve is None or int(given(stage.argv()).get("replicas", 1)) > 1:
+    if stage.serve is None:
+        return None
+    replicas = str(given(stage.argv()).get("replicas", 1))
+    if not replicas.isdecimal():
+        raise UserError(f"{stage.title}: --replicas {replicas}: is not a number; correct it")
+    if int(replicas) > 1:
         return None
     return stage.serve, repr(sorted(stage.serve_options().items()))
 
@@ -106,15 +115,14 @@ def _name(checkpoint: str) -> str:
     return groups([checkpoint])[0].names[checkpoint]
 
 
-def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None, shared: bool) -> str:
-    """Run all shards of a stage; returns the standard output of the last one."""
+def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None) -> str:
+    """Run all shards of a stage, which ask the server if there is one; returns the standard output of the last one."""
     for shard in range(1, stage.shards + 1):
+        # A finished stage starts a server of its own only if it has more to ask, as with --retry_errors.
         command = command_line(stage, shard)
-        if shared:
-            # A finished stage is not asked for its answers again, and only looks at the model's name.
-            base_url = server.base_url if server else "http://127.0.0.1:1/v1"
+        if server:
             checkpoint = str(stage.serve)
-            command = [*program(stage.argv(shard)), "--base_url", base_url, "--model", _name(checkpoint)]
+            command = [*program(stage.argv(shard)), "--base_url", server.base_url, "--model", _name(checkpoint)]
             command += ["--served", checkpoint]
         printed = _run(stage.title, command, pipeline.log(stage, shard), server)
     return printed
@@ -166,10 +174,15 @@ def _end(pid: int) -> None:
 
 
 def last_error(log: Path) -> str:
-    """The last error message in a stage's log; empty if there is none."""
+    """The last error message in a stage's log since its last attempt began; empty if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return reasons[-1] if reasons else ""
+    reason = ""
+    for line in lines:
+        if line.startswith("error: "):
+            reason = line.removeprefix("error: ")
+        elif line.startswith(ATTEMPT):
+            reason = ""
+    return reason
 
 
 def _wait(process: subprocess.Popen[str], server: Server | None) -> str:

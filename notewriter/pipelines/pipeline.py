@@ -8,6 +8,7 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,8 +165,8 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     given_again = [str(path), "--output_dir", content["output_dir"]]
     given_again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     words["pipeline"] = shlex.join(given_again)
-    # A variable may use those above it.
-    for name, value in variables.items():
+    for name in _in_order(variables, values, f"{path}: variables"):
+        value = variables[name]
         place = f"{path}: variables: {name}"
         words.setdefault(name, _replaced(str(value), words, place))
         values.setdefault(name, _replaced(str(value), values, place))
@@ -200,6 +201,18 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     # `$set` and `$seed` are left for each run.
     results = filled(content["results"], values) if content.get("results") else None
     return Pipeline(content["output_dir"], stages, report=report, results=results)
+
+
+def _in_order(variables: Mapping[str, Any], known: Mapping[str, str], place: str) -> list[str]:
+    """Variables after those that they use, wherever these stand: a file may replace a variable of one it includes."""
+    order = TopologicalSorter[str]()
+    for name, value in variables.items():
+        used = [] if name in known else string.Template(str(value)).get_identifiers()
+        order.add(name, *(each for each in used if each in variables))
+    try:
+        return list(order.static_order())
+    except CycleError as error:
+        raise UserError(f"{place}: {' uses '.join(error.args[1])}; give one a value without the other") from error
 
 
 def _number(value: Any, variables: Mapping[str, str]) -> Any:

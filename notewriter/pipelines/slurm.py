@@ -26,7 +26,7 @@ Queue = dict[str, dict[str, str]]
 def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
     """Submit a job for each stage that has shards without a result and no job in the queue; returns a line per stage.
 
-    With `dry_run` the lines are the commands, and nothing is submitted.
+    With `dry_run` the lines are commands for a shell, and nothing is submitted.
 
     Raises:
         UserError: the cluster's settings are missing or wrong, Slurm is not installed, or sbatch refuses a job.
@@ -56,7 +56,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
             if not missing:
                 continue
         after = [job for each in pipeline.before(stage) for job in waiting.get(each.title, [])]
-        command = sbatch(pipeline, stage, missing, after, int(environment.get("GPUS_PER_NODE") or 8))
+        command = sbatch(pipeline, stage, missing, after, int(environment["GPUS_PER_NODE"]))
         if dry_run:
             name = f"job_{pipeline.stages.index(stage) + 1}"
             waiting.setdefault(stage.title, []).append(f"${name}")
@@ -77,8 +77,10 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
         jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
         lines.append(f"# {stage.title}: submitted as job {job}\n")
     if dry_run:
+        settings = shlex.quote(environment["CLUSTER_ENV"])
+        begin = [f"set -a; source {settings}; set +a\n", f"export CLUSTER_ENV={settings}\n"]
         # Slurm does not make the folder of a job's output.
-        lines.insert(0, f"mkdir -p {shlex.quote(str(pipeline.logs))}\n")
+        lines = [*begin, f"mkdir -p {shlex.quote(str(pipeline.logs))}\n", *lines]
     return "".join(lines)
 
 
@@ -182,6 +184,7 @@ def _environment(cluster_env: Path) -> dict[str, str]:
     if done.returncode:
         raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
     environment = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
-    if not environment.get("GPUS_PER_NODE", "8").isdigit():
-        raise UserError(f"{cluster_env}: GPUS_PER_NODE={environment['GPUS_PER_NODE']} is not a number; correct it")
+    gpus = environment.setdefault("GPUS_PER_NODE", "8")
+    if not gpus.isdecimal() or int(gpus) == 0:
+        raise UserError(f"{cluster_env}: GPUS_PER_NODE={gpus} is not a number above 0; correct it")
     return environment | {"CLUSTER_ENV": str(cluster_env.resolve())}

@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from eval.results.command import main
 from notewriter import jsonl
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.errors import UserError
+from notewriter.run_record import Start, add_start
 
 FILE = """
     output_dir: {folder}
@@ -106,9 +108,42 @@ def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(exper
     assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
 
 
+@pytest.mark.parametrize(
+    ("rows", "epoch", "seen"),
+    [
+        # Ten passes over two rows: each of the ten steps has both, and no step has eight.
+        ({"train": {"deepnote/init_note": 2}}, 10.0, 20),
+        ({"train": {"deepnote/init_note": 15, "deepnote/answer": 10}, "dev": {"deepnote/answer": 9}}, 2.64, 66),
+        ({}, 1.0, 80),
+    ],
+)
+def test_rows_seen_are_counted_by_epochs_since_the_last_step_of_one_may_be_small(
+    experiment, runs, tmp_path, rows, epoch, seen
+):
+    metrics = {"train_runtime": 90.0, "num_tokens": 12345.0, "epoch": epoch}
+    record = TrainingRecord(steps=10, rows=rows, hyperparameters={"batch_size": 8}, metrics=metrics)
+    write_training_record(runs / "model", record)
+    assert f"| trained | 10 | {seen} | 12,345 | 90 |" in page(experiment(), tmp_path)
+
+
+def test_the_seconds_of_a_training_that_was_started_again_are_unknown(experiment, runs, tmp_path):
+    start = Start(version="1", commit="a", packages={}, hardware={}, seeds={}, inputs={})
+    add_start(runs / "model", start)
+    assert "| trained | 30 | 240 | 12,345 | 90 |" in page(experiment(), tmp_path)
+    add_start(runs / "model", replace(start, commit="b"))
+    assert "| trained | 30 | 240 | 12,345 | unknown |" in page(experiment(), tmp_path)
+
+
 def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
     text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
     assert "| base | – | not run |" in text
+    assert "| trained, seed 1 | – | not run |" in text
+    for run in runs.glob("trained-*/near/predictions.jsonl"):
+        jsonl.write(
+            run, [each | {"scores": {"note_words": 5.0}} for each in map(json.loads, run.read_text().splitlines())]
+        )
+    only = page(experiment(metrics=["note_words"]), tmp_path)
+    assert "| held out |  |  | – |  |  |" in only and "| elsewhere |  |  | not run |  |  |" in only
 
 
 def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
@@ -127,6 +162,15 @@ def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_pa
     folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
     text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
     assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
+
+
+def test_cells_that_ran_with_different_seeds_are_not_called_not_run(experiment, runs, tmp_path):
+    (runs / "trained-2").rename(runs / "other-2")
+    folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
+    compare = [["trained", "other"], ["trained", "trained"]]
+    text = page(experiment(cells=folders, compare=compare), tmp_path)
+    assert "| trained → other | no seed in common | not run |" in text
+    assert "| held out |  |  | no seed in common |  |  |" in text
 
 
 def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, runs, tmp_path, write_run):
@@ -159,6 +203,15 @@ def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experime
     assert ">0.750</text>" in svg
 
 
+def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_path):
+    for run in runs.glob("*/near/predictions.jsonl"):
+        scores = {"note_words": 30.0, "f1": 0.5, "em": 0.0, "note_has_answer": 1.0}
+        jsonl.write(run, [each | {"scores": scores} for each in map(json.loads, run.read_text().splitlines())])
+    text = page(experiment(metrics=list(scores)), tmp_path)
+    assert "| base | 30.0 \\[30.0, 30.0\\] | not run |" in text
+    assert [path.name for path in sorted(tmp_path.glob("*.svg"))] == ["page-em.svg", "page-f1.svg"]
+
+
 def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
     text = page(experiment(), tmp_path)
     assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
@@ -172,6 +225,9 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
     first = page(file, tmp_path)
     assert page(file, tmp_path) == first
     assert f"`notewriter results {file} --output {tmp_path}/page.md`" in first
+    main(["--output", f"{tmp_path}/page.md", "--file", str(file)])
+    named = (tmp_path / "page.md").read_text()
+    assert f"`notewriter results --output {tmp_path}/page.md --file {file}`" in named
     assert "# train\ntrain --seed 1" in first
 
 
@@ -182,6 +238,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
         ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
         ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no \$set"),
         ({"cells": {"base": "runs/$sede/$set"}, "compare": []}, r"cells: base: \$sede is not a variable"),
+        ({"cells": {"base": "runs/$/$set"}, "compare": []}, r"cells: base: has a \$ that names no variable"),
+        ({"seeds": []}, r"cells: trained: has \$seed, and there are no seeds; list them"),
+        ({"pairs": {"all": "$output_dir/$pear"}}, r"pairs: all: \$pear is not a variable of the file"),
+        ({"pairs": {"all": "$output_dir/${seed}"}}, r"pairs: all: \$seed is not a variable of the file"),
+        ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
         ({"sets": {}}, "sets"),
         ({"colour": "red"}, "unknown key 'colour'"),
     ],
@@ -189,6 +250,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
 def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         page(experiment(**changes), tmp_path)
+
+
+def test_variables_in_braces_are_those_without(experiment, runs, tmp_path):
+    cells = {"base": "$output_dir/base/${set}", "trained": "${output_dir}/trained-${seed}/${set}"}
+    assert "| trained, seed 2 | 1.000 | not run |" in page(experiment(cells=cells), tmp_path)
 
 
 def test_a_pipeline_without_results_has_no_page(tmp_path):

@@ -13,6 +13,7 @@ import yaml
 from notewriter.artifacts import run_folder
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.errors import UserError
+from notewriter.models.server import with_number_format
 from notewriter.records import Question
 
 QUESTIONS = [Question(f"q{number}", "Who?", ("Mira",)) for number in range(6)]
@@ -178,10 +179,14 @@ def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_
 
 
 @pytest.mark.parametrize("shared_first", [True, False])
-def test_a_stage_that_shared_a_server_resumes_with_one_of_its_own_and_the_reverse(tmp_path, shared_first):
+def test_a_stage_that_shared_a_server_resumes_with_one_of_its_own_and_the_reverse(tmp_path, monkeypatch, shared_first):
+    # There a command that starts a server chooses its number format; the shared server has it too.
+    monkeypatch.setenv("VLLM_TARGET_DEVICE", "cpu")
     config, files = served(tmp_path)
-    alone = config | {"model": None, "base_url": None}
+    options = {"max_model_len": 4096}
+    alone = config | {"model": None, "base_url": None, "serve_options": with_number_format(options)}
     shared = config | {"serve": None, "served": config["serve"], "model": "model", "base_url": "http://127.0.0.1:8/v1"}
+    shared |= {"serve_options": options}
     first, second = (shared, alone) if shared_first else (alone, shared)
     open_and_leave(tmp_path / "a", first)
     open_and_leave(tmp_path / "a", second)

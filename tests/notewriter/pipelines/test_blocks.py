@@ -124,6 +124,26 @@ def test_another_files_stages_come_in_with_its_variables_unless_this_file_has_it
     assert [stage.argv() for stage in pipeline.stages] == [["make", "mine", "runs/x"], ["use", "mine", "mine/model"]]
 
 
+def test_a_variable_that_replaces_one_of_an_included_file_may_use_variables_of_both(read):
+    pipeline = read(
+        """
+        output_dir: runs/x
+        variables: {root: mine, data: $root/$model}
+        stages: [include: common.yaml]
+        """,
+        common="""
+        variables: {data: theirs, model: tiny, index: $data/index}
+        stages: [{title: make, command: make $index}]
+        """,
+    )
+    assert pipeline.stages[0].argv() == ["make", "mine/tiny/index"]
+
+
+def test_variables_that_use_each_other_are_named(read):
+    with pytest.raises(UserError, match=r"variables: (a uses b uses a|b uses a uses b); give one a value without"):
+        read("output_dir: runs/x\nvariables: {b: $a, a: $b, c: x}\nstages: [{title: make, command: make $c}]\n")
+
+
 def test_a_file_may_be_included_once_for_each_set_of_values(read):
     pipeline = read(
         """

@@ -102,6 +102,13 @@ def test_a_server_is_started_only_for_what_is_not_finished(tmp_path, plan, serve
     assert server.events == events
 
 
+def test_a_finished_stage_may_still_start_a_server_of_its_own_but_asks_none_that_does_not_run(tmp_path, plan, server):
+    (tmp_path / "before").touch()
+    run(tmp_path, plan)
+    command = (tmp_path / "run" / "logs" / "03-before.log").read_text().splitlines()[0]
+    assert shlex.split(command) == [*plan[2].argv(), "--serve", "models/tiny"]
+
+
 def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, server, monkeypatch):
     monkeypatch.setattr(local, "POLL", 0.05)
     plan[1] = Stage("pairs", python("import time; time.sleep(0.5)"), serve="models/tiny")
@@ -200,6 +207,13 @@ def test_a_stage_that_has_its_model_to_itself_starts_its_own_server(tmp_path, pl
     run(tmp_path, plan)
     assert server.events == [stage.title for stage in plan]
     assert local.command_line(plan[1])[-2:] == ["--serve", "models/tiny"]
+
+
+def test_replicas_that_are_no_number_are_named_before_a_stage_runs(tmp_path, plan, server):
+    plan[1] = Stage("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
+    with pytest.raises(UserError, match=r"^pairs: --replicas two: is not a number"):
+        run(tmp_path, plan)
+    assert server.events == []
 
 
 def test_training_is_launched_with_accelerate(plan):

@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from metrics_file import write_metrics
 
 from notewriter.errors import UserError
 from notewriter.pipelines import rising, slurm
+from notewriter.pipelines.local import ATTEMPT
 from notewriter.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
 from notewriter.pipelines.rising import GO_ON, Rising
 
@@ -16,6 +19,7 @@ SBATCH = """#!/bin/bash
 [[ -z "$SBATCH_FAILS" ]] || { echo "sbatch: error: invalid partition $SBATCH_PARTITION" >&2; exit 1; }
 job=$((101 + $(wc -l < "$FOLDER/calls")))
 echo "$@" >> "$FOLDER/calls"
+echo "$SBATCH_PARTITION, $GPUS_PER_NODE, $CLUSTER_ENV" >> "$FOLDER/settings"
 echo "$job N/A PENDING" >> "$FOLDER/queue"
 echo "$job"
 """
@@ -175,12 +179,60 @@ def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tm
     ]
 
 
+@pytest.fixture
+def run_job(tmp_path):
+    """Runs a job script as Slurm does at each attempt, its output appended to the log."""
+
+    def run(log, script, *arguments):
+        own = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "CLUSTER_ENV": ""}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a") as file:
+            command = ["bash", str(PROJECT / "slurm" / script), *arguments]
+            return subprocess.run(command, env=os.environ | own, cwd=PROJECT, stdout=file, stderr=file).returncode
+
+    return run
+
+
+def test_a_failure_before_the_last_attempt_is_no_failure_of_the_stage(queue, run_job, tmp_path):
+    pipeline = Pipeline(str(tmp_path / "run"), [Stage("show", "notewriter compare")])
+    log = pipeline.log(pipeline.stages[0])
+    assert run_job(log, "run.sbatch", "true") == 2
+    assert "failed: " in slurm.status(pipeline) and "cluster.env: no such file" in slurm.status(pipeline)
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm/cluster.env").write_text(f"VENV={sys.prefix}\n")
+    assert run_job(log, "run.sbatch", "true") == 0
+    assert slurm.status(pipeline) == f"show  ended  {log}\n"
+    assert run_job(log, "run.sbatch", "bash", "-c", "echo error: no space; exit 1") == 1
+    assert slurm.status(pipeline) == f"show  failed: no space  {log}\n"
+
+
+def test_a_training_job_tells_its_attempts_too(run_job, tmp_path):
+    arguments = ["configs/accelerate/cpu.yaml", "training/train_dpo.py"]
+    assert [run_job(tmp_path / "log", "train.sbatch", *arguments) for _ in range(2)] == [2, 2]
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.startswith(ATTEMPT) for line in lines] == [True, False] * 2
+
+
 def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert calls(tmp_path) == []
-    assert shown.startswith(f"mkdir -p {tmp_path}/run/logs\n")
+    assert f"mkdir -p {tmp_path}/run/logs\n" in shown
     assert "job_2=$(sbatch --parsable" in shown and "--dependency=afterok:$job_1 " in shown
     assert not (tmp_path / "run").exists()
+
+
+def test_the_lines_of_a_dry_run_submit_the_same_with_the_settings_of_the_cluster(
+    pipeline, queue, cluster_env, tmp_path
+):
+    other = cluster_env.rename(tmp_path / "other cluster.env")
+    lines = slurm.submit(pipeline, other, dry_run=True)
+    subprocess.run(["bash", "-euc", lines], check=True)
+    pasted, settings = calls(tmp_path), (tmp_path / "settings").read_text()
+    assert settings == f"a100, 4, {other}\n" * len(pasted) and (tmp_path / "run/logs").is_dir()
+    for name in ("calls", "settings"):
+        (tmp_path / name).write_text("")
+    slurm.submit(pipeline, other)
+    assert (calls(tmp_path), (tmp_path / "settings").read_text()) == (pasted, settings)
 
 
 def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
@@ -199,7 +251,8 @@ def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
     [
         (None, "no such file; copy slurm/cluster.env.example there"),
         ("exit 3\n", "correct the file"),
-        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number"),
+        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number above 0"),
+        ("GPUS_PER_NODE=0\n", "GPUS_PER_NODE=0 is not a number above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(pipeline, queue, tmp_path, content, message):
