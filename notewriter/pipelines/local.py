@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import shlex
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def _run_stage(stage: Stage, pipeline: Pipeline, server: Server | None) -> str:
             checkpoint = str(stage.serve)
             command = [*program(stage.argv(shard)), "--base_url", server.base_url, "--model", _name(checkpoint)]
             command += ["--served", checkpoint]
-        printed = _run(stage.title, command, pipeline.log(stage, shard), server)
+        printed = _run(stage, command, pipeline.log(stage, shard), server)
     return printed
 
 
@@ -133,13 +134,24 @@ def _headline(output: str) -> str:
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
-def _run(title: str, command: list[str], log: Path, server: Server | None) -> str:
-    """Run a command with its output in `log`, keeping its server alive; returns its standard output."""
+def _environment(stage: Stage) -> dict[str, str]:
+    """The environment of a stage's command: a training that needs one GPU sees one, as it has to."""
+    one = {"CUDA_VISIBLE_DEVICES": "0"} if stage.launch and stage.needs.gpus == 1 else {}
+    return one | os.environ
+
+
+def _run(stage: Stage, command: list[str], log: Path, server: Server | None) -> str:
+    """Run a stage's command with its output in `log`, keeping its server alive; returns its standard output."""
     with writing(log), open(log, "w", encoding="utf-8") as file:
         file.write(shlex.join(command) + "\n")
         file.flush()
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            env=_environment(stage),
         ) as process:
             try:
                 printed = _wait(process, server)
@@ -149,7 +161,7 @@ def _run(title: str, command: list[str], log: Path, server: Server | None) -> st
         file.write(printed)
     if process.returncode:
         reason = last_error(log) or f"exited with code {process.returncode}"
-        raise UserError(f"{title}: {reason} (log: {log}); run the same command again to resume")
+        raise UserError(f"{stage.title}: {reason} (log: {log}); run the same command again to resume")
     return printed.strip()
 
 

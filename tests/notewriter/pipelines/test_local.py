@@ -14,7 +14,7 @@ import pytest
 from notewriter.errors import UserError
 from notewriter.pipelines import local
 from notewriter.pipelines.local import run_here
-from notewriter.pipelines.pipeline import Pipeline, Stage
+from notewriter.pipelines.pipeline import Needs, Pipeline, Stage
 
 WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); print('wrote', pathlib.Path(sys.argv[1]).name)"
 
@@ -49,9 +49,9 @@ def server(monkeypatch):
     monkeypatch.setattr(local, "free_ports", lambda count: [8123])
     run = local._run
 
-    def told(title, command, log, server):
-        stand_in.events.append(title)
-        return run(title, command, log, server)
+    def told(stage, command, log, server):
+        stand_in.events.append(stage.title)
+        return run(stage, command, log, server)
 
     monkeypatch.setattr(local, "_run", told)
     return stand_in
@@ -220,6 +220,20 @@ def test_training_is_launched_with_accelerate(plan):
     command = local.command_line(Stage("train", "train_dpo.py --config x.yaml", launch="ddp.yaml"))
     assert os.path.basename(command[0]) == "accelerate"
     assert command[1:] == ["launch", "--quiet", "--config_file", "ddp.yaml", "train_dpo.py", "--config", "x.yaml"]
+
+
+@pytest.mark.parametrize(("gpus", "chosen", "seen"), [(1, None, "0"), (1, "3", "3"), (8, None, "all"), (8, "3", "3")])
+def test_a_training_on_one_gpu_sees_one(tmp_path, server, monkeypatch, gpus, chosen, seen):
+    """A process that sees several would train on all of them at once, which TRL refuses."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if chosen:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    show = python(
+        "import os, sys; open(sys.argv[1], 'w').write(os.getenv('CUDA_VISIBLE_DEVICES', 'all'))", tmp_path / "f"
+    )
+    monkeypatch.setattr(local, "command_line", lambda stage, shard: shlex.split(stage.command))
+    run(tmp_path, [Stage("train", show, launch="single.yaml", needs=Needs(gpus=gpus))])
+    assert (tmp_path / "f").read_text() == seen
 
 
 def test_shards_run_one_after_the_other_with_a_log_each(tmp_path, server, capsys):
