@@ -165,7 +165,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if highest - value >= max(case.min_gap - RESOLUTION, RESOLUTION)
+        if highest - value >= max(case.min_gap, RESOLUTION)
     }
     if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
