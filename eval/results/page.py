@@ -178,10 +178,7 @@ def _by_answer(experiment: Experiment, predictions: Predictions) -> list[str]:
     if not columns:
         return []
     rows = [
-        [
-            cell,
-            *(_shown(experiment, kind, (cell, name, metric)) for name, _, kind in columns),
-        ]
+        [cell, *(_shown(experiment, kind, (cell, name, metric)) for name, _, kind in columns)]
         for cell in experiment.cells
     ]
     label = f"{metric_named(metric).label} ({metric}) by the gold answer"
@@ -201,10 +198,7 @@ def _completeness(experiment: Experiment) -> str:
 
 def _score_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
     rows = [
-        [
-            cell,
-            *(_shown(experiment, scores, (cell, name, metric)) for name in experiment.sets),
-        ]
+        [cell, *(_shown(experiment, scores, (cell, name, metric)) for name in experiment.sets)]
         for cell in experiment.cells
     ]
     return f"{metric_named(metric).label} ({metric})", ["cell", *experiment.sets.values()], rows

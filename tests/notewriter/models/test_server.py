@@ -400,7 +400,7 @@ def test_a_terminated_command_stops_its_server_and_all_that_belongs_to_it(stand_
 
 def test_an_interrupted_command_does_not_wait_for_a_server_that_is_being_restarted(stand_in, model, tmp_path):
     script = f"""
-        import asyncio, os, sys
+        import asyncio, os, signal, sys
         from notewriter.errors import run
         from notewriter.models.client import Client, Endpoint
         from notewriter.models.server import serve
@@ -412,6 +412,8 @@ def test_an_interrupted_command_does_not_wait_for_a_server_that_is_being_restart
             finally:
                 await client.close()
         def main():
+            # Ignored in the jobs that a script starts in the background, and in what those start.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             with serve({model!r}, log={str(tmp_path / "log")!r}) as server:
                 print("served", flush=True)
                 sys.stdin.readline()
