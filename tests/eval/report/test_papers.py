@@ -47,6 +47,7 @@ NAMES = {
     "vanilla": ("Vanilla RAG", "Standard RAG"),
     "flare": ("FLARE",),
     "self_rag": ("Self-RAG",),
+    "langchain_self_rag": ("Self-RAG",),
     "chain_of_note": ("CoN",),
     "rat": ("RAT",),
     "langchain_react": ("ReAct",),
