@@ -293,12 +293,13 @@ def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
         Prompts(tmp_path / "absent")
 
 
-def test_the_long_style_asks_for_a_long_answer_and_does_not_hint_at_the_metric():
-    """DeepNote's prompt for ASQA; str-em counts the readings that an answer covers."""
+def test_the_long_style_asks_for_a_concise_answer_and_does_not_hint_at_the_metric():
+    """DeepNote's prompt for ASQA (Table 17) is ALCE's; str-em counts the readings that an answer covers."""
     for stage in ("vanilla/answer", "deepnote/answer"):
         (message,) = Prompts().render(stage, question="Who?", passages=[], note="", answer_style="long")
-        assert "long" in message["content"]
-        assert not re.search("reading|interpretation|ambigu|cover|every", message["content"])
+        for wanted in ("accurate", "engaging", "concise", "unbiased", "journalis"):
+            assert wanted in message["content"]
+        assert not re.search("long|detail|reading|interpretation|ambigu|cover|every", message["content"])
 
 
 def test_the_list_style_asks_for_all_parts():
