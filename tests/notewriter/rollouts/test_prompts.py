@@ -69,7 +69,7 @@ STAGES = {
     "rat/query": {"question": "Who?", "thoughts": "First {one}."},
     "rat/revise": {"question": "Who?", "passages": PASSAGES, "thoughts": "First {one}."},
     "rat/answer": {"question": "Who?", "thoughts": "First {one}.", "answer_style": "short"},
-    "search_o1/reason": {"question": "Who?", "reasoning": "So {far}.", "answer_style": "short"},
+    "search_o1/reason": {"question": "Who?", "answer_style": "short"},
     "search_o1/answer": {"question": "Who?", "reasoning": "So {far}.", "answer_style": "short"},
     "search_o1/reason_in_documents": {
         "question": "Who?",
