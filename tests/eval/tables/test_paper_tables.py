@@ -82,6 +82,53 @@ def test_all_published_rows_are_in_a_table():
     assert {(row["paper"], row["place"]) for row in published_rows()} <= places
 
 
+def options_of(path, method, model):
+    """The options of a method's cell with a model, on each benchmark of a table."""
+    cells = read_table(CONFIGS / path, {}, Substitutes()).cells
+    found = {cell.benchmark: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("path", ["table_1", "table_2", "table_3", "figure_3"])
+def test_rearags_reasoning_model_is_the_preview(path):
+    """ReaRAG, footnote 1."""
+    served = {
+        cell.options["serve"]
+        for cell in read_table(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
+        if cell.model == "QwQ-32B"
+    }
+    assert served == {"Qwen/QwQ-32B-Preview"}
+
+
+def test_rearags_own_row_is_the_released_checkpoint_in_its_format():
+    """src/infer.py and src/agents.py; the row of one's own training keeps ours."""
+    for options in options_of("rearag/table_1.yaml", "rearag", "ReaRAG-9B").values():
+        assert options["serve"] == "THU-KEG/ReaRAG-9B" and options["method_options"]["released_format"]
+        sampling = options["stage_sampling"]
+        assert sampling["rearag/released"] == {"temperature": 1.0, "top_p": 0.85}
+        assert sampling["rearag/observe"] == {"temperature": 0.95, "top_p": 0.9}
+        assert sampling["rearag/shorten"] == {"temperature": 0.8, "top_p": 0.7, "max_tokens": 64}
+    for options in options_of("rearag/table_4.yaml", "rearag", "ReaRAG-9B trained anew").values():
+        assert "released_format" not in options["method_options"]
+
+
+def test_rearags_in_context_rows_read_a_questions_documents_in_their_order():
+    """ReaRAG, section 4.1: the corpus is appended, neither ranked nor cut."""
+    for benchmark, options in options_of("rearag/table_1.yaml", "in_context", "GLM-4-32B").items():
+        documents, within = options["retriever"]
+        assert documents["documents"].endswith(f"rearag-{benchmark}") and f"rearag-{benchmark}/" in within["within"]
+        assert options["method_options"]["max_words"] >= 58_000
+
+
+def test_rearags_search_o1_reads_three_passages_and_samples_as_its_authors_do():
+    """ReaRAG, Tables 5 and 6; Search-o1's code: temperature 0.7, top-p 0.8."""
+    for options in options_of("rearag/table_1.yaml", "search_o1", "QwQ-32B").values():
+        assert options["method_options"] == {"top_k": 3}
+        assert set(options["stage_sampling"]) == {"search_o1/reason", "search_o1/reason_in_documents"}
+        assert all(each == {"temperature": 0.7, "top_p": 0.8} for each in options["stage_sampling"].values())
+
+
 def covering(cells):
     """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
     seen = set()
