@@ -129,6 +129,38 @@ def test_rearags_search_o1_reads_three_passages_and_samples_as_its_authors_do():
         assert all(each == {"temperature": 0.7, "top_p": 0.8} for each in options["stage_sampling"].values())
 
 
+def test_resps_baselines_read_as_many_passages_as_resp_and_have_flashrags_settings():
+    """ReSP, section 5.1; FlashRAG's examples/methods/run_exp.py and its pipelines' defaults."""
+    settings = {
+        "iter_retgen": {"iterations": 3, "reasoning": False},
+        "self_rag": {"usefulness_weight": 1.0, "short_instruction": True, "threshold": 0.2, "max_step": 1},
+        "flare": {"theta": 0.2, "beta": 0.2, "max_step": 5, "first_search": False},
+        "ircot": {"max_step": 5},
+    }
+    table = read_table(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
+    for cell in table.cells:
+        method = prepare(cell.options["method"], {})
+        options = method.options | cell.options.get("method_options", {})
+        assert options.get("top_k", 5) == 5
+        assert settings.get(cell.method, {}).items() <= options.items()
+        assert cell.method != "self_rag" or (cell.options["temperature"], cell.options["top_p"]) == (0.0, 1.0)
+    assert "REPLUG" in table.content.note and "RECOMP" in table.content.note
+
+
+def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit():
+    """ReSP, Figure 4: each search at k = 15 adds passages; NotesWriting, Tables 8 and 9: up to 909,000 tokens read."""
+    (ircot,) = (
+        cell.options["method_options"]
+        for cell in read_table(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
+        if (cell.method, cell.setting) == ("ircot", "k 15")
+    )
+    assert ircot["top_k"] == 15 and ircot["max_passages"] >= 3 * 15
+    for path, method in (("table_8", "ircot"), ("table_9", "flare")):
+        for benchmark, options in options_of(f"noteswriting/{path}.yaml", method, "GPT-4o-mini").items():
+            assert options["method_options"]["max_step"] == 15
+            assert ("max_passages" in options["method_options"]) == (method == "ircot" and benchmark == "multihoprag")
+
+
 def covering(cells):
     """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
     seen = set()

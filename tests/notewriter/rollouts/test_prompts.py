@@ -65,6 +65,7 @@ STAGES = {
     "sure/validate": {"question": "Who?", "candidate": "Mira {a}", "summary": "She {{ built }} it."},
     "sure/rank": {"question": "Who?", "summaries": ["She {{ built }} it.", "He {did}."]},
     "iter_retgen/reason": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "iter_retgen/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
     "rat/draft": {"question": "Who?"},
     "rat/query": {"question": "Who?", "thoughts": "First {one}."},
     "rat/revise": {"question": "Who?", "passages": PASSAGES, "thoughts": "First {one}."},
