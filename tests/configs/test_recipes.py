@@ -91,6 +91,20 @@ def test_rearags_models_sample_as_in_the_authors_code():
         assert (recipe["method_options"]["top_k"], recipe["method_options"]["retries"]) == (3, 20)
 
 
+def test_dnalign_to_the_letter_samples_and_judges_as_the_authors_code():
+    """DeepNote's src/gen_dpo_data.py (1,024 tokens) and src/utils.py (call_gpt: temperature 1)."""
+    strict, ours = (
+        yaml.safe_load((CONFIGS / f"data/dnalign_2wiki{name}.yaml").read_text()) for name in ("_strict", "")
+    )
+    judged = {"temperature": 1.0, "top_p": 0.9, "max_tokens": 64}
+    differs = {key: strict[key] for key in strict if strict[key] != ours[key]}
+    assert differs == {
+        "judge_orders": 1,
+        "max_tokens": 1024,
+        "stage_sampling": {"judge/best_and_worst": judged, "deepnote/decide": judged},
+    }
+
+
 @pytest.mark.parametrize("path", [*recipes("eval/rearag_*.yaml"), *recipes("data/rearag_musique.yaml")])
 def test_rearags_rag_engine_is_dense_and_reranked_within_the_questions_documents(path):
     """ReaRAG, section 4.1 and R(q, doc) of Algorithms 1 and 2; what is named is what the header's commands write."""
