@@ -172,6 +172,9 @@ def test_chains_are_drawn_as_in_the_authors_code():
     path = CONFIGS / "data/rearag_musique.yaml"
     arguments, models = parse([ChainsArguments, ModelArguments], ["--config", str(path), *OPTIONS])
     assert (arguments.dataset, arguments.max_step, arguments.top_k) == ("musique", 25, 3)
-    assert models.stage_sampling == {"rearag/teach": {"temperature": 0.99, "top_p": 0.85}}
+    assert models.stage_sampling == {
+        "rearag/teach": {"temperature": 0.99, "top_p": 0.85},
+        "rearag/observe": {"temperature": 0.95, "top_p": 0.7, "max_tokens": 1024},
+    }
     without = CONFIGS / "data/rearag_without_reasoning.yaml"
     assert not parse([ChainsArguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning

@@ -1,5 +1,7 @@
 """Self-RAG as LangGraph's prompted graph: a model grades its passages and its answer, and rewrites the question."""
 
+from typing import Any
+
 from notewriter.method import Method, Stage
 from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_word
@@ -34,7 +36,7 @@ async def langchain_self_rag(
         answer_style: `short`, `list`, `long` or `yes_no`.
     """
 
-    async def grade(stage: Stage, **variables: object) -> bool:
+    async def grade(stage: Stage, **variables: Any) -> bool:
         word = parse_word(await rollout.generate(stage, **variables), ("yes", "no"))
         if word is None:
             rollout.count("unreadable_grades")

@@ -119,6 +119,11 @@ def test_rearags_in_context_rows_read_a_questions_documents_in_their_order():
         documents, within = options["retriever"]
         assert documents["documents"].endswith(f"rearag-{benchmark}") and f"rearag-{benchmark}/" in within["within"]
         assert options["method_options"]["max_words"] >= 58_000
+        # GLM-4-32B-0414 has 32,768 positions of its own, and vLLM refuses more unless they are extended by as much.
+        serving = options["serve_options"]
+        assert serving["max_model_len"] == serving["hf_overrides"]["max_position_embeddings"] > 58_000
+        rope = serving["hf_overrides"]["rope_parameters"]
+        assert rope["factor"] * rope["original_max_position_embeddings"] == serving["max_model_len"]
 
 
 def test_rearags_search_o1_reads_three_passages_and_samples_as_its_authors_do():
