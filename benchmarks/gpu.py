@@ -93,15 +93,16 @@ def kernel(device: str, toy: bool, heads: int, key_heads: int, size: int, window
     halves = [state.bfloat16().requires_grad_() for state in states]
     bounds = torch.tensor([0, length, 2 * length], dtype=torch.int32, device=device)
     span = (window - 1 if window else -1, 0)
-    output: Any = varlen_attn(*halves, bounds, bounds, length, length, window_size=span, enable_gqa=True)
+    sequences = (bounds, bounds, length, length)
+    output: Any = varlen_attn(halves[0], halves[1], halves[2], *sequences, window_size=span, enable_gqa=True)
     weight = torch.randn_like(output)
     found = [output, *torch.autograd.grad((output * weight).sum(), halves)]
 
     exact_states = [half.detach().float().requires_grad_() for half in halves]
-    rows = [state.unflatten(0, (2, length)).transpose(1, 2) for state in exact_states]
+    query, key, value = (state.unflatten(0, (2, length)).transpose(1, 2) for state in exact_states)
     sees = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     sees = sees.triu(1 - window) if window else sees
-    output = torch.nn.functional.scaled_dot_product_attention(*rows, sees, enable_gqa=True)
+    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, sees, enable_gqa=True)
     output = output.transpose(1, 2).flatten(0, 1)
     exact = [output, *torch.autograd.grad((output * weight.float()).sum(), exact_states)]
     errors = [((one.float() - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True)]
