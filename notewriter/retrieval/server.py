@@ -229,6 +229,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         watching = asyncio.create_task(watch())
+        await asyncio.to_thread(lambda: chain.fingerprint)
         try:
             yield
         finally:

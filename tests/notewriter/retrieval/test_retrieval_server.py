@@ -120,6 +120,17 @@ def test_health_says_what_is_served_and_metrics_count_it(url, index):
     assert lines["retriever_queries_waiting"] == "0.0"
 
 
+def test_a_server_over_another_is_known_by_what_that_one_serves_and_not_by_how_it_is_asked(url, index):
+    def known(address, **options):
+        with served(Chain([{"url": address, **options}])) as outer:
+            return health_of(outer)["fingerprint"]
+
+    before = known(url)
+    assert known(url, attempts=2, timeout=5.0) == before
+    with served(Chain([{"index": index}, {"distinct": "title"}])) as other:
+        assert known(other) != before
+
+
 async def test_a_chain_with_a_url_finds_what_the_index_finds(url, index):
     remote, local = Chain([{"url": url}]), Chain([{"index": index}])
     await remote.check()

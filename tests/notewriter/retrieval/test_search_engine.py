@@ -6,10 +6,11 @@ import pytest
 from fake_search_engine import fake_search_engine
 from json_service import Answer
 
+from notewriter.artifacts.fingerprints import fingerprints
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, encoders, search_engine
-from notewriter.retrieval.chain import Chain
+from notewriter.retrieval.chain import Chain, fingerprint
 
 pytest.importorskip("elasticsearch", reason="needs the extra `search-engines`")
 pytest.importorskip("opensearchpy", reason="needs the extra `search-engines`")
@@ -133,6 +134,27 @@ async def test_an_index_that_is_absent_or_not_ours_is_refused(engine, corpus):
             index(engine, server, corpus(PASSAGES[:2]))
         with pytest.raises(UserError, match="has no embeddings; make it with"):
             await search(engine, server, "river", search="knn")
+
+
+def test_an_index_is_known_by_its_corpus_wherever_it_is_and_a_refilled_one_is_another(engine, corpus):
+    def known(server, **options):
+        part = {engine: server.url, "name": "wiki", **options}
+        return fingerprints({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
+
+    with fake_search_engine() as server, fake_search_engine() as elsewhere:
+        without = known(server)
+        index(engine, server, corpus())
+        index(engine, elsewhere, corpus())
+        first = known(server)
+        assert list(first[0]) == ["retriever: server 1"]
+        assert known(elsewhere, attempts=2) == first
+        # Another corpus under the same name, and a passage that was added past `bulk-index`.
+        server.indexes.clear()
+        index(engine, server, corpus([*PASSAGES[1:], PASSAGES[0]]))
+        elsewhere.documents["w4"] = elsewhere.documents["w1"]
+        assert len({each[1] for each in (without, first, known(server), known(elsewhere))}) == 4
+    assert known(server) == without
+    assert without[0] == {}
 
 
 async def test_a_server_that_is_not_there_is_named(engine):
