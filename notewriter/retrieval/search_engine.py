@@ -132,6 +132,8 @@ class Connection:
             self._client, self.bulk, self._errors = _client(engine, address, timeout, read_key(key) if key else "")
         except ImportError as error:
             raise UserError(f"{engine}: needs {error.name}; install notewriter[search-engines]") from error
+        except ValueError as error:
+            raise UserError(f"{engine}: {address!r} cannot be used ({error}); write it as http://HOST:9200") from error
 
     def call(self, method: Callable[[Any], T]) -> T:
         """The outcome of a call of the client, repeated while the server cannot be reached or is overloaded.

@@ -164,6 +164,12 @@ async def test_a_server_that_is_not_there_is_named(engine):
         await search(engine, server, "river")
 
 
+@pytest.mark.parametrize("address", ["http://node7", "http://日本.example"])
+def test_an_address_without_a_port_is_named(corpus, address):
+    with pytest.raises(UserError, match=r"elasticsearch: .*; write it as http://HOST:9200"):
+        bulk_index.main(["--path", corpus(), "--name", "wiki", "--elasticsearch", address])
+
+
 def test_one_server_has_to_be_given(corpus):
     with pytest.raises(UserError, match="give the address of one server"):
         bulk_index.main(["--path", corpus(), "--name", "wiki"])
