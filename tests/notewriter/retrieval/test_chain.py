@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from notewriter.artifacts.run_folder import differences
 from notewriter.errors import UserError
 from notewriter.records import Passage, Question
 from notewriter.retrieval import bm25
@@ -196,6 +197,36 @@ def test_a_chain_is_known_by_its_parts_and_not_by_its_paths(indexes):
     wiki, same, news = ([{"index": str(indexes / name)}] for name in ("wiki", "same", "news"))
     assert fingerprint(wiki) == fingerprint(same) != fingerprint(news)
     assert fingerprint([{"url": "http://a"}]) == fingerprint([{"url": "http://b"}])
+
+
+HERE, THERE = "http://127.0.0.1:9", "http://127.0.0.1:10"
+
+
+@pytest.mark.parametrize(
+    ("part", "moved", "another"),
+    [
+        ({"url": HERE}, {"url": THERE}, {"weight": 0.5}),
+        ({"web": HERE}, {"web": THERE, "api_key_env": "KEY"}, {"weight": 0.5}),
+        ({"elasticsearch": HERE, "name": "wiki"}, {"elasticsearch": THERE}, {"search": "knn"}),
+        ({"opensearch": HERE, "name": "wiki"}, {"opensearch": THERE}, {"name": "news"}),
+        ({"llm_rerank": "qwen", "base_url": HERE}, {"base_url": THERE}, {"candidates": 40}),
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_where_a_part_is_and_how_it_is_asked_is_no_other_chain(part, moved, another):
+    before = {"retriever": [{"index": "wiki"}, part]}
+    now = {"retriever": [{"index": "wiki"}, part | moved | {"timeout": 5.0, "attempts": 2}]}
+    other = {"retriever": [{"index": "wiki"}, part | another]}
+    # A served chain and a run that resumes agree on it, under `chains` of retrieval-eval too.
+    assert fingerprint(now["retriever"]) == fingerprint(before["retriever"]) != fingerprint(other["retriever"])
+    assert differences(before, now) == {} != differences(before, other)
+    assert differences({"chains": {"a": before["retriever"]}}, {"chains": {"a": now["retriever"]}}) == {}
+    assert differences({"chains": {"a": before["retriever"]}}, {"chains": {"a": other["retriever"]}})
+
+
+def test_what_kind_of_server_is_searched_makes_another_chain():
+    parts = [{"url": HERE}, {"web": HERE}, *({engine: HERE, "name": "a"} for engine in ("elasticsearch", "opensearch"))]
+    assert len({fingerprint([part]) for part in parts}) == len(parts)
 
 
 def test_a_reranker_is_known_by_its_weights_and_not_by_its_device(tmp_path):

@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 import json
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 
 import pytest
+from json_service import json_service
 
 from notewriter.errors import UserError
 from notewriter.records import Passage
@@ -19,6 +24,7 @@ from notewriter.retrieval.remote import SCHEMA, health_of
 from notewriter.retrieval.server import RetrieverServeArguments, make_app
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+bounded_http = pytest.importorskip("notewriter.retrieval.bounded_http", reason="needs the extra `serve`")
 
 PASSAGES = [Passage(f"p{number}", f"Town {number}", f"The town {number} has a museum.") for number in range(20)]
 
@@ -35,7 +41,8 @@ def served(chain, **options):
     """The address of a server in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(chain, RetrieverServeArguments(**options))
-    running = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    http = bounded_http.BoundedHttp
+    running = uvicorn.Server(uvicorn.Config(app, http=http, log_level="warning", access_log=False))
     thread = threading.Thread(target=lambda: asyncio.run(running.serve([listener])))
     thread.start()
     try:
@@ -120,6 +127,17 @@ def test_health_says_what_is_served_and_metrics_count_it(url, index):
     assert lines["retriever_queries_waiting"] == "0.0"
 
 
+def test_a_server_over_another_is_known_by_what_that_one_serves_and_not_by_how_it_is_asked(url, index):
+    def known(address, **options):
+        with served(Chain([{"url": address, **options}])) as outer:
+            return health_of(outer)["fingerprint"]
+
+    before = known(url)
+    assert known(url, attempts=2, timeout=5.0) == before
+    with served(Chain([{"index": index}, {"distinct": "title"}])) as other:
+        assert known(other) != before
+
+
 async def test_a_chain_with_a_url_finds_what_the_index_finds(url, index):
     remote, local = Chain([{"url": url}]), Chain([{"index": index}])
     await remote.check()
@@ -175,6 +193,67 @@ def test_searches_beyond_the_limits_wait_or_are_refused():
         assert ask(url, {"queries": ["fails"]}) == (502, '{"detail":"index: is damaged; build it again"}')
 
 
+HALF_SENT = {
+    "nothing": b"",
+    "half a header": b"POST /retrieve HTT",
+    "half a body": b"POST /retrieve HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{",
+}
+
+
+def opened(url, sent):
+    """A connection on which something was sent."""
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+    connection.sendall(sent)
+    return connection
+
+
+@pytest.mark.parametrize("sent", HALF_SENT.values(), ids=HALF_SENT)
+def test_a_request_that_does_not_arrive_ends_its_connection(sent, index, monkeypatch, capfd):
+    monkeypatch.setattr(bounded_http, "RECEIVE_SECONDS", 0.2)
+    with served(Chain([{"index": index}])) as url:
+        with opened(url, sent) as connection:
+            assert connection.recv(1000) == b""
+        # The second request on a connection too.
+        if sent:
+            with opened(url, b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n") as connection:
+                assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+                connection.sendall(sent)
+                assert connection.recv(1000) == b""
+        monkeypatch.undo()
+        assert ask(url, {"queries": ["town"]})[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end():
+    searched, over = threading.Event(), threading.Event()
+
+    def answer(request):
+        if request.path == "/health":
+            return {"schema": SCHEMA, "status": "ok", "corpus": "", "fingerprint": "f"}
+        searched.set()
+        over.wait(120)
+        return {"result": [[]]}
+
+    with json_service(answer) as slow, contextlib.ExitStack() as connections:
+        options = ["--retriever", json.dumps({"url": slow.url}), "--port", "0", "--drain_seconds", "1"]
+        command = [sys.executable, "-m", "notewriter.cli", "retriever-serve", *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connections.callback(process.kill)
+        connections.callback(over.set)
+        (url,) = re.findall(r"http://\S+:\d+", process.stdout.readline())
+        half_sent = [connections.enter_context(opened(url, sent)) for sent in HALF_SENT.values()]
+        body = b'{"queries": ["town"]}'
+        head = b"POST /retrieve HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+        whole = connections.enter_context(opened(url, head + body))
+        assert searched.wait(60)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGTERM
+        assert "Traceback" not in errors
+        assert whole.recv(1000).startswith(b"HTTP/1.1 503")
+        assert [connection.recv(1000) for connection in half_sent] == [b""] * len(HALF_SENT)
+
+
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
@@ -188,6 +267,12 @@ def test_what_cannot_be_served_is_named(argv, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=problem):
         server.main(argv)
+
+
+@pytest.mark.parametrize("host", ["münchen.invalid", "é" * 70])
+def test_a_host_that_is_not_there_is_named(index, host):
+    with pytest.raises(UserError, match=f"^{host}:0: cannot listen there .*choose another --host"):
+        server.main(["--index", index, "--host", host, "--port", "0"])
 
 
 def test_a_port_in_use_is_named(index):

@@ -1,17 +1,19 @@
 """`retriever:` in the commands: a chain instead of an index, a server's address that may change, faults on the way."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
+from fake_search_engine import fake_search_engine
 from json_service import Answer, json_service
 from tiny_world import run_config, tiny_world
 
 from eval import evaluate
 from notewriter import ask
 from notewriter.errors import UserError
-from notewriter.retrieval import open_index
+from notewriter.retrieval import bulk_index, open_index
 from notewriter.retrieval.remote import SCHEMA, reply_of
 
 
@@ -91,6 +93,43 @@ def test_what_was_finished_before_a_server_failed_is_kept_and_the_address_may_ch
         pytest.raises(UserError, match="other contents of retriever: server 0, which have changed since"),
     ):
         run({"url": third.url})
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+def test_a_search_engine_may_move_while_a_run_waits_but_not_be_refilled(run, world, engine, tmp_path):
+    pytest.importorskip(engine if engine == "elasticsearch" else "opensearchpy", reason="needs `search-engines`")
+    corpus = Path(world["path"]).with_name("corpus.jsonl")
+    part = {engine: "", "name": "towns"}
+
+    def fill(server, corpus):
+        bulk_index.main(["--path", str(corpus), "--name", "towns", f"--{engine}", server.url])
+        return part | {engine: server.url}
+
+    with fake_search_engine() as here, fake_search_engine() as there:
+        folder = run(fill(here, corpus))
+        before = traces(folder)
+        run(fill(there, corpus) | {"attempts": 2})
+        assert traces(folder) == before
+        there.indexes.clear()
+        there.documents.clear()
+        shorter = tmp_path / "shorter.jsonl"
+        shorter.write_text(corpus.read_text().partition("\n")[2])
+        with pytest.raises(UserError, match="other contents of retriever: server 0, which have changed since"):
+            run(fill(there, shorter))
+
+
+def test_a_web_search_may_be_asked_at_another_address(run, monkeypatch):
+    monkeypatch.setenv("SERPER_API_KEY", "serper-0123456789")
+
+    def answer(request):
+        return {"organic": [{"title": "Town", "link": "https://a.example", "snippet": "A town."}]}
+
+    with json_service(answer) as here, json_service(answer) as there:
+        folder = run({"web": f"{here.url}/search"})
+        before = traces(folder)
+        run({"web": f"{there.url}/search", "timeout": 5.0})
+        assert traces(folder) == before
+        assert there.requests == []
 
 
 def test_a_run_with_another_chain_is_refused(run, world):

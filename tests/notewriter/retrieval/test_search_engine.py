@@ -6,10 +6,11 @@ import pytest
 from fake_search_engine import fake_search_engine
 from json_service import Answer
 
+from notewriter.artifacts.fingerprints import fingerprints
 from notewriter.errors import UserError
 from notewriter.records import Passage
 from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, encoders, search_engine
-from notewriter.retrieval.chain import Chain
+from notewriter.retrieval.chain import Chain, fingerprint
 
 pytest.importorskip("elasticsearch", reason="needs the extra `search-engines`")
 pytest.importorskip("opensearchpy", reason="needs the extra `search-engines`")
@@ -135,11 +136,38 @@ async def test_an_index_that_is_absent_or_not_ours_is_refused(engine, corpus):
             await search(engine, server, "river", search="knn")
 
 
+def test_an_index_is_known_by_its_corpus_wherever_it_is_and_a_refilled_one_is_another(engine, corpus):
+    def known(server, **options):
+        part = {engine: server.url, "name": "wiki", **options}
+        return fingerprints({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
+
+    with fake_search_engine() as server, fake_search_engine() as elsewhere:
+        without = known(server)
+        index(engine, server, corpus())
+        index(engine, elsewhere, corpus())
+        first = known(server)
+        assert list(first[0]) == ["retriever: server 1"]
+        assert known(elsewhere, attempts=2) == first
+        # Another corpus under the same name, and a passage that was added past `bulk-index`.
+        server.indexes.clear()
+        index(engine, server, corpus([*PASSAGES[1:], PASSAGES[0]]))
+        elsewhere.documents["w4"] = elsewhere.documents["w1"]
+        assert len({each[1] for each in (without, first, known(server), known(elsewhere))}) == 4
+    assert known(server) == without
+    assert without[0] == {}
+
+
 async def test_a_server_that_is_not_there_is_named(engine):
     with fake_search_engine() as server:
         pass
     with pytest.raises(UserError, match=r"/wiki: no reply after 3 attempts"):
         await search(engine, server, "river")
+
+
+@pytest.mark.parametrize("address", ["http://node7", "http://日本.example"])
+def test_an_address_without_a_port_is_named(corpus, address):
+    with pytest.raises(UserError, match=r"elasticsearch: .*; write it as http://HOST:9200"):
+        bulk_index.main(["--path", corpus(), "--name", "wiki", "--elasticsearch", address])
 
 
 def test_one_server_has_to_be_given(corpus):
