@@ -20,6 +20,7 @@ from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import check, check_mapping, choose, read_mapping
+from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
@@ -86,6 +87,14 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """What an index of a table has: a corpus (`notewriter.corpora.published`), searched by `BM25` or an encoder."""
+
+    corpus: Text
+    retriever: Text
+
+
+@dataclass(frozen=True)
 class Judge:
     """The model that judges finished runs, and what it judges (`eval.judgements`)."""
 
@@ -111,6 +120,7 @@ class Paper:
         models: name -> how the model is reached.
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
         variables: name -> value, which `--set` replaces; a value of null has to be given.
+        indexes: index -> what it has, `corpus` and `retriever`; another corpus is marked in the table.
         settings: name -> options; what a row of a table changes.
         options: options of all cells.
         judge: the judge; None where no table has judged scores.
@@ -121,6 +131,7 @@ class Paper:
     models: dict[str, Options]
     methods: dict[str, Options] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
+    indexes: dict[str, dict[str, str]] = field(default_factory=dict)
     settings: dict[str, Options] = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     judge: Options | None = None
@@ -190,6 +201,7 @@ class Cell:
         benchmark: the benchmark.
         options: of the evaluation, without `output_dir`.
         plays: the model, for estimates.
+        searched: what the cell should search; None where it searches nothing or that is not stated.
         lacks: why it cannot run; empty where it can.
     """
 
@@ -199,6 +211,7 @@ class Cell:
     benchmark: str
     options: Options
     plays: Model
+    searched: Searched | None = None
     lacks: str = ""
 
     @property
@@ -313,6 +326,9 @@ class _Reader:
         layers = [recipe, self.paper.options, of_benchmark, of_method, plays.options]
         layers += [self._entry(place, "setting", setting, self.paper.settings)] if setting else []
         options = _merged([*layers, self.content.options, own])
+        variables = {**self.variables, "benchmark": benchmark}
+        of_the_paper, _ = _filled(indexes_of(options), variables, place)
+        searched = next((self.searched[index] for index in of_the_paper if index in self.searched), None)
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         if self.substitutes.model:
@@ -332,11 +348,26 @@ class _Reader:
             options["limit"] = min(self.substitutes.limit, options.get("limit") or self.substitutes.limit)
         if not METHODS[options["method"]].retrieves:
             options = {key: value for key, value in options.items() if key not in SEARCHED}
-        options, missing = _filled(options, {**self.variables, "benchmark": benchmark}, place)
+            searched = None
+        options, missing = _filled(options, variables, place)
         if missing:
             lacks = f"add --set {missing[0]}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "")
         _check_keys(options, EVALUATION, f"{place}: {benchmark}/{method}/{model}")
-        return Cell(method, model, setting, benchmark, options, plays, lacks)
+        return Cell(method, model, setting, benchmark, options, plays, searched, lacks)
+
+    @functools.cached_property
+    def searched(self) -> dict[str, Searched]:
+        """What each index has that the paper's file lists."""
+        found = {}
+        for written, entry in self.paper.indexes.items():
+            place = f"{self.base}: indexes: {written}"
+            check_mapping(entry, Searched, place)
+            searched = Searched(**entry)
+            choose(f"corpus of {place}", searched.corpus, {**PUBLISHED, **UNPUBLISHED})
+            for benchmark in self.paper.benchmarks:
+                index, _ = _filled(written, {**self.variables, "benchmark": benchmark}, place)
+                found[index] = searched
+        return found
 
     def _entry(self, place: str, kind: str, name: str, known: Mapping[str, Options]) -> Options:
         try:
@@ -361,6 +392,14 @@ class _Reader:
         if missing:
             raise UserError(f"{self.base}: judge: add --set {missing[0]}=VALUE")
         return Judge(pick(options, ModelArguments), judgements, plays)
+
+
+def indexes_of(options: Options) -> list[str]:
+    """The folders of the indexes that an evaluation searches."""
+    parts = options.get("retriever") or [{"index": folder} for folder in options.get("index") or []]
+    return [
+        str(part[kind]) for part in parts for kind in ("index", "documents") if isinstance(part, dict) and kind in part
+    ]
 
 
 def _read(path: Path, kind: type) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """The table files of configs/papers: what they name exists, the papers' values are found, and they run."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from eval.report.papers import PAPERS, published_rows
-from eval.tables.files import Substitutes, read_table
+from eval.tables.files import Substitutes, indexes_of, read_table
 from eval.tables.showing import columns, published_of, scored_by
 from eval.tables.values import metric_shown
+from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.methods import prepare
 
 CONFIGS = Path(__file__).parents[3] / "configs/papers"
@@ -45,6 +47,21 @@ def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_pat
         prepare(arguments.method, arguments.method_options)
     if table.judge:
         table.judge.models(tmp_path / "cache.sqlite")
+
+
+def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_page(table):
+    page = (CONFIGS.parents[1] / "docs/papers/indexes.md").read_text()
+    built = re.findall(r"--index (\S+)", page)
+    for cell in table.cells:
+        for index in indexes_of(cell.options):
+            assert cell.searched, f"{cell.name}: {index}"
+            assert built.count(index) == 1, index
+
+
+def test_the_page_of_the_indexes_has_the_published_numbers_of_passages(table):
+    page = (CONFIGS.parents[1] / "docs/papers/indexes.md").read_text()
+    for corpus in {cell.searched.corpus for cell in table.cells if cell.searched}:
+        assert corpus in UNPUBLISHED or f"| {PUBLISHED[corpus].documents:,} |" in page
 
 
 def test_columns_are_metrics_that_there_are(table):
