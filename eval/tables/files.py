@@ -59,6 +59,9 @@ OF_THE_QUESTIONS = ("question_set", "ids", "where")
 AXES = ("method", "model", "setting", "benchmark")
 """What a product multiplies, the rows of a table first."""
 
+OWN_MODEL = "$model"
+"""As the judge of a table: each model judges its own cells."""
+
 KINDS = (EvaluateArguments, ModelArguments, CostArguments)
 EVALUATION = {each.name for kind in KINDS for each in fields(kind)} - {"output_dir", "max_cost"}
 
@@ -96,11 +99,19 @@ class Searched:
 
 @dataclass(frozen=True)
 class Judge:
-    """The model that judges finished runs, and what it judges (`eval.judgements`)."""
+    """The model that judges finished runs, and what it judges (`eval.judgements`).
+
+    Args:
+        options: how it is reached and how it samples.
+        judgements: what it judges.
+        plays: the model, for estimates.
+        name: its name where the table has a judge of its own; empty for the paper's.
+    """
 
     options: Options
     judgements: list[str]
     plays: Model
+    name: str = ""
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
@@ -123,7 +134,7 @@ class Paper:
         indexes: index -> what it has, `corpus` and `retriever`; another corpus is marked in the table.
         settings: name -> options; what a row of a table changes.
         options: options of all cells.
-        judge: the judge; None where no table has judged scores.
+        judge: the judge, and the `judgements` of all tables; None where no table has judged scores.
     """
 
     paper: Text
@@ -148,7 +159,8 @@ class Content:
         place: the table or section of the paper that has the published values; None where the text has none.
         benchmarks: those of all products that name none.
         metrics: the columns; default: what the paper reports at `place`.
-        judgements: what is judged; default: the judge's own.
+        judgements: what is judged; default: the paper's.
+        judge: which of the paper's models judges, or `$model` for the model of each cell; default: the paper's judge.
         samples: how often each question is answered, with draws of its own.
         options: options of all cells.
         note: what a reader of the table has to know.
@@ -161,6 +173,7 @@ class Content:
     benchmarks: list[str] = field(default_factory=list)
     metrics: list[str] = field(default_factory=list)
     judgements: list[str] | None = None
+    judge: Text | None = None
     samples: Annotated[int, Interval(ge=1)] = 1
     options: Options = field(default_factory=dict)
     note: str = ""
@@ -201,6 +214,7 @@ class Cell:
         benchmark: the benchmark.
         options: of the evaluation, without `output_dir`.
         plays: the model, for estimates.
+        judge: the judge; None where the table has none.
         searched: what the cell should search; None where it searches nothing or that is not stated.
         lacks: why it cannot run; empty where it can.
     """
@@ -211,6 +225,7 @@ class Cell:
     benchmark: str
     options: Options
     plays: Model
+    judge: Judge | None
     searched: Searched | None = None
     lacks: str = ""
 
@@ -223,7 +238,8 @@ class Cell:
     def folder(self) -> str:
         """The name of its run folder: a hash of the settings that differ from the defaults, after words to read.
 
-        Cells of any tables with the same settings share a folder. An option of a later version changes no name.
+        Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
+        judge. Its cells are answered from the cache. An option of a later version changes no name.
         """
         method = METHODS[self.options["method"]]
         known = defaults(*KINDS)
@@ -234,8 +250,11 @@ class Cell:
             if value != method.options.get(key, MISSING)
         }
         name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
-        words = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
-        return f"{words}-{config_hash(chosen)}"
+        judge = f"-{self.judge.name}" if self.judge and self.judge.name else ""
+        words, judged = (
+            "".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judge)
+        )
+        return f"{words}-{config_hash(chosen)}{judged}"
 
     def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
         """The options as those of `notewriter evaluate`; `cache` is used if they name none.
@@ -263,7 +282,6 @@ class Table:
     content: Content
     paper: Paper
     cells: list[Cell]
-    judge: Judge | None
     substitutes: Substitutes
 
     @property
@@ -285,7 +303,7 @@ def read_table(path: Path, changes: Mapping[str, str], substitutes: Substitutes)
         if name not in paper.variables:
             raise UserError(f"--set {name}: {base} has no such variable; it has {', '.join(paper.variables) or 'none'}")
     reader = _Reader(path, base, content, paper, _variables(base, paper.variables | dict(changes)), substitutes)
-    return Table(path, content, paper, list(reader.cells()), reader.judge(), substitutes)
+    return Table(path, content, paper, list(reader.cells()), substitutes)
 
 
 @dataclass(frozen=True)
@@ -353,7 +371,7 @@ class _Reader:
         if missing:
             lacks = f"add --set {missing[0]}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "")
         _check_keys(options, EVALUATION, f"{place}: {benchmark}/{method}/{model}")
-        return Cell(method, model, setting, benchmark, options, plays, searched, lacks)
+        return Cell(method, model, setting, benchmark, options, plays, self._judge(place, model), searched, lacks)
 
     @functools.cached_property
     def searched(self) -> dict[str, Searched]:
@@ -375,23 +393,28 @@ class _Reader:
         except UserError as error:
             raise UserError(f"{place}: {error} (in {self.base})") from error
 
-    def judge(self) -> Judge | None:
-        """The judge of the table; None where it has none or needs none."""
-        judgements = self.content.judgements
-        if self.paper.judge is None:
+    def _judge(self, place: str, model: str) -> Judge | None:
+        """The judge of a model's cells; None where the table has none or needs none."""
+        found = dict(self.paper.judge or {})
+        judgements = found.pop("judgements", [])
+        if self.content.judgements is not None:
+            judgements = self.content.judgements
+        for each in judgements:
+            choose("judgement", each, JUDGEMENTS)
+        name = model if self.content.judge == OWN_MODEL else self.content.judge or ""
+        if name:
+            of_the_judge = {key: value for key, value in found.items() if key not in (*OF_THE_MODEL, "serve", "billions")}
+            found = self._entry(place, "model", name, self.paper.models) | of_the_judge
+        if not found:
             if judgements:
                 raise UserError(f"{self.path}: judgements: {self.base} has no judge; add one")
             return None
-        found = dict(self.paper.judge)
-        judgements = found.pop("judgements", []) if judgements is None else judgements
-        for name in judgements:
-            choose("judgement", name, JUDGEMENTS)
         plays = _model(f"{self.base}: judge", found)
         options = _served_by(self.substitutes.model, plays.options) if self.substitutes.model else plays.options
         options, missing = _filled(_merged([options, self.substitutes.options]), self.variables, f"{self.base}: judge")
-        if missing:
+        if missing and name != model:
             raise UserError(f"{self.base}: judge: add --set {missing[0]}=VALUE")
-        return Judge(pick(options, ModelArguments), judgements, plays)
+        return Judge(pick(options, ModelArguments), judgements, plays, name)
 
 
 def indexes_of(options: Options) -> list[str]:

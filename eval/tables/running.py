@@ -136,11 +136,12 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
             if cell.folder in failed:
                 # A server may have died with it; the next cell starts another.
                 servers.close()
-        for folder, cell in runs.items():
-            if table.judge and table.judge.judgements and cell.folder not in failed:
+        judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
+        for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
+            if cell.folder not in failed:
                 with attempt(cell):
-                    models_of_judge = table.judge.models(output / "cache.sqlite")
-                    judge([folder], table.judge.judgements, models_of_judge, resume, CostArguments(), servers)
+                    models_of_judge = by.models(output / "cache.sqlite")
+                    judge([folder], by.judgements, models_of_judge, resume, CostArguments(), servers)
     return failed
 
 

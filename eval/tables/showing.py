@@ -121,7 +121,7 @@ def columns(table: Table, benchmark: str) -> list[str]:
 def scored_by(table: Table, cell: Cell) -> set[str]:
     """The names of the scores and costs that a finished cell has."""
     family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
-    judgements = table.judge.judgements if table.judge else []
+    judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
     return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
 

@@ -45,8 +45,8 @@ def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_pat
     for cell in table.cells:
         arguments, *_ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
         prepare(arguments.method, arguments.method_options)
-    if table.judge:
-        table.judge.models(tmp_path / "cache.sqlite")
+        if cell.judge:
+            cell.judge.models(tmp_path / "cache.sqlite")
 
 
 def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_page(table):

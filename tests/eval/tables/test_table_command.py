@@ -162,6 +162,28 @@ def test_judged_scores_are_part_of_a_cell(write, run):
     assert "Accuracy, graded by the judge" in printed and "100.0 [100.0, 100.0]" in printed
 
 
+JUDGED = {"paper": PAPER | {"judge": MODEL | {"serve": "scripted/Judge-1B", "judgements": ["graded_answer"]}}}
+
+
+def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run, served, tmp_path):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    run(write(cells, metrics=["graded_accuracy"], **JUDGED))
+    assert served.calls == ["scripted/Small-1B", "scripted/Judge-1B"]
+    asked = len(served.endpoint.requests)
+    printed = run(write(cells, "table_2", metrics=["graded_accuracy"], judge="Other", **JUDGED))
+    assert served.calls[2:] == ["scripted/Small-1B", "scripted/Other-1B"] and "100.0 [100.0, 100.0]" in printed
+    # The judge alone is asked, in a folder of its own beside the one of the paper's judge.
+    assert {request["model"] for request in served.endpoint.requests[asked:]} == {"Other-1B"}
+    assert len(folders(tmp_path)) == 2
+
+
+def test_each_model_judges_its_own_cells_where_the_table_says_so(write):
+    cells = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other", "Trained"]}]
+    path = write(cells, judge="$model", metrics=["graded_accuracy"], **JUDGED)
+    judges = [cell.judge.options["serve"] for cell in read_table(path, {}, Substitutes()).cells]
+    assert judges == ["scripted/Small-1B", "scripted/Other-1B", "$trained"]
+
+
 def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, run, served):
     judge = MODEL | {"judgements": ["explained_answer"]}
     printed = run(write(options={"limit": 500}, paper=PAPER | {"judge": judge}), "--dry_run", "true")
@@ -188,6 +210,8 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
         ({"options": {"topk": 3}}, "unknown key 'topk'"),
         ({"judgements": ["answer"]}, "has no judge"),
+        ({"judgements": ["answers"]}, "unknown judgement 'answers'"),
+        ({"judge": "Gpt"}, "unknown model 'Gpt'"),
         ({"columns": 3}, "unknown key 'columns'"),
     ],
 )
