@@ -10,7 +10,7 @@ import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, MinLen
 
@@ -161,6 +161,7 @@ class Content:
         metrics: the columns; default: what the paper reports at `place`.
         judgements: what is judged; default: the paper's.
         judge: which of the paper's models judges, or `$model` for the model of each cell; default: the paper's judge.
+        by: what divides each cell into rows, which are the points of a curve: the number of documents a question needs.
         samples: how often each question is answered, with draws of its own.
         options: options of all cells.
         note: what a reader of the table has to know.
@@ -174,6 +175,7 @@ class Content:
     metrics: list[str] = field(default_factory=list)
     judgements: list[str] | None = None
     judge: Text | None = None
+    by: Literal["gold_documents"] | None = None
     samples: Annotated[int, Interval(ge=1)] = 1
     options: Options = field(default_factory=dict)
     note: str = ""
@@ -403,7 +405,9 @@ class _Reader:
             choose("judgement", each, JUDGEMENTS)
         name = model if self.content.judge == OWN_MODEL else self.content.judge or ""
         if name:
-            of_the_judge = {key: value for key, value in found.items() if key not in (*OF_THE_MODEL, "serve", "billions")}
+            of_the_judge = {
+                key: value for key, value in found.items() if key not in (*OF_THE_MODEL, "serve", "billions")
+            }
             found = self._entry(place, "model", name, self.paper.models) | of_the_judge
         if not found:
             if judgements:

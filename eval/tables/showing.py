@@ -1,8 +1,8 @@
 """A table as it is read: our values with their intervals, and the published ones beside them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.judgements import JUDGEMENTS
@@ -13,7 +13,7 @@ from eval.report.papers import PublishedRow, published_rows
 from eval.tables.corpora import corpus_of_table, other_corpus
 from eval.tables.files import Cell, Table
 from eval.tables.running import finished
-from eval.tables.values import SHOWN, SUMMARIES, Finished, metric_shown, value_of
+from eval.tables.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
 from notewriter.artifacts.metrics import Interval
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.pages import write_page
@@ -77,11 +77,13 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[
         others = {cell.name: "" if cell.lacks or cell.folder in failed else other_corpus(cell) for cell in own}
         runs = {cell.name: [] if cell.folder in failed else finished(table, output, cell) for cell in own}
         rows = [
-            _row(table, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name]) for cell in own
+            row
+            for cell in own
+            for row in _points(table, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name])
         ]
         notes = [f"{_title(cell)} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
         corpora = dict.fromkeys(corpus_of_table(cell) for cell in own if others[cell.name])
-        notes += [f"The table is about {each}; a row that searches something else has no {INSIDE}." for each in corpora]
+        notes += [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
         if errors := "; ".join(filter(None, (_errors(cell, runs[cell.name]) for cell in own))):
             notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
         parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, notes))
@@ -97,8 +99,11 @@ def _errors(cell: Cell, runs: Sequence[Finished]) -> str:
     return f"{_title(cell)} ({sum(ended)} of {len(ended)})" if any(ended) else ""
 
 
-def _row(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str) -> Row:
-    return Row(
+def _points(
+    table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str
+) -> list[Row]:
+    """The row of a cell, or one for each point of its curve."""
+    row = Row(
         method=cell.method,
         model=model_shown(table, cell, other),
         setting=cell.setting,
@@ -107,6 +112,17 @@ def _row(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished
         folders=[run.folder.name for run in runs],
         entries=_entries(table, cell, names, runs, other),
     )
+    if table.content.by is None or not runs:
+        return [row]
+    points = [
+        replace(
+            row,
+            setting=", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {len(questions)})"))),
+            entries=_entries(table, cell, names, runs, other, questions),
+        )
+        for count, questions in gold_counts(runs).items()
+    ]
+    return points or [row]
 
 
 def columns(table: Table, benchmark: str) -> list[str]:
@@ -152,12 +168,19 @@ def model_shown(table: Table, cell: Cell, other: str) -> str:
     return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
-def _entries(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished], other: str) -> list[Entry]:
+def _entries(
+    table: Table,
+    cell: Cell,
+    names: Sequence[str],
+    runs: Sequence[Finished],
+    other: str,
+    questions: Collection[str] | None = None,
+) -> list[Entry]:
     theirs = published_of(table, cell)
     entries = []
     for name in names:
         metric = metric_shown(name)
-        value = value_of(name, runs) if runs else None
+        value = value_of(name, runs, questions) if runs else None
         # Three decimals of a share are one of its percentage.
         places = metric.decimals - 2 if metric.share else metric.decimals
         published = f"{theirs[name]:,.10g}" if name in theirs else ""

@@ -34,7 +34,15 @@ def test_every_table_and_figure_with_results_has_a_file():
         *(f"deepnote-figure_{number}" for number in (3, 4, 5, 6)),
         *(f"rearag-table_{number}" for number in (1, 2, 3, 4)),
         "rearag-figure_3",
-        *("resp-table_2", "resp-table_4", "resp-iterations", "resp-figure_3", "resp-figure_4", "resp-figure_5"),
+        *(
+            "resp-table_2",
+            "resp-table_3",
+            "resp-table_4",
+            "resp-iterations",
+            "resp-figure_3",
+            "resp-figure_4",
+            "resp-figure_5",
+        ),
         *(f"noteswriting-table_{number}" for number in range(1, 10)),
         *("noteswriting-figure_2", "noteswriting-figure_3"),
         "search_r1-seven_sets",
@@ -85,9 +93,12 @@ def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table)
     published = {(row["dataset"], row["method"], row["model"], row["setting"]) for row in rows}
     if table.path.stem == "figure_4":
         assert cells < published
+    elif table.path.stem == "seven_sets":
+        assert {method for _, method, *_ in cells - published} == {"deepnote", "resp", "renact"} and cells > published
     else:
         assert cells == published
-    assert all(published_of(table, cell) for cell in table.cells)
+    shown = [cell for cell in table.cells if (cell.benchmark, cell.method, cell.model, cell.setting) in published]
+    assert all(published_of(table, cell) for cell in shown)
 
 
 def test_all_published_rows_are_in_a_table():

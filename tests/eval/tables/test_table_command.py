@@ -348,3 +348,28 @@ def test_a_corpus_that_nobody_knows_is_a_mistake(over_an_index):
     base.write_text(base.read_text().replace("corpus: multihoprag", "corpus: multihop"))
     with pytest.raises(UserError, match=r"indexes: .*'multihop'"):
         read_table(path, {}, Substitutes())
+
+
+def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["acc", "searches_when_wrong"], by="gold_documents")
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
+    first |= {"gold_documents": 4, "retrievals": 3, "scores": first["scores"] | {"acc": 0.0, "f1": 0.0, "em": 0.0}}
+    (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    three, four = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert "3 gold documents (n = 1)" in three and "100.0 [100.0, 100.0]" in three and "–" in three
+    assert "4 gold documents (n = 1)" in four and "0.0 [0.0, 0.0]" in four and "3.00 [3.00, 3.00]" in four
+
+
+def test_minutes_are_those_of_all_model_calls(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["minutes"])
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    traces = [json.loads(line) for line in (cell / "traces.jsonl").read_text().splitlines()]
+    for trace in traces:
+        for step in trace["steps"]:
+            step["completion"]["seconds"] = 45.0
+    (cell / "traces.jsonl").write_text("".join(f"{json.dumps(trace)}\n" for trace in traces))
+    (row,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert row.split()[-1] == "1.5"
