@@ -1,98 +1,347 @@
-"""Whether shared prompts are right and fast on a GPU, and whether its memory is what the estimate says: one command.
+"""Whether training and serving are right and fast on one NVIDIA GPU, and whether memory is what the estimate says.
 
     python benchmarks/gpu.py --output runs/gpu.jsonl
-    python benchmarks/gpu.py --output runs/gpu.jsonl --wheels wheels --minutes 10
-    python benchmarks/gpu.py --table runs/gpu.jsonl
+    python benchmarks/gpu.py --output runs/gpu.jsonl --model models/SmolLM2-135M-Instruct
 
-Needs one NVIDIA GPU, PyTorch and transformers; no network and no weights, since the models are random ones of real
-shapes. Other packages come as wheels from --wheels and are installed into a folder of their own under
-~/.cache/notewriter. What is measured, and how, is in benchmarks/gpu_measurements/. docs/gpu.md tells how to prepare the
-folder of wheels and what each column means.
-
-Every result is a JSON line, written as soon as it is there. The most telling measurements come first, so that a run
-that is cut at any minute leaves what it had; the same command takes up what is missing. Running out of memory is a
-result. A measurement that fails, hangs or takes the process down with it is recorded, and the next one begins.
+Models are random ones of published shapes, so nothing is downloaded; `--model`, a folder, adds pair construction and
+evaluation on a vLLM server. Each measurement runs in a process of its own and is one JSON line, written when it is
+there; running out of memory is a result, and a measurement that fails or hangs costs only itself. The same command
+takes up what is missing. docs/gpu.md says what the figures mean.
 """
 
 import argparse
-import os
+import copy
+import itertools
+import json
 import re
-import shlex
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
-from gpu_measurements.plan import Measurement, plan
-from gpu_measurements.results import Results, read
-from gpu_measurements.supervisor import Worker, supervise
-from gpu_measurements.tables import tables
-from gpu_measurements.wheels import install
+import datasets
+import torch
+from peft import LoraConfig
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, TrainerCallback, set_seed
+from transformers.utils import is_flash_attn_2_available
+from trl import DPOConfig, DPOTrainer, ModelConfig
+from trl.trainer.utils import add_fused_lm_head
 
-ROOT = Path(__file__).parents[1]
+from training import cost_model
+from training.gpus import peak_tflops
+from training.options import DPOConfiguration
+from training.prefix_sharing import share_prefixes
+from training.throughput import operations
+
+Record = dict[str, Any]
+Batch = dict[str, torch.Tensor]
+
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+SHAPES: dict[str, Record] = {
+    name: {"model_type": family, **dict(zip(SIZES, sizes, strict=True)), "vocab_size": vocabulary} | others
+    for name, family, sizes, vocabulary, others in (
+        ("Llama-3.1-8B", "llama", (4096, 14336, 32, 32, 8), 128256, {}),
+        ("Qwen2.5-7B", "qwen2", (3584, 18944, 28, 28, 4), 152064, {}),
+        ("Qwen2.5-1.5B", "qwen2", (1536, 8960, 28, 12, 2), 151936, {"tie_word_embeddings": True}),
+        # Every other layer here has a sliding window.
+        ("Gemma-3-4B", "gemma3_text", (2560, 10240, 34, 8, 4), 262208, {"head_dim": 256, "sliding_window": 1024}),
+    )
+}
+"""The published `config.json` of each model, as far as it decides what is computed."""
+
+TOY: Record = {**dict(zip(SIZES, (64, 96, 2, 4, 2), strict=True)), "head_dim": 16, "vocab_size": 512}
+
+PAIRS = ((2000, 100, 80), (1500, 60, 100))
+"""Tokens of prompt, chosen and rejected of the pairs that exactness is measured on."""
+
+FLOORS = {"float32": (1e-5, 1e-4), "bfloat16": (1e-3, 1e-2), "autocast": (1e-3, 1e-2)}
+"""Errors that are never a fault: of a token's log-prob in nats, and of all gradients, relative."""
+
+WARM_UP, STEPS = 2, 6
+"""Training steps that allocate and compile, and those that are timed."""
+
+
+def random_model(shape: str, dtype: torch.dtype, attention: str, device: str, toy: bool, layers: int = 0) -> Any:
+    """A random model of one of `SHAPES`, with its own number of layers or `layers`; the same weights every time."""
+    values = SHAPES[shape] | (TOY if toy else {}) | ({"num_hidden_layers": layers} if layers else {})
+    if "sliding_window" in values:
+        kinds = itertools.cycle(["sliding_attention", "full_attention"])
+        values["layer_types"] = list(itertools.islice(kinds, values["num_hidden_layers"]))
+        values["sliding_window"] = 24 if toy else values["sliding_window"]
+    set_seed(0)
+    configuration = AutoConfig.for_model(**values, max_position_embeddings=32768)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(
+            configuration, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        )
+
+
+def kernel(device: str, toy: bool, heads: int, key_heads: int, size: int, window: int) -> Record:
+    """PyTorch's FlashAttention as shared prompts call it, against attention in float32: relative errors.
+
+    A `window` of 0 is none.
+    """
+    length = 83 if toy else 830
+    torch.manual_seed(3)
+    states = [torch.randn(2 * length, count, size, device=device) for count in (heads, key_heads, key_heads)]
+    halves = [state.bfloat16().requires_grad_() for state in states]
+    bounds = torch.tensor([0, length, 2 * length], dtype=torch.int32, device=device)
+    span = (window - 1 if window else -1, 0)
+    output: Any = varlen_attn(*halves, bounds, bounds, length, length, window_size=span, enable_gqa=True)
+    weight = torch.randn_like(output)
+    found = [output, *torch.autograd.grad((output * weight).sum(), halves)]
+
+    exact_states = [half.detach().float().requires_grad_() for half in halves]
+    rows = [state.unflatten(0, (2, length)).transpose(1, 2) for state in exact_states]
+    sees = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    sees = sees.triu(1 - window) if window else sees
+    output = torch.nn.functional.scaled_dot_product_attention(*rows, sees, enable_gqa=True)
+    output = output.transpose(1, 2).flatten(0, 1)
+    exact = [output, *torch.autograd.grad((output * weight.float()).sum(), exact_states)]
+    errors = [((one.float() - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True)]
+    return dict(zip(("output", "query", "key", "value"), errors, strict=True)) | {"right": max(errors) < 1e-2}
+
+
+def exactness(device: str, toy: bool, shape: str) -> Record:
+    """How far TRL's stacked scoring and shared scoring are from plain transformers: two layers of a real width.
+
+    The truth scores each sequence by itself in float32 with attention written out ("eager"). Shared scoring is right
+    where its errors are at most 1.5 times those of stacked scoring, or below `FLOORS`.
+    """
+    base = random_model(shape, torch.bfloat16, "eager", device, toy, layers=2).float().train()
+    batch = random_pairs(base.config.vocab_size, device, toy)
+    exact, sums = score_alone(base, batch)
+    gradients = {name: parameter.grad for name, parameter in base.named_parameters()}
+    whole = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
+    base.zero_grad()
+    record: Record = {"right": True}
+    for computed, floors in FLOORS.items():
+        bounds = floors
+        for way in ("stacked", "shared"):
+            model = copy.deepcopy(base).to(torch.bfloat16 if computed == "bfloat16" else torch.float32)
+            model.set_attn_implementation("sdpa")
+            add_fused_lm_head(model)
+            if way == "shared":
+                share_prefixes(model)
+            with torch.autocast(device, torch.bfloat16, enabled=computed == "autocast"):
+                log_probs = model(**batch, fused_lm_head=True, use_cache=False).log_probs.float()
+            dpo_loss(log_probs.sum(1), sums).backward()
+            apart = [(each.grad.float() - gradients[name]).norm() for name, each in model.named_parameters()]
+            error = (log_probs[batch["labels"][:, 1:] != -100] - exact).abs().mean().item()
+            errors = (error, (torch.stack(apart).norm() / whole).item())
+            record[f"{computed}, {way}"] = {"log_prob": errors[0], "gradient": errors[1]}
+            if way == "stacked":
+                bounds = tuple(max(1.5 * one, least) for one, least in zip(errors, floors, strict=True))
+            else:
+                record["right"] &= all(error <= bound for error, bound in zip(errors, bounds, strict=True))
+    return record
+
+
+def random_pairs(vocabulary: int, device: str, toy: bool) -> Batch:
+    """Random pairs as TRL stacks them: the chosen rows above the rejected ones, padded on the right."""
+    generator = torch.Generator().manual_seed(1)
+    pairs = [
+        [torch.randint(3, vocabulary, (count // 10 if toy else count,), generator=generator) for count in pair]
+        for pair in PAIRS
+    ]
+    rows = [(pair[0], pair[side]) for side in (1, 2) for pair in pairs]
+    pad = torch.nn.utils.rnn.pad_sequence
+    ids = [torch.cat(row) for row in rows]
+    labels = [torch.cat([torch.full_like(prompt, -100), completion]) for prompt, completion in rows]
+    return {
+        "input_ids": pad(ids, batch_first=True).to(device),
+        "attention_mask": pad([torch.ones_like(row) for row in ids], batch_first=True).to(device),
+        "labels": pad(labels, batch_first=True, padding_value=-100).to(device),
+    }
+
+
+def score_alone(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs of the trained tokens, row after row, and their sum in each row; the loss is propagated back."""
+    rows = []
+    for ids, mask, labels in zip(*batch.values(), strict=True):
+        targets = labels[labels != -100]
+        logits = model(ids[mask.bool()][None], use_cache=False, logits_to_keep=len(targets) + 1).logits[0, :-1]
+        rows.append(logits.float().log_softmax(-1).gather(1, targets[:, None])[:, 0])
+    sums = torch.stack([row.sum() for row in rows])
+    dpo_loss(sums, sums.detach()).backward()
+    return torch.cat(rows).detach(), sums.detach()
+
+
+def dpo_loss(sums: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The sigmoid DPO loss with beta 0.1 of summed log-probs, chosen above rejected (Rafailov et al. 2023, eq. 7)."""
+    chosen, rejected = (sums - reference).chunk(2)
+    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+
+class Stopwatch(TrainerCallback):
+    """When each step ended; the peak of the GPU's memory is that after the first ones."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        """After the optimizer's step."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            if len(self.ends) < WARM_UP:
+                torch.cuda.reset_peak_memory_stats()
+        self.ends.append(time.perf_counter())
+
+
+class TokenTrainer(DPOTrainer):
+    """TRL's trainer, given token ids instead of text."""
+
+    def _prepare_dataset(self, dataset: Any, *_: object) -> Any:
+        return dataset
+
+
+def step(device: str, toy: bool, shape: str, mode: str, prompt: int, completion: int, batch: int) -> Record:
+    """Seconds and memory of a DPO step, TRL's own and with shared prompts, on the same random pairs.
+
+    Mode "LoRA": bfloat16 weights, rank 32 on all linear layers. "full": all parameters, in float32 under autocast, with
+    a reference model in memory. TRL gets flash-attn where it is installed.
+    """
+    lora = mode == "LoRA"
+    prompt, completion = (prompt // 50, completion // 10) if toy else (prompt, completion)
+    best = "flash_attention_2" if is_flash_attn_2_available() else "sdpa"
+    record: Record = {"TRL's attention": best, "limit": 2 * (prompt + completion) / (prompt + 2 * completion)}
+    for way, attention in (("TRL", best), ("shared", "sdpa")):
+        model = random_model(shape, torch.bfloat16 if lora else torch.float32, attention, device, toy)
+        sides = {"prompt_ids": prompt, "chosen_ids": completion, "rejected_ids": completion}
+        rows = [
+            {name: torch.randint(3, model.config.vocab_size, (length,)).tolist() for name, length in sides.items()}
+            for _ in range((WARM_UP + STEPS) * batch)
+        ]
+        options: Record = {"per_device_train_batch_size": batch, "bf16": True, "use_cpu": device == "cpu"}
+        options |= {"num_train_epochs": 1, "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+        watch = Stopwatch()
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = TokenTrainer(
+                model,
+                ref_model=None if lora else copy.deepcopy(model),
+                args=DPOConfig(folder, **options, max_length=None, report_to="none"),
+                train_dataset=datasets.Dataset.from_list(rows),
+                processing_class=ByT5Tokenizer(),
+                peft_config=LoraConfig(r=32, lora_alpha=64, target_modules="all-linear") if lora else None,
+                callbacks=[watch],
+            )
+            for each in filter(None, (model, trainer.ref_model) if way == "shared" else ()):
+                share_prefixes(trainer.accelerator.unwrap_model(each))
+            trainer.train()
+        seconds = statistics.median(end - start for start, end in itertools.pairwise(watch.ends[WARM_UP - 1 :]))
+        record[way] = {"seconds": seconds, "tokens_per_second": 2 * batch * (prompt + completion) / seconds}
+        if device == "cuda":
+            token, attended = operations(model, lora)
+            done = batch * (prompt + 2 * completion) * (token + attended * (prompt + completion))
+            peak = torch.cuda.max_memory_allocated()
+            longest = prompt + 2 * completion if way == "shared" else 2 * (prompt + completion)
+            record[way] |= {
+                "mfu": done / seconds / 1e12 / (peak_tflops(torch.cuda.get_device_name()) or float("nan")),
+                "peak_gib": peak / 2**30,
+                "estimate_over_peak": estimated_bytes(model, lora, longest, completion, options) / peak,
+            }
+        # The other way's model needs the room.
+        del trainer, model
+        torch.cuda.empty_cache()
+    return record | {"speedup": record["TRL"]["seconds"] / record["shared"]["seconds"]}
+
+
+def estimated_bytes(model: Any, lora: bool, longest: int, completion: int, options: Record) -> float:
+    """What training/cost_model.py says of such a step; `longest`: tokens of a pair as they go through the model."""
+    load = cost_model.Load(1, longest, longest, longest_sequence=longest // 2, trained=2 * completion)
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        named = ModelConfig(folder, dtype="bfloat16" if lora else "float32", use_peft=lora, lora_r=32)
+        named.lora_target_modules = ["all-linear"]
+        training = DPOConfiguration(folder, **options)
+        shape = cost_model.shape_of(named)
+        held, moments = cost_model.memory(shape, load, cost_model.MachineArguments(), training, named, True)
+    return sum(held.values()) + max(moments.values())
+
+
+MEASUREMENTS: dict[str, tuple[Callable[..., Record], tuple[Any, ...]]] = {
+    " ".join(map(str, (measure.__name__, *options))): (measure, options)
+    for measure, settings in (
+        (kernel, [(32, 8, 128, 0), (32, 8, 128, 256), (28, 4, 128, 0), (8, 4, 256, 256)]),
+        (exactness, [(shape,) for shape in SHAPES]),
+        (step, [("Qwen2.5-7B", "LoRA", *lengths) for lengths in ((2000, 100, 1), (2000, 100, 4), (8000, 100, 1))]),
+        (step, [("Qwen2.5-1.5B", "full", *lengths) for lengths in ((2000, 100, 1), (2000, 100, 4), (8000, 100, 1))]),
+    )
+    for options in settings
+}
+
+
+def record_of(command: list[str], limit: int) -> Record:
+    """What a command prints as its last line; one that fails, or hangs for `limit` seconds, is a record too."""
+    # Ended by SIGTERM first, so that it stops its server.
+    run = subprocess.run(["timeout", "--kill-after=30", str(limit), *command], capture_output=True, text=True)
+    if run.returncode:
+        return {"outcome": "failed", "reason": f"exit status {run.returncode}: {run.stderr[-2000:]}"}
+    return {"outcome": "measured"} | json.loads(run.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    """Measure, or make tables of what was measured."""
+    """Take the measurements that the output lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/gpu.jsonl"), help="results, a JSON line each")
-    parser.add_argument("--minutes", type=float, default=10, help="the time for all of it")
-    parser.add_argument("--wheels", type=Path, help="a folder of wheels of what the machine lacks")
-    parser.add_argument("--model", help="a model folder (SmolLM2-135M-Instruct), for a real run")
-    parser.add_argument("--pairs", help="a folder of pairs (the quickstart's), for a real run")
-    parser.add_argument("--steps", type=int, default=10, help="of a real run")
+    parser.add_argument("--model", help="a model folder to serve with vLLM, for pairs and evaluation")
+    parser.add_argument("--minutes", type=float, default=20, help="no measurement begins after this time")
     parser.add_argument("--only", default="", metavar="REGEX", help="the measurements whose names match")
-    parser.add_argument("--list", action="store_true", help="name the measurements in their order and stop")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="print a results file as Markdown and stop")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: with --toy, to try the command")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: with --toy, to try the script")
     parser.add_argument("--toy", action="store_true", help="tiny widths and lengths")
+    parser.add_argument("--take", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
 
-    if arguments.table:
-        sys.stdout.write(tables(*read(arguments.table)))
+    if arguments.take:
+        measure, options = MEASUREMENTS[arguments.take]
+        try:
+            record = measure(arguments.device, arguments.toy, *options)
+        except torch.OutOfMemoryError as error:
+            record = {"outcome": "out of memory", "reason": str(error).splitlines()[0]}
+        sys.stdout.write("\n" + json.dumps(record))
         return
-    wanted = [each for each in plan() if re.search(arguments.only, each.name)]
-    if not (arguments.model and arguments.pairs):
-        wanted = [each for each in wanted if each.function != "real_run"]
-    if arguments.list:
-        sys.stdout.writelines(f"{each.name}\n" for each in wanted)
-        return
-
     deadline = time.monotonic() + 60 * arguments.minutes
-    output = arguments.output.resolve()
-    results = Results(output)
-    path = [str(ROOT), str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    if arguments.wheels:
-        path.insert(0, str(install(arguments.wheels, Path("~/.cache/notewriter").expanduser())))
-    environment = {
-        # TRL refuses to run where one process sees several GPUs.
-        "CUDA_VISIBLE_DEVICES": "0",
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    request = {
-        "device": arguments.device,
-        "machine": {
-            "toy": arguments.toy,
-            "model": arguments.model and str(Path(arguments.model).resolve()),
-            "pairs": arguments.pairs and str(Path(arguments.pairs).resolve()),
-            "steps": arguments.steps,
-        },
-        "command": shlex.join(["python", *sys.argv]),
-    }
-    with open(f"{output}.log", "a", encoding="utf-8") as log:
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    lines = arguments.output.read_text().splitlines() if arguments.output.exists() else []
+    finished = {record["name"] for record in map(json.loads, lines) if record["outcome"] != "failed"} - {"machine"}
+    itself = [__file__, f"--device={arguments.device}", *(["--toy"] if arguments.toy else [])]
+    commands = {name: [*itself, "--take", name] for name in MEASUREMENTS}
+    if arguments.model:
+        beside = {"pairs": "rollouts.py", "evaluation": "evaluation.py"}
+        commands |= {
+            name: [str(Path(__file__).parent / script), "--model", arguments.model] for name, script in beside.items()
+        }
+    with arguments.output.open("a", encoding="utf-8") as output:
 
-        def start(left: list[Measurement]) -> Worker:
-            named = [(each.name, each.function, each.options) for each in left]
-            command = [sys.executable, "-P", "-m", "gpu_measurements.worker"]
-            return Worker(command, request | {"measurements": named}, environment, log)
+        def keep(record: Record) -> None:
+            for stream in (output, sys.stdout):
+                stream.write(json.dumps(record) + "\n")
+                stream.flush()
 
-        supervise(wanted, results, start, deadline)
-    sys.stdout.write("\n" + tables(*read(output)))
-    missing = sum(not results.finished(each.name) for each in wanted)
-    if missing:
-        sys.stdout.write(f"\n{missing} of {len(wanted)} measurements are missing; the same command takes them up.\n")
+        packages = {"torch", "triton", "transformers", "trl", "peft", "accelerate", "vllm", "flash-attn"}
+        versions = {each.name: each.version for each in distributions() if each.name in packages}
+        device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
+        keep(
+            {
+                "name": "machine",
+                "outcome": device,
+                "cuda": torch.version.cuda,
+                "versions": versions,
+                "command": sys.argv,
+            }
+        )
+        for name, command in commands.items():
+            if name in finished or not re.search(arguments.only, name) or time.monotonic() > deadline:
+                continue
+            start = time.perf_counter()
+            record = record_of([sys.executable, *command], limit=600 if name in ("pairs", "evaluation") else 300)
+            keep({"name": name} | record | {"took": round(time.perf_counter() - start, 1)})
 
 
 if __name__ == "__main__":

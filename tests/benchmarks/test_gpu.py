@@ -1,37 +1,62 @@
-"""The command that measures on a GPU, tried without one."""
+"""The script that measures on a GPU, tried without one at toy sizes."""
 
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from benchmarks import gpu
+from training.prefix_sharing import Layout
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_command_starts_before_any_package_is_installed():
-    """`-S` hides what is installed."""
-    command = [sys.executable, "-S", "benchmarks/gpu.py", "--list"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert names[0] == "ceiling/bfloat16"
+@pytest.mark.parametrize("shape", ["Llama-3.1-8B", "Gemma-3-4B"])
+def test_shared_scoring_of_a_toy_model_is_right(shape):
+    record = gpu.exactness("cpu", True, shape)
+    assert record["right"]
+    assert record["float32, shared"]["log_prob"] < 1e-5
+
+
+def test_shared_scoring_that_is_wrong_is_called_wrong(monkeypatch):
+    mask = Layout.mask
+    monkeypatch.setattr(Layout, "mask", lambda layout, queries, keys, _: mask(layout, queries, keys, 5))
+    assert not gpu.exactness("cpu", True, "Llama-3.1-8B")["right"]
+
+
+@pytest.mark.parametrize(("window", "seen"), [(0, 0), (20, 20), (20, 19), (0, 50)])
+def test_the_kernel_is_right_where_it_sees_what_it_should(window, seen, monkeypatch):
+    def varlen_attn(query, key, value, query_bounds, key_bounds, longest, longest_key, *, window_size, enable_gqa):
+        """The kernel, with a window of its own choice."""
+        assert window_size == (window - 1 if window else -1, 0)
+        parts = [states.unflatten(0, (2, longest)).transpose(1, 2).float() for states in (query, key, value)]
+        sees = torch.ones(longest, longest, dtype=torch.bool).tril()
+        sees = sees.triu(1 - seen) if seen else sees
+        attended = torch.nn.functional.scaled_dot_product_attention(*parts, sees, enable_gqa=enable_gqa)
+        return attended.transpose(1, 2).flatten(0, 1).to(query.dtype)
+
+    monkeypatch.setattr(gpu, "varlen_attn", varlen_attn)
+    assert gpu.kernel("cpu", True, 4, 2, 16, window)["right"] == (window == seen)
 
 
 @pytest.mark.integration
-def test_the_command_runs_on_the_cpu_at_toy_sizes(tmp_path):
-    output = tmp_path / "results.jsonl"
-    options = ["--device", "cpu", "--toy", "--minutes", "5", "--output", str(output), "--only"]
-    options.append(
-        "^(ceiling/float32|right/Qwen2.5-7B/ragged/(fp32|LoRA)|(fast|profile)/Qwen2.5-7B/LoRA/2000.100/batch 1/s)"
-    )
-    command = [sys.executable, "benchmarks/gpu.py", *options]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    header, *records = (json.loads(line) for line in io.StringIO(output.read_text()))
-    assert "benchmarks/gpu.py" in header["header"]["command"]
-    assert [record["outcome"] for record in records] == ["measured"] * 5, printed
-    assert "## Speed and memory" in printed
+def test_each_measurement_is_a_line_and_a_second_run_takes_up_what_failed(tmp_path):
+    output = tmp_path / "gpu.jsonl"
+    command = [sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--toy", "--output", str(output)]
+    # The kernel needs a GPU.
+    command += ["--only", "kernel 8|exactness Qwen2.5-1|step Qwen2.5-1.5B full 2000 100 1"]
 
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert output.read_text().count("\n") == 6
-    assert "measured, right" not in again
+    def lines() -> list[dict]:
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        return [json.loads(line) for line in output.read_text().splitlines()]
+
+    machine, kernel, exactness, step = lines()
+    assert "torch" in machine["versions"] and "benchmarks/gpu.py" in machine["command"]
+    assert kernel["outcome"] == "failed" and "CPU" in kernel["reason"]
+    assert exactness["outcome"] == step["outcome"] == "measured"
+    assert exactness["right"] and step["speedup"] > 0
+
+    assert [line["name"] for line in lines()[4:]] == ["machine", kernel["name"]]

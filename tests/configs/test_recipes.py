@@ -75,17 +75,34 @@ def test_recipes_of_dpo_share_prompts_and_keep_no_reference_model(path):
         assert recipe.get("use_peft") or recipe["precompute_ref_log_probs"]
 
 
-def test_rearags_student_samples_as_in_the_authors_code_where_it_was_trained_to():
-    """ReaRAG's authors' code: 15 steps, temperature 1.0, top_p 0.85, 1,024 tokens."""
+def test_rearags_models_sample_as_in_the_authors_code():
+    """src/infer.py: 15 steps, temperature 1.0, top_p 0.85, 1,024 tokens; src/agents.py: observations, short answers."""
     for path in CONFIGS.glob("eval/rearag_*.yaml"):
         recipe = yaml.safe_load(path.read_text())
         is_released = recipe["method_options"].get("released_format", False)
         assert is_released == ("released" in path.stem)
         step = "rearag/released" if is_released else "rearag/step"
-        assert recipe["stage_sampling"][step] == {"temperature": 1.0, "top_p": 0.85}
-        assert set(recipe["stage_sampling"]) <= {step, "rearag/observe"}
+        assert recipe["stage_sampling"] == {
+            step: {"temperature": 1.0, "top_p": 0.85},
+            "rearag/observe": {"temperature": 0.95, "top_p": 0.9},
+            "rearag/shorten": {"temperature": 0.8, "top_p": 0.7, "max_tokens": 64},
+        }
         assert (recipe["method_options"]["max_step"], recipe["max_tokens"]) == (15, 1024)
         assert (recipe["method_options"]["top_k"], recipe["method_options"]["retries"]) == (3, 20)
+
+
+def test_dnalign_to_the_letter_samples_and_judges_as_the_authors_code():
+    """DeepNote's src/gen_dpo_data.py (1,024 tokens) and src/utils.py (call_gpt: temperature 1)."""
+    strict, ours = (
+        yaml.safe_load((CONFIGS / f"data/dnalign_2wiki{name}.yaml").read_text()) for name in ("_strict", "")
+    )
+    judged = {"temperature": 1.0, "top_p": 0.9, "max_tokens": 64}
+    differs = {key: strict[key] for key in strict if strict[key] != ours[key]}
+    assert differs == {
+        "judge_orders": 1,
+        "max_tokens": 1024,
+        "stage_sampling": {"judge/best_and_worst": judged, "deepnote/decide": judged},
+    }
 
 
 @pytest.mark.parametrize("path", [*recipes("eval/rearag_*.yaml"), *recipes("data/rearag_musique.yaml")])

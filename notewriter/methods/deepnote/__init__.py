@@ -3,7 +3,6 @@
 from notewriter.errors import UserError
 from notewriter.method import Method, Stage
 from notewriter.methods.vanilla import vanilla
-from notewriter.records import Passage
 from notewriter.rollouts.parsing import parse_status
 from notewriter.rollouts.rollout import Rollout
 
@@ -39,8 +38,9 @@ async def deepnote(
         top_k: passages per retrieval.
         max_step: maximum number of refinements.
         max_failure: refinements that may fail to improve the note before it stops.
-        max_passages: stop refining once more distinct passages than this were seen, and cut new ones that would exceed
-            it, unless it was reached exactly (the authors' code, with 15). 0, the default: no limit, as in the paper.
+        max_passages: stop refining once more distinct passages than this were seen; a search that might exceed it
+            yields no passage that was seen before and of the others as many as are left, unless none is (the authors'
+            code, with 15). 0, the default: no limit, as in the paper.
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
         initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
         answer_style: `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
@@ -68,7 +68,7 @@ async def deepnote(
         queries.append(query)
         passages = await rollout.retrieve(f"{query} {question}"[:QUERY_LENGTH], top_k)
         if len(seen) < max_passages < len(seen) + top_k:
-            passages = _with_new(passages, seen, max_passages - len(seen))
+            passages = [each for each in passages if each.id not in seen][: max_passages - len(seen)]
         seen.update(passage.id for passage in passages)
         new_note = await rollout.generate(ACCUMULATE_KNOWLEDGE, question=question, note=best_note, passages=passages)
         reply = await rollout.generate(DECIDE, question=question, best_note=best_note, new_note=new_note)
@@ -99,12 +99,6 @@ def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, ini
         raise UserError(f"max_step ({max_step}) and max_failure ({max_failure}) must be at least 1")
     if max_failure > max_step:
         raise UserError(f"max_failure ({max_failure}) is above max_step ({max_step}); lower max_failure")
-
-
-def _with_new(passages: list[Passage], seen: set[str], most: int) -> list[Passage]:
-    """The passages that were seen before, and the first `most` of the others."""
-    new = [passage.id for passage in passages if passage.id not in seen][:most]
-    return [passage for passage in passages if passage.id in seen or passage.id in new]
 
 
 METHOD = Method(deepnote, (INIT_NOTE, REFINE_QUERY, ACCUMULATE_KNOWLEDGE, DECIDE, ANSWER), check_options)

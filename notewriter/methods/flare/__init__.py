@@ -25,6 +25,7 @@ async def flare(
     look_ahead: int = 64,
     theta: float = 0.8,
     beta: float = 0.4,
+    first_search: bool = True,
     notes: bool = False,
     sequential_notes: bool = False,
     answer_style: str = "short",
@@ -48,6 +49,7 @@ async def flare(
         theta: a token below this probability triggers retrieval (NotesWriting, section 4.4, and the authors' code
             for 2WikiMultihopQA: 0.8); 0 never retrieves again, 1 nearly always.
         beta: tokens below this probability are left out of the query (the authors' code: 0.4); 0 keeps all.
+        first_search: False drafts the first sentence like the others, without a search for the question (FlashRAG).
         notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
         sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
             (`notewriter.methods.notes_writing`).
@@ -67,7 +69,7 @@ async def flare(
         rollout.count("steps")
         variables: dict[str, Any] = {"question": question, "sentences": sentences, "answer_style": answer_style}
         sentence, query = "", question
-        if sentences:
+        if sentences or not first_search:
             draft = await rollout.generate_tokens(STEP, max_tokens=look_ahead, passages=[], **variables)
             sentence = next_sentence("".join(token for token, _ in draft), answer_style)
             tokens = _tokens_of(sentence, draft)

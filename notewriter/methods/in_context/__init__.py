@@ -12,10 +12,10 @@ async def in_context(
 ) -> str:
     """Answer from the whole corpus in one prompt (the baseline "In-context" of ReaRAG's Table 1).
 
-    A corpus rarely fits in a model's context. The passages are therefore ranked for the question and added to the
-    prompt, best first, until the next one would exceed `max_words`. A corpus of at most `max_words` words and
-    `top_k` passages is included completely, except that BM25 never returns passages that share no word with the
-    question.
+    A corpus rarely fits in a model's context. The passages are therefore added to the prompt as the retriever returns
+    them until the next one would exceed `max_words`: ranked for the question, or in the order of the corpus from the
+    retriever's part `documents`, as in the paper. A corpus of at most `max_words` words and `top_k` passages is
+    included completely, except that BM25 never returns passages that share no word with the question.
 
     Args:
         question: the question to answer.
@@ -23,7 +23,7 @@ async def in_context(
         max_words: maximum words of titles and texts in the prompt. 40,000 English words are about 53,000 tokens;
             ReaRAG's corpora have 48,000 to 58,000 per question. Set it according to the model's context: a server
             rejects longer prompts, and the question has no answer.
-        top_k: number of passages to rank, and the maximum in the prompt.
+        top_k: maximum number of passages.
         answer_style: `short`, `list`, `long` or `yes_no`.
     """
     passages = _within(max_words, await rollout.retrieve(question, top_k))

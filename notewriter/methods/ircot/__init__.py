@@ -17,7 +17,7 @@ async def ircot(
     *,
     top_k: int = 5,
     max_step: int = 8,
-    max_passages: int = 15,
+    max_passages: int = 0,
     notes: bool = False,
     sequential_notes: bool = False,
     answer_style: str = "short",
@@ -33,7 +33,8 @@ async def ircot(
         rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
         top_k: passages per retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
         max_step: maximum number of sentences (the paper: 8).
-        max_passages: maximum distinct passages per question (the paper: 15); does not limit notes.
+        max_passages: maximum distinct passages per question; does not limit notes. 0, the default: no limit, as where
+            later papers run it (NotesWriting, ReSP); its own experiments: 15.
         notes: replace passages by notes on them, and the accumulated passages by the notes of the current step
             (NotesWriting, section 3.3, equation 10).
         sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
@@ -53,7 +54,7 @@ async def ircot(
         else:
             known = {passage.id for passage in evidence}
             new = [passage for passage in passages if passage.id not in known]
-            evidence += new[: max_passages - len(evidence)]
+            evidence = [*evidence, *new][: max_passages or None]
         reply = await rollout.generate(
             STEP,
             stop=("\n",),

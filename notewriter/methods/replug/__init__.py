@@ -24,10 +24,11 @@ async def replug(
 
     p(y | x) = sum over passages d of w(d) p(y | d, x), exactly, for whole answers y including their end. What differs
     from the paper: candidates y are the answers written from each passage alone, where the paper decodes token by token
-    from the averaged distribution, which needs every token's probability; and w(d) is uniform or by rank, where the
-    paper has a softmax of cosine similarities, since a chain of retrievers has no scores on one scale. Needs vLLM,
-    which scores prompts, and a model that does not think before it answers. An end that is not among the 20 most likely
-    tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then top-k scores per distinct candidate.
+    from the averaged distribution, which needs every token's probability (servers return the 20 likeliest); and w(d)
+    is uniform or by rank, where the paper has a softmax of cosine similarities, since a chain of retrievers has no
+    scores on one scale. Needs vLLM, which scores prompts, and a model that does not think before it answers. An end
+    that is not among the 20 most likely tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then
+    top-k scores per distinct candidate.
 
     Args:
         question: the question to answer.

@@ -1,15 +1,21 @@
 """Search-o1: a reasoning model searches while it reasons, and a separate module reads the documents."""
 
 from notewriter.method import Method, Stage
-from notewriter.rollouts.parsing import parse_answer
+from notewriter.methods.search_r1 import continued
+from notewriter.rollouts.parsing import after_thinking, parse_answer
 from notewriter.rollouts.rollout import Rollout
 
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"
 BEGIN_RESULT, END_RESULT = "<|begin_search_result|>", "<|end_search_result|>"
 
-REASON = Stage("search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}", stops_thinking=True)
+REASON = Stage(
+    "search_o1/reason", rehearsal=f"{{filling}}\n{BEGIN_QUERY}{{query}}", stops_thinking=True, continues=True
+)
 REASON_IN_DOCUMENTS = Stage("search_o1/reason_in_documents", "notes", "note")
 ANSWER = Stage("search_o1/answer", "answer", "answer")
+
+LAST_STEPS = 3
+"""How many steps before a search Reason-in-Documents sees in any case (the authors' code)."""
 
 
 async def search_o1(
@@ -23,10 +29,13 @@ async def search_o1(
 ) -> str:
     """Reason, search where knowledge is missing, and continue with the results (Li et al. 2025, Algorithm 1).
 
-    A query between the search marks halts the reasoning. The passages found do not enter the reasoning; the
-    Reason-in-Documents module reads them together with the reasoning so far and writes what helps in their place.
-    The first reasoning without a query ends the loop. If the turns run out, an answer is written from the reasoning
-    (the paper does not specify this). Counts `repeated_queries` and `unfinished`.
+    The reasoning is one text, which a query between the search marks halts and its result continues. The passages found
+    do not enter it; the Reason-in-Documents module reads them together with the reasoning so far, `shortened`,
+    and writes what helps in their place. The first turn without a query ends the loop. If the turns run out, an answer
+    is written from the reasoning (the paper does not specify this). Counts `repeated_queries` and `unfinished`.
+
+    The server has to continue an assistant's message, as vLLM and SGLang do. The authors sample at temperature 0.7 and
+    top-p 0.8, in both stages.
 
     Args:
         question: the question to answer.
@@ -44,13 +53,14 @@ async def search_o1(
         thought = await rollout.generate(
             REASON,
             stop=(END_QUERY,),
+            turns=continued(reasoning),
             question=question,
-            reasoning=reasoning,
             answer_style=answer_style,
         )
         query = _query(thought)
         if not query:
-            return parse_answer(thought) or thought
+            return parse_answer(thought) or after_thinking(thought).strip()
+        reasoning += f"{thought}{END_QUERY}"
         if query in found:
             rollout.count("repeated_queries")
             result = "This was searched before; its result stands above."
@@ -61,14 +71,31 @@ async def search_o1(
             result = found[query] = await rollout.generate(
                 REASON_IN_DOCUMENTS,
                 question=question,
-                reasoning=f"{reasoning}{thought}".strip(),
+                reasoning=shortened(reasoning),
                 query=query,
                 passages=passages,
             )
             rollout.keep_note("\n".join(found.values()))
-        reasoning += f"{thought}{END_QUERY}\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"
+        reasoning += f"\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"
     rollout.count("unfinished")
     return await rollout.generate(ANSWER, question=question, reasoning=reasoning, answer_style=answer_style)
+
+
+def shortened(reasoning: str) -> str:
+    """The reasoning as Reason-in-Documents sees it (the authors' code).
+
+    Its lines are numbered as steps; the first one, the last three and those with a search or its result are kept, and
+    an ellipsis stands for each run of others.
+    """
+    steps = reasoning.replace("\n\n", "\n").split("\n")
+    kept: list[str] = []
+    for place, step in enumerate(steps):
+        is_near = place == 0 or place >= len(steps) - LAST_STEPS
+        if is_near or BEGIN_QUERY in step or BEGIN_RESULT in step:
+            kept.append(f"Step {place + 1}: {step}")
+        elif kept[-1] != "...":
+            kept.append("...")
+    return "\n\n".join(kept)
 
 
 def _query(thought: str) -> str:

@@ -50,6 +50,7 @@ async def self_rag(
     usefulness_weight: float = 0.5,
     sequence_score: bool = True,
     retrieve_again: bool = False,
+    short_instruction: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Retrieve on demand, write a segment per passage, keep the best by reflection tokens (Asai et al. 2023, Alg. 1).
@@ -82,13 +83,16 @@ async def self_rag(
         sequence_score: add the segment's mean token probability (equation 3; the authors' `--use_seqscore`).
         retrieve_again: search with the question and the last segment for every further segment (Algorithm 1) instead of
             reading the question's passages.
-        answer_style: `short`, `list`, `long` or `yes_no`; short adds no instruction, as for PopQA and TriviaQA.
+        short_instruction: ask for a short answer in the style `short` too (FlashRAG), which by default adds no
+            instruction, as for PopQA and TriviaQA in the paper.
+        answer_style: `short`, `list`, `long` or `yes_no`.
 
     Raises:
         UserError: `threshold` is above 1.
     """
     check_options(threshold)
     weights = (relevance_weight, support_weight, usefulness_weight)
+    instruction = answer_style if short_instruction or answer_style != "short" else ""
 
     async def say(stage: Stage, said: str, limit: int = max_tokens) -> Completion:
         # The format ends its header with a line break, which rendering strips.
@@ -99,7 +103,7 @@ async def self_rag(
             alternatives=REFLECTION,
             turns=turns,
             question=question,
-            answer_style=answer_style,
+            answer_style=instruction,
         )
 
     decision = await say(DECIDE, "", 1)

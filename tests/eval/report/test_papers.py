@@ -47,6 +47,7 @@ NAMES = {
     "vanilla": ("Vanilla RAG", "Standard RAG"),
     "flare": ("FLARE",),
     "self_rag": ("Self-RAG",),
+    "langchain_self_rag": ("Self-RAG",),
     "chain_of_note": ("CoN",),
     "rat": ("RAT",),
     "langchain_react": ("ReAct",),
@@ -62,7 +63,11 @@ NAMES = {
 }
 """How the line of a method begins, or what it contains, in the tables with a line for each row."""
 
-MODELS = {"selfrag-llama2-7B": "Self-RAG(Llama2-7b)", "ReaRAG-9B without reasoning": "w/o reasoning"}
+MODELS = {
+    "selfrag-llama2-7B": "Self-RAG(Llama2-7b)",
+    "ReaRAG-9B trained anew": "ReaRAG-9B",
+    "ReaRAG-9B without reasoning": "w/o reasoning",
+}
 """What the papers call the models, if not as the rows do."""
 
 

@@ -110,6 +110,85 @@ def test_all_published_rows_are_in_a_table():
     assert {(row["paper"], row["place"]) for row in published_rows()} <= places
 
 
+def options_of(path, method, model):
+    """The options of a method's cell with a model, on each benchmark of a table."""
+    cells = read_table(CONFIGS / path, {}, Substitutes()).cells
+    found = {cell.benchmark: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("path", ["table_1", "table_2", "table_3", "figure_3"])
+def test_rearags_reasoning_model_is_the_preview(path):
+    """ReaRAG, footnote 1."""
+    served = {
+        cell.options["serve"]
+        for cell in read_table(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
+        if cell.model == "QwQ-32B"
+    }
+    assert served == {"Qwen/QwQ-32B-Preview"}
+
+
+def test_rearags_own_row_is_the_released_checkpoint_in_its_format():
+    """src/infer.py and src/agents.py; the row of one's own training keeps ours."""
+    for options in options_of("rearag/table_1.yaml", "rearag", "ReaRAG-9B").values():
+        assert options["serve"] == "THU-KEG/ReaRAG-9B" and options["method_options"]["released_format"]
+        sampling = options["stage_sampling"]
+        assert sampling["rearag/released"] == {"temperature": 1.0, "top_p": 0.85}
+        assert sampling["rearag/observe"] == {"temperature": 0.95, "top_p": 0.9}
+        assert sampling["rearag/shorten"] == {"temperature": 0.8, "top_p": 0.7, "max_tokens": 64}
+    for options in options_of("rearag/table_4.yaml", "rearag", "ReaRAG-9B trained anew").values():
+        assert "released_format" not in options["method_options"]
+
+
+def test_rearags_in_context_rows_read_a_questions_documents_in_their_order():
+    """ReaRAG, section 4.1: the corpus is appended, neither ranked nor cut."""
+    for benchmark, options in options_of("rearag/table_1.yaml", "in_context", "GLM-4-32B").items():
+        documents, within = options["retriever"]
+        assert documents["documents"].endswith(f"rearag-{benchmark}") and f"rearag-{benchmark}/" in within["within"]
+        assert options["method_options"]["max_words"] >= 58_000
+
+
+def test_rearags_search_o1_reads_three_passages_and_samples_as_its_authors_do():
+    """ReaRAG, Tables 5 and 6; Search-o1's code: temperature 0.7, top-p 0.8."""
+    for options in options_of("rearag/table_1.yaml", "search_o1", "QwQ-32B").values():
+        assert options["method_options"] == {"top_k": 3}
+        assert set(options["stage_sampling"]) == {"search_o1/reason", "search_o1/reason_in_documents"}
+        assert all(each == {"temperature": 0.7, "top_p": 0.8} for each in options["stage_sampling"].values())
+
+
+def test_resps_baselines_read_as_many_passages_as_resp_and_have_flashrags_settings():
+    """ReSP, section 5.1; FlashRAG's examples/methods/run_exp.py and its pipelines' defaults."""
+    settings = {
+        "iter_retgen": {"iterations": 3, "reasoning": False},
+        "self_rag": {"usefulness_weight": 1.0, "short_instruction": True, "threshold": 0.2, "max_step": 1},
+        "flare": {"theta": 0.2, "beta": 0.2, "max_step": 5, "first_search": False},
+        "ircot": {"max_step": 5},
+    }
+    table = read_table(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
+    for cell in table.cells:
+        method = prepare(cell.options["method"], {})
+        options = method.options | cell.options.get("method_options", {})
+        assert options.get("top_k", 5) == 5
+        assert settings.get(cell.method, {}).items() <= options.items()
+        assert cell.method != "self_rag" or (cell.options["temperature"], cell.options["top_p"]) == (0.0, 1.0)
+    assert "REPLUG" in table.content.note and "RECOMP" in table.content.note
+
+
+def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit():
+    """ReSP, Figure 4: each search at k = 15 adds passages; NotesWriting, Tables 8 and 9: up to 909,000 tokens read."""
+    (ircot,) = (
+        cell.options["method_options"]
+        for cell in read_table(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
+        if (cell.method, cell.setting) == ("ircot", "k 15")
+    )
+    assert ircot["top_k"] == 15 and ircot["max_passages"] >= 3 * 15
+    for path, method in (("table_8", "ircot"), ("table_9", "flare")):
+        for benchmark, options in options_of(f"noteswriting/{path}.yaml", method, "GPT-4o-mini").items():
+            assert options["method_options"]["max_step"] == 15
+            assert ("max_passages" in options["method_options"]) == (method == "ircot" and benchmark == "multihoprag")
+
+
 def covering(cells):
     """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
     seen = set()

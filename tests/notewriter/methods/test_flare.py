@@ -52,6 +52,14 @@ def test_an_unsure_sentence_is_searched_with_but_for_what_is_made_up_and_is_writ
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 1}
 
 
+def test_without_a_first_search_the_first_sentence_is_a_draft_too():
+    """FlashRAG's FLARE, which ReSP's Table 2 has."""
+    rollout = ScriptedRollout("flare", ["So the answer is: Mira~0.9"])
+    assert run(rollout, first_search=False) == "Mira" and rollout.searches == []
+    rollout = ScriptedRollout("flare", ["It was Osk~0.1", "So the answer is: Mira."])
+    assert run(rollout, first_search=False, top_k=1) == "Mira" and rollout.searches == [("It was", 1)]
+
+
 def test_a_draft_is_bounded_and_what_is_written_again_ends_with_its_line():
     asked = []
 

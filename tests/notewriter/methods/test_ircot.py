@@ -35,6 +35,13 @@ def test_every_sentence_is_the_next_query_and_passages_gather():
     assert (rollout.trace.note, rollout.trace.counts) == (None, {})
 
 
+def test_every_search_adds_to_the_passages_whatever_top_k():
+    """ReSP, Figure 4: with a limit of 15, eight searches of 15 passages would read no more than one."""
+    rollout = ScriptedRollout("ircot", [*(f"Step {number}." for number in range(7)), "So the answer is: Mira"])
+    run(rollout, top_k=15)
+    assert [len(told["passages"]) for told in rollout.told("step")] == list(range(15, 135, 15))
+
+
 def test_passages_are_bounded():
     rollout = ScriptedRollout("ircot", ["One.", "Two.", "So the answer is: Mira"])
     run(rollout, top_k=3, max_passages=4)

@@ -33,6 +33,14 @@ def test_a_response_without_an_answer_line_is_the_answer():
     assert asyncio.run(iter_retgen("Who?", rollout)) == "Mira."
 
 
+def test_it_may_answer_directly_in_every_round():
+    """FlashRAG's Iter-RetGen, which ReSP's Table 2 has: three rounds without a chain of thought."""
+    rollout = ScriptedRollout("iter_retgen", ["Osk", "Tolen", "Mira"])
+    assert asyncio.run(iter_retgen("Who?", rollout, top_k=1, iterations=3, reasoning=False)) == "Mira"
+    assert rollout.stages == ["answer"] * 3
+    assert [query for query, _ in rollout.searches] == ["Who?", "Osk Who?", "Tolen Who?"]
+
+
 @settings(max_examples=40)
 @given(st.data(), st.integers(1, 5))
 def test_whatever_the_model_says_rounds_are_bounded_and_the_answer_is_from_the_last_response(data, iterations):

@@ -166,12 +166,13 @@ def test_every_refinement_gets_its_full_top_k(prompts, options):
 
 
 def test_the_authors_limit_cuts_what_would_exceed_it_and_ends_the_loop_once_it_is_exceeded(prompts):
+    """src/main.py, 237-243: near the limit a search brings new passages alone."""
     found = [["a", "b", "c"], ["b", "d", "e"], ["e", "a", "f"], ["d"]]
     play = Play(prompts, [BETTER] * 3, lambda number, top_k: found[number])
     play.run(max_passages=4, top_k=3)
-    # Three seen and three more could exceed four: d is the fourth, e is cut. Four seen leave a rest of 0, which cuts
-    # nothing. Six seen are more than four.
-    assert passages_told(play) == [["a", "b", "c"], ["b", "d"], ["e", "a", "f"]]
+    # Three seen and three more could exceed four: b was seen, d is the fourth, e is cut. Four seen leave a rest of 0,
+    # which cuts nothing. Six seen are more than four.
+    assert passages_told(play) == [["a", "b", "c"], ["d"], ["e", "a", "f"]]
 
 
 def test_the_authors_limit_at_another_top_k(prompts):
@@ -179,6 +180,14 @@ def test_the_authors_limit_at_another_top_k(prompts):
     play.run(max_passages=15, top_k=7)
     # 7, 14, one more; then 15 are not more than 15, and a rest of 0 cuts nothing.
     assert [len(told) for told in passages_told(play)] == [7, 7, 1, 7]
+
+
+@pytest.mark.parametrize(("top_k", "told"), [(5, [5, 5, 3]), (7, [7, 4, 7]), (10, [5, 10])])
+def test_the_authors_limit_where_half_of_each_search_was_found_by_the_one_before(prompts, top_k, told):
+    new = (top_k + 1) // 2
+    play = Play(prompts, [BETTER] * 3, lambda number, k: [str(number * new + place) for place in range(k)])
+    play.run(max_passages=15, top_k=top_k)
+    assert [len(passages) for passages in passages_told(play)] == [top_k, *told]
 
 
 def test_without_adaptive_retrieval_the_first_note_is_answered_from(prompts):

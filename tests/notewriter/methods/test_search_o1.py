@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_rollout import TEXTS, ScriptedRollout
 
-from notewriter.methods.search_o1 import search_o1
+from notewriter.methods.search_o1 import search_o1, shortened
 
 
 def query(text):
@@ -15,9 +15,16 @@ def query(text):
 
 def searched(text, result):
     return (
-        f"I need {text}. <|begin_search_query|> {text}<|end_search_query|>\n\n"
+        f"I need {text}. <|begin_search_query|> {text} <|end_search_query|>\n\n"
         f"<|begin_search_result|>{result}<|end_search_result|>\n\n"
     )
+
+
+def reasoning_told(rollout):
+    """The assistant's own message that each turn continues; none before the first search."""
+    turns = [told["turns"] for told in rollout.told("reason")]
+    assert all([turn["role"] for turn in told] == ["assistant"] for told in turns[1:]) and turns[0] == []
+    return [told[0]["content"] for told in turns[1:]]
 
 
 def test_the_reasoning_goes_on_with_what_reason_in_documents_made_of_the_passages():
@@ -29,10 +36,11 @@ def test_the_reasoning_goes_on_with_what_reason_in_documents_made_of_the_passage
     assert rollout.searches == [("the town", 1), ("its mayor", 1)]
     first = searched("the town", "It is Tolen.")
     both = first + searched("its mayor", "She is Mira.")
-    assert [told["reasoning"] for told in rollout.told("reason")] == ["", first, both]
+    # One text, which each turn continues (run_search_o1.py: the prompt grows by what was generated and found).
+    assert reasoning_told(rollout) == [first, both]
     assert rollout.told("reason_in_documents")[1] == {
         "question": "Who?",
-        "reasoning": f"{first}I need its mayor. <|begin_search_query|> its mayor",
+        "reasoning": shortened(f"{first}I need its mayor. <|begin_search_query|> its mayor <|end_search_query|>"),
         "query": "its mayor",
         "passages": ["its mayor.0"],
     }
@@ -40,11 +48,29 @@ def test_the_reasoning_goes_on_with_what_reason_in_documents_made_of_the_passage
     assert rollout.trace.note == "It is Tolen.\nShe is Mira."
 
 
+def test_reason_in_documents_sees_the_first_step_the_last_three_and_every_search():
+    """The authors' run_search_o1.py, lines 559-574."""
+    lines = [f"line {number}" for number in range(1, 11)]
+    lines[4] += " <|begin_search_query|> x <|end_search_query|>"
+    lines[5] = "<|begin_search_result|>y<|end_search_result|>"
+    assert shortened("\n\n".join(lines[:4])) == "\n\n".join(f"Step {n}: line {n}" for n in range(1, 5))
+    assert shortened("\n\n".join(lines[:6]) + "\n" + "\n".join(lines[6:])).split("\n\n") == [
+        "Step 1: line 1",
+        "...",
+        f"Step 5: {lines[4]}",
+        f"Step 6: {lines[5]}",
+        "...",
+        "Step 8: line 8",
+        "Step 9: line 9",
+        "Step 10: line 10",
+    ]
+
+
 def test_what_was_searched_before_is_not_searched_again():
     rollout = ScriptedRollout("search_o1", [query("x"), "found", query("x"), "Answer: Mira"])
     assert asyncio.run(search_o1("Who?", rollout)) == "Mira"
     assert rollout.searches == [("x", 10)]
-    assert rollout.told("reason")[-1]["reasoning"].endswith("its result stands above.<|end_search_result|>\n\n")
+    assert reasoning_told(rollout)[-1].endswith("its result stands above.<|end_search_result|>\n\n")
     assert rollout.trace.counts == {"repeated_queries": 1}
 
 
@@ -52,7 +78,7 @@ def test_after_the_last_search_that_is_allowed_the_reasoning_is_told_so():
     rollout = ScriptedRollout("search_o1", [query("a"), "found", query("b"), query("c"), "Answer: Mira"])
     assert asyncio.run(search_o1("Who?", rollout, max_search=1)) == "Mira"
     assert [text for text, _ in rollout.searches] == ["a"]
-    assert rollout.told("reason")[-1]["reasoning"].count("No further search is possible") == 2
+    assert reasoning_told(rollout)[-1].count("No further search is possible") == 2
 
 
 def test_reasoning_that_never_ends_is_ended():

@@ -74,6 +74,13 @@ def test_prompts_are_the_released_ones():
     assert checkpoint.prompts == [header, f"{header}[No Retrieval]"]
 
 
+def test_a_short_answer_may_be_asked_for_too():
+    """FlashRAG's Self-RAG, which ReSP's Table 2 has."""
+    _, checkpoint, _ = run(lambda prompt: [NO, " Mira"], short_instruction=True)
+    assert checkpoint.prompts[0].startswith("### Instruction:\nGive only the answer itself")
+    assert checkpoint.prompts[0].endswith("\n\n## Input:\n\nWho?\n\n### Response:\n")
+
+
 @pytest.mark.parametrize(
     ("likely", "threshold", "retrieves"),
     [

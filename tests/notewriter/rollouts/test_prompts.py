@@ -65,11 +65,12 @@ STAGES = {
     "sure/validate": {"question": "Who?", "candidate": "Mira {a}", "summary": "She {{ built }} it."},
     "sure/rank": {"question": "Who?", "summaries": ["She {{ built }} it.", "He {did}."]},
     "iter_retgen/reason": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "iter_retgen/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
     "rat/draft": {"question": "Who?"},
     "rat/query": {"question": "Who?", "thoughts": "First {one}."},
     "rat/revise": {"question": "Who?", "passages": PASSAGES, "thoughts": "First {one}."},
     "rat/answer": {"question": "Who?", "thoughts": "First {one}.", "answer_style": "short"},
-    "search_o1/reason": {"question": "Who?", "reasoning": "So {far}.", "answer_style": "short"},
+    "search_o1/reason": {"question": "Who?", "answer_style": "short"},
     "search_o1/answer": {"question": "Who?", "reasoning": "So {far}.", "answer_style": "short"},
     "search_o1/reason_in_documents": {
         "question": "Who?",
@@ -79,6 +80,11 @@ STAGES = {
     },
     "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
     "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "langchain_self_rag/grade": {"question": "Who?", "passages": PASSAGES[:1]},
+    "langchain_self_rag/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "langchain_self_rag/grade_support": {"passages": PASSAGES, "answer": "Mira {a}"},
+    "langchain_self_rag/grade_usefulness": {"question": "Who?", "answer": "Mira {a}"},
+    "langchain_self_rag/rewrite": {"question": "Who?"},
     "recomp/compress": {"question": "Who?", "passages": PASSAGES},
     "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
     "self_rag/decide": {"question": "Who?", "answer_style": "long"},
@@ -288,12 +294,13 @@ def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
         Prompts(tmp_path / "absent")
 
 
-def test_the_long_style_asks_for_a_long_answer_and_does_not_hint_at_the_metric():
-    """DeepNote's prompt for ASQA; str-em counts the readings that an answer covers."""
+def test_the_long_style_asks_for_a_concise_answer_and_does_not_hint_at_the_metric():
+    """DeepNote's prompt for ASQA (Table 17) is ALCE's; str-em counts the readings that an answer covers."""
     for stage in ("vanilla/answer", "deepnote/answer"):
         (message,) = Prompts().render(stage, question="Who?", passages=[], note="", answer_style="long")
-        assert "long" in message["content"]
-        assert not re.search("reading|interpretation|ambigu|cover|every", message["content"])
+        for wanted in ("accurate", "engaging", "concise", "unbiased", "journalis"):
+            assert wanted in message["content"]
+        assert not re.search("long|detail|reading|interpretation|ambigu|cover|every", message["content"])
 
 
 def test_the_list_style_asks_for_all_parts():

@@ -106,6 +106,12 @@ LIMITED = {"top_k": 2, "max_step": 2}
         ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
         ("react", LIMITED, {"step": 2, "answer": 1}),
         ("langchain_react", LIMITED | {"early_stopping": "generate"}, {"step": 2, "answer": 1}),
+        # A rewritten question is searched and its passages are graded; the answer to the first one stands.
+        (
+            "langchain_self_rag",
+            {"top_k": 2, "max_step": 6},
+            {"grade": 4, "answer": 1, "grade_support": 1, "grade_usefulness": 1, "rewrite": 1},
+        ),
         ("recomp", {"top_k": 2}, {"compress": 1, "answer": 1}),
         # Two beams read both passages in the second step.
         ("self_rag", LIMITED, {"decide": 1, "segment": 6}),
