@@ -83,7 +83,9 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[
         ]
         notes = [f"{_title(cell)} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
         corpora = dict.fromkeys(corpus_of_table(cell) for cell in own if others[cell.name])
-        notes += [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
+        notes += [
+            f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora
+        ]
         if errors := "; ".join(filter(None, (_errors(cell, runs[cell.name]) for cell in own))):
             notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
         parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, notes))

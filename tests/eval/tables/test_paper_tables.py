@@ -189,6 +189,21 @@ def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit
             assert ("max_passages" in options["method_options"]) == (method == "ircot" and benchmark == "multihoprag")
 
 
+def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
+    table = read_table(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
+    for cell in table.cells:
+        assert (cell.options["family"], cell.options["temperature"]) == ("nq", 0.0)
+        if cell.method == "search_r1":
+            assert cell.options["method_options"]["answer_unfinished"] is False
+            assert cell.options["serve"].endswith("-ppo-v0.2")
+
+
+def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
+    table = read_table(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
+    sets = {cell.options["question_set"] for cell in table.cells}
+    assert sets == {"configs/question_sets/2wikimultihopqa/deepnote_cost_ours.yaml"}
+
+
 def covering(cells):
     """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
     seen = set()
