@@ -77,7 +77,10 @@ def default_reply(request: dict[str, Any]) -> str:
 
 @dataclass
 class FakeEndpoint:
-    """What a running endpoint knows; `requests` are the bodies of all requests for a reply, in order of arrival."""
+    """What a running endpoint knows; `requests` are the bodies of all requests for a reply, in order of arrival.
+
+    With `chat_only` it has no /v1/completions, as OpenAI's has none for its chat models.
+    """
 
     base_url: str = ""
     model: str = "fake"
@@ -85,6 +88,7 @@ class FakeEndpoint:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     most_at_once: int = 0
+    chat_only: bool = False
 
 
 def scored(text: str) -> list[dict[str, Any]]:
@@ -178,7 +182,7 @@ def make_server(
             nonlocal at_once
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             write = {"/v1/chat/completions": completion, "/v1/completions": text_completion}.get(self.path)
-            if write is None:
+            if write is None or (known.chat_only and write is text_completion):
                 self.send(FAULTS["404"])
                 return
             with lock:

@@ -8,7 +8,13 @@ import yaml
 
 FOLDER = Path(__file__).with_name("published")
 
-PAPERS = {"deepnote": "DeepNote", "rearag": "ReaRAG", "resp": "ReSP", "noteswriting": "NotesWriting"}
+PAPERS = {
+    "deepnote": "DeepNote",
+    "rearag": "ReaRAG",
+    "resp": "ReSP",
+    "noteswriting": "NotesWriting",
+    "search_r1": "Search-R1",
+}
 """The name of a file in `published/`, and of a folder in configs/papers/ -> the paper."""
 
 
@@ -16,7 +22,7 @@ class PublishedRow(TypedDict):
     """What a paper reports of a method on a dataset.
 
     `place` is the table or section, `setting` what differs from the paper's own settings (empty: nothing). `values`
-    are in the units of the paper: percent for scores, counts for searches and tokens, dollars, seconds.
+    are in the units of the paper: percent for scores, counts for searches and tokens, dollars, seconds, minutes.
     """
 
     paper: str

@@ -4,10 +4,12 @@
     notewriter table configs/papers/deepnote/table_1.yaml --output_dir runs/papers --cells 'hotpotqa/deepnote/*'
 
 Each cell is an evaluation in a folder of its own in `cells/`, which tables in the same `output_dir` share. Run again,
-it resumes. The table is printed and written as Markdown, LaTeX and an HTML page.
+it resumes. The table is printed and written as Markdown, LaTeX and an HTML page. A cell that fails is shown with its
+reason, the others run, and the exit status says so.
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -84,8 +86,13 @@ def main(argv: list[str]) -> None:
     if dry.dry_run:
         sys.stdout.write(aligned([cost_table(cost_of(table, cells, dry, output), arguments.gpus)]))
         return
-    run_cells(table, cells, output, resume)
-    sys.stdout.write(_write(table, cells, output))
+    failed = run_cells(table, cells, output, resume)
+    sys.stdout.write(_write(table, cells, output, failed))
+    if lost := [cell for cell in cells if cell.folder in failed]:
+        raise UserError(
+            f"{table.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
+            f"{lost[0].name}: {failed[lost[0].folder]}"
+        )
 
 
 def _chosen(table: Table, patterns: list[str]) -> list[Cell]:
@@ -97,9 +104,9 @@ def _chosen(table: Table, patterns: list[str]) -> list[Cell]:
     return [cell for cell in table.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
 
 
-def _write(table: Table, cells: list[Cell], output: Path) -> str:
+def _write(table: Table, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
     """Write the table's files; returns it for the terminal."""
-    parts = parts_of(table, cells, output)
+    parts = parts_of(table, cells, output, failed)
     tables = markups(table, parts)
     path = output / table.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])

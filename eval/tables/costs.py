@@ -12,7 +12,7 @@ from eval.evidence import reference_of
 from eval.judgements import JUDGEMENTS, Case
 from eval.report.markup import Table
 from eval.steps import chain_of
-from eval.tables.files import Cell, Model
+from eval.tables.files import Cell, Judge, Model
 from eval.tables.files import Table as PaperTable
 from notewriter.artifacts.traces import Trace
 from notewriter.models.prices import cost
@@ -69,7 +69,7 @@ def _cost(table: PaperTable, cell: Cell, dry: DryRunArguments, output: Path) -> 
     evaluation = checked(*cell.arguments(output / "cells" / cell.folder, output / "cache.sqlite"))
 
     async def work(question: Question, resources: Resources) -> dict[str, Any]:
-        return await _with_judgements(table, evaluation, question, resources)
+        return await _with_judgements(cell.judge, evaluation, question, resources)
 
     # The tokenizer of a served model may not be here, and its tokens differ little from those of others.
     models = replace(evaluation.models, serve=None)
@@ -79,8 +79,7 @@ def _cost(table: PaperTable, cell: Cell, dry: DryRunArguments, output: Path) -> 
     hours = money = 0.0
     for stage, roles in estimate["tokens"].items():
         for role, usage in roles.items():
-            judged = stage.startswith("judge/") and table.judge is not None
-            plays = table.judge.plays if judged and table.judge else cell.plays
+            plays = cell.judge.plays if cell.judge and stage.startswith("judge/") else cell.plays
             hours += scale * _hours(plays, role, usage)
             money += scale * _money(plays, usage)
     total = estimate["tokens_in_all"]
@@ -96,12 +95,12 @@ def _cost(table: PaperTable, cell: Cell, dry: DryRunArguments, output: Path) -> 
 
 
 async def _with_judgements(
-    table: PaperTable, evaluation: Evaluation, question: Question, resources: Resources
+    judge: Judge | None, evaluation: Evaluation, question: Question, resources: Resources
 ) -> dict[str, Any]:
     """A question's trace, followed by the calls of the judge."""
     record = await evaluation.work(question, resources)
     trace = Trace.from_dict(record)
-    for name in table.judge.judgements if table.judge else ():
+    for name in judge.judgements if judge else ():
         rollout = Rollout(question, name, resources)
         reference = reference_of(trace, question.question)
         case = Case(question.question, question.answers, trace.answer, chain_of(trace), reference, rollout.generate)

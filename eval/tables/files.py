@@ -10,7 +10,7 @@ import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, MinLen
 
@@ -20,6 +20,7 @@ from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.config import check, check_mapping, choose, read_mapping
+from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.errors import UserError
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
@@ -58,6 +59,9 @@ OF_THE_QUESTIONS = ("question_set", "ids", "where")
 AXES = ("method", "model", "setting", "benchmark")
 """What a product multiplies, the rows of a table first."""
 
+OWN_MODEL = "$model"
+"""As the judge of a table: each model judges its own cells."""
+
 KINDS = (EvaluateArguments, ModelArguments, CostArguments)
 EVALUATION = {each.name for kind in KINDS for each in fields(kind)} - {"output_dir", "max_cost"}
 
@@ -86,12 +90,28 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """What an index of a table has: a corpus (`notewriter.corpora.published`), searched by `BM25` or an encoder."""
+
+    corpus: Text
+    retriever: Text
+
+
+@dataclass(frozen=True)
 class Judge:
-    """The model that judges finished runs, and what it judges (`eval.judgements`)."""
+    """The model that judges finished runs, and what it judges (`eval.judgements`).
+
+    Args:
+        options: how it is reached and how it samples.
+        judgements: what it judges.
+        plays: the model, for estimates.
+        name: its name where the table has a judge of its own; empty for the paper's.
+    """
 
     options: Options
     judgements: list[str]
     plays: Model
+    name: str = ""
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
@@ -111,9 +131,10 @@ class Paper:
         models: name -> how the model is reached.
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
         variables: name -> value, which `--set` replaces; a value of null has to be given.
+        indexes: index -> what it has, `corpus` and `retriever`; another corpus is marked in the table.
         settings: name -> options; what a row of a table changes.
         options: options of all cells.
-        judge: the judge; None where no table has judged scores.
+        judge: the judge, and the `judgements` of all tables; None where no table has judged scores.
     """
 
     paper: Text
@@ -121,6 +142,7 @@ class Paper:
     models: dict[str, Options]
     methods: dict[str, Options] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
+    indexes: dict[str, dict[str, str]] = field(default_factory=dict)
     settings: dict[str, Options] = field(default_factory=dict)
     options: Options = field(default_factory=dict)
     judge: Options | None = None
@@ -137,7 +159,9 @@ class Content:
         place: the table or section of the paper that has the published values; None where the text has none.
         benchmarks: those of all products that name none.
         metrics: the columns; default: what the paper reports at `place`.
-        judgements: what is judged; default: the judge's own.
+        judgements: what is judged; default: the paper's.
+        judge: which of the paper's models judges, or `$model` for the model of each cell; default: the paper's judge.
+        by: what divides each cell into rows, which are the points of a curve: the number of documents a question needs.
         samples: how often each question is answered, with draws of its own.
         options: options of all cells.
         note: what a reader of the table has to know.
@@ -150,6 +174,8 @@ class Content:
     benchmarks: list[str] = field(default_factory=list)
     metrics: list[str] = field(default_factory=list)
     judgements: list[str] | None = None
+    judge: Text | None = None
+    by: Literal["gold_documents"] | None = None
     samples: Annotated[int, Interval(ge=1)] = 1
     options: Options = field(default_factory=dict)
     note: str = ""
@@ -190,6 +216,8 @@ class Cell:
         benchmark: the benchmark.
         options: of the evaluation, without `output_dir`.
         plays: the model, for estimates.
+        judge: the judge; None where the table has none.
+        searched: what the cell should search; None where it searches nothing or that is not stated.
         lacks: why it cannot run; empty where it can.
     """
 
@@ -199,6 +227,8 @@ class Cell:
     benchmark: str
     options: Options
     plays: Model
+    judge: Judge | None
+    searched: Searched | None = None
     lacks: str = ""
 
     @property
@@ -210,7 +240,8 @@ class Cell:
     def folder(self) -> str:
         """The name of its run folder: a hash of the settings that differ from the defaults, after words to read.
 
-        Cells of any tables with the same settings share a folder. An option of a later version changes no name.
+        Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
+        judge. Its cells are answered from the cache. An option of a later version changes no name.
         """
         method = METHODS[self.options["method"]]
         known = defaults(*KINDS)
@@ -221,8 +252,11 @@ class Cell:
             if value != method.options.get(key, MISSING)
         }
         name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
-        words = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
-        return f"{words}-{config_hash(chosen)}"
+        judge = f"-{self.judge.name}" if self.judge and self.judge.name else ""
+        words, judged = (
+            "".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judge)
+        )
+        return f"{words}-{config_hash(chosen)}{judged}"
 
     def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
         """The options as those of `notewriter evaluate`; `cache` is used if they name none.
@@ -250,7 +284,6 @@ class Table:
     content: Content
     paper: Paper
     cells: list[Cell]
-    judge: Judge | None
     substitutes: Substitutes
 
     @property
@@ -272,7 +305,7 @@ def read_table(path: Path, changes: Mapping[str, str], substitutes: Substitutes)
         if name not in paper.variables:
             raise UserError(f"--set {name}: {base} has no such variable; it has {', '.join(paper.variables) or 'none'}")
     reader = _Reader(path, base, content, paper, _variables(base, paper.variables | dict(changes)), substitutes)
-    return Table(path, content, paper, list(reader.cells()), reader.judge(), substitutes)
+    return Table(path, content, paper, list(reader.cells()), substitutes)
 
 
 @dataclass(frozen=True)
@@ -313,6 +346,9 @@ class _Reader:
         layers = [recipe, self.paper.options, of_benchmark, of_method, plays.options]
         layers += [self._entry(place, "setting", setting, self.paper.settings)] if setting else []
         options = _merged([*layers, self.content.options, own])
+        variables = {**self.variables, "benchmark": benchmark}
+        of_the_paper, _ = _filled(indexes_of(options), variables, place)
+        searched = next((self.searched[index] for index in of_the_paper if index in self.searched), None)
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         if self.substitutes.model:
@@ -332,11 +368,26 @@ class _Reader:
             options["limit"] = min(self.substitutes.limit, options.get("limit") or self.substitutes.limit)
         if not METHODS[options["method"]].retrieves:
             options = {key: value for key, value in options.items() if key not in SEARCHED}
-        options, missing = _filled(options, {**self.variables, "benchmark": benchmark}, place)
+            searched = None
+        options, missing = _filled(options, variables, place)
         if missing:
             lacks = f"add --set {missing[0]}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "")
         _check_keys(options, EVALUATION, f"{place}: {benchmark}/{method}/{model}")
-        return Cell(method, model, setting, benchmark, options, plays, lacks)
+        return Cell(method, model, setting, benchmark, options, plays, self._judge(place, model), searched, lacks)
+
+    @functools.cached_property
+    def searched(self) -> dict[str, Searched]:
+        """What each index has that the paper's file lists."""
+        found = {}
+        for written, entry in self.paper.indexes.items():
+            place = f"{self.base}: indexes: {written}"
+            check_mapping(entry, Searched, place)
+            searched = Searched(**entry)
+            choose(f"corpus of {place}", searched.corpus, {**PUBLISHED, **UNPUBLISHED})
+            for benchmark in self.paper.benchmarks:
+                index, _ = _filled(written, {**self.variables, "benchmark": benchmark}, place)
+                found[index] = searched
+        return found
 
     def _entry(self, place: str, kind: str, name: str, known: Mapping[str, Options]) -> Options:
         try:
@@ -344,23 +395,38 @@ class _Reader:
         except UserError as error:
             raise UserError(f"{place}: {error} (in {self.base})") from error
 
-    def judge(self) -> Judge | None:
-        """The judge of the table; None where it has none or needs none."""
-        judgements = self.content.judgements
-        if self.paper.judge is None:
+    def _judge(self, place: str, model: str) -> Judge | None:
+        """The judge of a model's cells; None where the table has none or needs none."""
+        found = dict(self.paper.judge or {})
+        judgements = found.pop("judgements", [])
+        if self.content.judgements is not None:
+            judgements = self.content.judgements
+        for each in judgements:
+            choose("judgement", each, JUDGEMENTS)
+        name = model if self.content.judge == OWN_MODEL else self.content.judge or ""
+        if name:
+            of_the_judge = {
+                key: value for key, value in found.items() if key not in (*OF_THE_MODEL, "serve", "billions")
+            }
+            found = self._entry(place, "model", name, self.paper.models) | of_the_judge
+        if not found:
             if judgements:
                 raise UserError(f"{self.path}: judgements: {self.base} has no judge; add one")
             return None
-        found = dict(self.paper.judge)
-        judgements = found.pop("judgements", []) if judgements is None else judgements
-        for name in judgements:
-            choose("judgement", name, JUDGEMENTS)
         plays = _model(f"{self.base}: judge", found)
         options = _served_by(self.substitutes.model, plays.options) if self.substitutes.model else plays.options
         options, missing = _filled(_merged([options, self.substitutes.options]), self.variables, f"{self.base}: judge")
-        if missing:
+        if missing and name != model:
             raise UserError(f"{self.base}: judge: add --set {missing[0]}=VALUE")
-        return Judge(pick(options, ModelArguments), judgements, plays)
+        return Judge(pick(options, ModelArguments), judgements, plays, name)
+
+
+def indexes_of(options: Options) -> list[str]:
+    """The folders of the indexes that an evaluation searches."""
+    parts = options.get("retriever") or [{"index": folder} for folder in options.get("index") or []]
+    return [
+        str(part[kind]) for part in parts for kind in ("index", "documents") if isinstance(part, dict) and kind in part
+    ]
 
 
 def _read(path: Path, kind: type) -> dict[str, Any]:

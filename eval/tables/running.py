@@ -7,12 +7,14 @@ from pathlib import Path
 
 from eval.evaluation import Evaluation, checked, evaluate
 from eval.judging import judge
+from eval.tables.corpora import corpus_of_table, other_corpus
 from eval.tables.files import Cell, Table
 from eval.tables.values import Finished
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
+from notewriter.errors import UserError
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, served_models
 
@@ -46,15 +48,26 @@ class KeptServers:
         self._running = contextlib.ExitStack()
         self._key = ""
         self._roles: Roles = {}
+        self._refused: dict[str, str] = {}
 
     @contextlib.contextmanager
     def __call__(self, models: ModelArguments, log_dir: Path) -> Iterator[Roles]:
-        """The roles of the models; their servers go on running when the block ends."""
+        """The roles of the models; their servers go on running when the block ends.
+
+        Raises:
+            UserError: a server does not start; it is not tried again for the cells that need it too.
+        """
         key = _asked(models)
+        if key in self._refused:
+            raise UserError(self._refused[key])
         if key != self._key:
             self.close()
             self._logs.mkdir(parents=True, exist_ok=True)
-            self._roles = self._running.enter_context(served_models(models, self._logs))
+            try:
+                self._roles = self._running.enter_context(served_models(models, self._logs))
+            except UserError as error:
+                self._refused[key] = str(error)
+                raise
             self._key = key
         yield self._roles
 
@@ -70,39 +83,66 @@ def folders(table: Table, output: Path, cell: Cell) -> list[Path]:
     return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, table.content.samples + 1))]
 
 
-def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> None:
+def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> dict[str, str]:
     """Evaluate and judge what is missing of the cells, those of one model after another.
 
-    All inputs are checked first. Cells that lack something are left out.
+    All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
 
-    Raises:
-        UserError: an input is missing or malformed, or a server or an endpoint fails.
+    Returns the reasons of the cells that failed, by `Cell.folder`.
     """
-    waiting: dict[Path, Evaluation] = {}
-    runs: list[Path] = []
+    failed: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def attempt(cell: Cell) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            logger.error("%s failed: %s", cell.name, error)
+            failed[cell.folder] = str(error)
+
+    waiting: dict[Path, tuple[Cell, Evaluation]] = {}
+    runs: dict[Path, Cell] = {}
+    warned: set[tuple[str, str]] = set()
     for cell in cells:
         if cell.lacks:
             logger.warning("%s is skipped: %s", cell.name, cell.lacks)
             continue
+        with attempt(cell):
+            other = other_corpus(cell)
+            if other and (cell.benchmark, other) not in warned:
+                warned.add((cell.benchmark, other))
+                logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of_table(cell))
         for number, folder in enumerate(folders(table, output, cell), start=1):
             # A sample after the first has draws of its own, so replies of its own to the same prompts.
             cache = output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
             if folder not in runs:
-                evaluation = checked(*cell.arguments(folder, cache))
-                runs.append(folder)
-                if resume.retry_errors or not _is_finished(folder, evaluation):
-                    waiting[folder] = evaluation
-    asked = {folder: _asked(evaluation.models) for folder, evaluation in waiting.items()}
+                runs[folder] = cell
+                with attempt(cell):
+                    evaluation = checked(*cell.arguments(folder, cache))
+                    if resume.retry_errors or not _is_finished(folder, evaluation):
+                        waiting[folder] = cell, evaluation
+    asked = {folder: _asked(evaluation.models) for folder, (_, evaluation) in waiting.items()}
     models = list(dict.fromkeys(asked.values()))
     order = sorted(waiting, key=lambda folder: models.index(asked[folder]))
     servers = KeptServers(output / "logs")
     with contextlib.closing(servers):
         for number, folder in enumerate(order, start=1):
-            metrics = evaluate(waiting[folder], resume, servers)
-            logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
-        if table.judge and table.judge.judgements and runs:
-            models_of_judge = table.judge.models(output / "cache.sqlite")
-            judge(runs, table.judge.judgements, models_of_judge, resume, CostArguments(), servers)
+            cell, evaluation = waiting[folder]
+            if cell.folder in failed:
+                continue
+            with attempt(cell):
+                metrics = evaluate(evaluation, resume, servers)
+                logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
+            if cell.folder in failed:
+                # A server may have died with it; the next cell starts another.
+                servers.close()
+        judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
+        for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
+            if cell.folder not in failed:
+                with attempt(cell):
+                    models_of_judge = by.models(output / "cache.sqlite")
+                    judge([folder], by.judgements, models_of_judge, resume, CostArguments(), servers)
+    return failed
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:

@@ -1,8 +1,8 @@
 """A table as it is read: our values with their intervals, and the published ones beside them."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.judgements import JUDGEMENTS
@@ -10,9 +10,10 @@ from eval.metrics import FAMILIES
 from eval.metrics.metric import Metric
 from eval.report.markup import Table as Markup
 from eval.report.papers import PublishedRow, published_rows
+from eval.tables.corpora import corpus_of_table, other_corpus
 from eval.tables.files import Cell, Table
 from eval.tables.running import finished
-from eval.tables.values import SHOWN, SUMMARIES, Finished, metric_shown, value_of
+from eval.tables.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
 from notewriter.artifacts.metrics import Interval
 from notewriter.benchmarks import BENCHMARKS
 from notewriter.pages import write_page
@@ -33,52 +34,97 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A row. `lacks`: why it was not run; `folders`: where its runs are; `errors`: how many questions ended in one."""
+    """A row.
+
+    Args:
+        method: its name in the table.
+        model: the model's name, and what stands in for the paper's models and corpora.
+        setting: what differs from the paper's settings.
+        blank: what stands where there is no value of ours.
+        remark: why it was not run; empty if it was.
+        folders: the names of its run folders.
+        entries: its values.
+    """
 
     method: str
     model: str
     setting: str
-    lacks: str
+    blank: str
+    remark: str
     folders: list[str]
-    errors: str
     entries: list[Entry]
 
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of a benchmark. `errors` says which cells have questions that ended in an error; empty for none."""
+    """The rows of a benchmark. `notes` say which cells failed, and which have questions that ended in an error."""
 
     benchmark: str
     metrics: list[Metric]
     rows: list[Row]
-    errors: str
+    notes: list[str]
 
 
-def parts_of(table: Table, cells: Sequence[Cell], output: Path) -> list[Part]:
-    """The table's cells by benchmark, with the values of those that are finished."""
+def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[str, str]) -> list[Part]:
+    """The table's cells by benchmark, with the values of those that are finished.
+
+    `failed` has the reasons of cells that could not be evaluated, by `Cell.folder`.
+    """
     parts = []
     for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
         own = [cell for cell in cells if cell.benchmark == benchmark]
         names = columns(table, benchmark)
-        rows = [_row(table, cell, names, finished(table, output, cell)) for cell in own]
-        errors = "; ".join(row.errors for row in rows if row.errors)
-        told = f"Questions that ended in an error, which count as wrong: {errors}." if errors else ""
-        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, told))
+        others = {cell.name: "" if cell.lacks or cell.folder in failed else other_corpus(cell) for cell in own}
+        runs = {cell.name: [] if cell.folder in failed else finished(table, output, cell) for cell in own}
+        rows = [
+            row
+            for cell in own
+            for row in _points(table, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name])
+        ]
+        notes = [f"{_title(cell)} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
+        corpora = dict.fromkeys(corpus_of_table(cell) for cell in own if others[cell.name])
+        notes += [
+            f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora
+        ]
+        if errors := "; ".join(filter(None, (_errors(cell, runs[cell.name]) for cell in own))):
+            notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
+        parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, notes))
     return parts
 
 
-def _row(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished]) -> Row:
+def _title(cell: Cell) -> str:
+    return ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
+
+
+def _errors(cell: Cell, runs: Sequence[Finished]) -> str:
     ended = [bool(each.error) for run in runs for each in run.predictions.values()]
-    name = ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
-    return Row(
+    return f"{_title(cell)} ({sum(ended)} of {len(ended)})" if any(ended) else ""
+
+
+def _points(
+    table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str
+) -> list[Row]:
+    """The row of a cell, or one for each point of its curve."""
+    row = Row(
         method=cell.method,
-        model=model_shown(table, cell),
+        model=model_shown(table, cell, other),
         setting=cell.setting,
-        lacks=cell.lacks,
+        blank="failed" if reason else "–" if runs else "not run",
+        remark=reason or cell.lacks,
         folders=[run.folder.name for run in runs],
-        errors=f"{name} ({sum(ended)} of {len(ended)})" if any(ended) else "",
-        entries=_entries(table, cell, names, runs),
+        entries=_entries(table, cell, names, runs, other),
     )
+    if table.content.by is None or not runs:
+        return [row]
+    points = [
+        replace(
+            row,
+            setting=", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {len(questions)})"))),
+            entries=_entries(table, cell, names, runs, other, questions),
+        )
+        for count, questions in gold_counts(runs).items()
+    ]
+    return points or [row]
 
 
 def columns(table: Table, benchmark: str) -> list[str]:
@@ -93,7 +139,7 @@ def columns(table: Table, benchmark: str) -> list[str]:
 def scored_by(table: Table, cell: Cell) -> set[str]:
     """The names of the scores and costs that a finished cell has."""
     family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
-    judgements = table.judge.judgements if table.judge else []
+    judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
     return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
 
@@ -116,24 +162,34 @@ def _rows_of(table: Table) -> list[PublishedRow]:
     return [row for row in published_rows() if (row["paper"], row["place"]) == place]
 
 
-def model_shown(table: Table, cell: Cell) -> str:
-    """The model's name, after that of its substitute."""
+def model_shown(table: Table, cell: Cell, other: str) -> str:
+    """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
     substitute = table.substitutes.model
-    return f"{Path(substitute).name} (substitute for {cell.model})" if substitute else cell.model
+    stands_in = list(filter(None, (f"substitute for {cell.model}" if substitute else "", other)))
+    name = Path(substitute).name if substitute else cell.model
+    return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
-def _entries(table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished]) -> list[Entry]:
+def _entries(
+    table: Table,
+    cell: Cell,
+    names: Sequence[str],
+    runs: Sequence[Finished],
+    other: str,
+    questions: Collection[str] | None = None,
+) -> list[Entry]:
     theirs = published_of(table, cell)
     entries = []
     for name in names:
         metric = metric_shown(name)
-        value = value_of(name, runs) if runs else None
+        value = value_of(name, runs, questions) if runs else None
         # Three decimals of a share are one of its percentage.
         places = metric.decimals - 2 if metric.share else metric.decimals
         published = f"{theirs[name]:,.10g}" if name in theirs else ""
         if isinstance(value, Interval):
-            # What was run with substitutes is no reproduction, wherever it lies.
-            inside = name in theirs and not table.substitutes.given and value.low <= theirs[name] <= value.high
+            # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
+            comparable = name in theirs and not table.substitutes.given and not other
+            inside = comparable and value.low <= theirs[name] <= value.high
             bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
             entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
         else:
@@ -174,11 +230,11 @@ def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
             for entry in row.entries:
                 ours = f"{entry.ours} [{entry.interval}]" if entry.interval else entry.ours
                 line += [
-                    ours or ("–" if row.folders else "not run"),
+                    ours or row.blank,
                     f"{entry.published} {INSIDE}" if entry.inside else entry.published,
                 ]
             rows.append(line)
-        notes = " ".join(filter(None, [*notes_of(table), part.errors]))
+        notes = " ".join([*notes_of(table), *part.notes])
         found.append((f"{table.content.title}, {part.benchmark}. {notes}", header, rows))
     return found
 

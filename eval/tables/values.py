@@ -1,7 +1,7 @@
 """What a table shows of a cell: a value for each question, and over the questions a mean with its interval."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,6 +97,10 @@ SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
             _each(lambda prediction: prediction.retrievals if is_right(prediction) else None),
         ),
         (
+            _count("searches_when_wrong", "Searches, if wrong", "Searches of the questions without a full score.", 2),
+            _each(lambda prediction: None if is_right(prediction) else prediction.retrievals),
+        ),
+        (
             Metric("fewer_searches", "Fewer searches", "Share of right answers with fewer searches than gold pages."),
             _fewer,
         ),
@@ -142,6 +146,7 @@ SUMMARIES = {
     metric.name: metric
     for metric in (
         _count("compression", "Compression", "Words retrieved per word answered from, over all questions.", 2),
+        _count("minutes", "Minutes", "Minutes of the model calls of all questions, added up.", 1),
         _count("f1_deviation", "F1, deviation", "Standard deviation of the means of the samples, in percent.", 2),
         _count("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
     )
@@ -158,21 +163,37 @@ def metric_shown(name: str) -> Metric:
     return SUMMARIES.get(name) or (SHOWN[name][0] if name in SHOWN else METRICS[name])
 
 
-def value_of(name: str, samples: Sequence[Finished]) -> Interval | float | None:
+def gold_counts(samples: Sequence[Finished]) -> dict[int, set[str]]:
+    """The questions that need so many documents, by that number; those of which it is unknown are left out."""
+    found: dict[int, set[str]] = {}
+    for id, prediction in samples[0].predictions.items():
+        if prediction.gold_documents:
+            found.setdefault(prediction.gold_documents, set()).add(id)
+    return dict(sorted(found.items()))
+
+
+def value_of(
+    name: str, samples: Sequence[Finished], questions: Collection[str] | None = None
+) -> Interval | float | None:
     """The value of a column for the samples of a cell, in percent where the metric is a share; None if there is none.
 
-    With several samples each question counts with the mean of its values. Summaries come without an interval.
+    With several samples each question counts with the mean of its values; `questions` are the ids that count, all by
+    default. Summaries, which come without an interval, are those of all questions.
     """
     if name.endswith("_deviation"):
         means = [value_of(name.removesuffix("_deviation"), [sample]) for sample in samples]
         known = [each.mean for each in means if isinstance(each, Interval)]
         return standard_deviation(known) if len(known) > 1 else None
+    if name == "minutes":
+        return sum(sum(_seconds(sample).values()) for sample in samples) / 60 / len(samples)
     if name == "compression":
         costs = [read_costs(sample.folder / "costs.json") for sample in samples]
         ratios = [each.compression for each in costs if each and each.compression]
         return sum(ratios) / len(ratios) if ratios else None
     by_sample = [_per_question(name, sample) for sample in samples]
     ids = [id for id in by_sample[0] if all(id in values for values in by_sample)]
+    if questions is not None:
+        ids = [id for id in ids if id in questions]
     if not ids:
         return None
     scale = 100 if metric_shown(name).share else 1

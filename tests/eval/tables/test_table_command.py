@@ -9,6 +9,7 @@ from benchmark_files import write_two_questions
 from eval.tables import command as table
 from eval.tables.costs import DECODE, PEAK, PREFILL, gpu_seconds
 from eval.tables.files import Substitutes, read_table
+from notewriter.corpora.published import PUBLISHED, Published
 from notewriter.errors import UserError
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
@@ -161,6 +162,28 @@ def test_judged_scores_are_part_of_a_cell(write, run):
     assert "Accuracy, graded by the judge" in printed and "100.0 [100.0, 100.0]" in printed
 
 
+JUDGED = {"paper": PAPER | {"judge": MODEL | {"serve": "scripted/Judge-1B", "judgements": ["graded_answer"]}}}
+
+
+def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run, served, tmp_path):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    run(write(cells, metrics=["graded_accuracy"], **JUDGED))
+    assert served.calls == ["scripted/Small-1B", "scripted/Judge-1B"]
+    asked = len(served.endpoint.requests)
+    printed = run(write(cells, "table_2", metrics=["graded_accuracy"], judge="Other", **JUDGED))
+    assert served.calls[2:] == ["scripted/Small-1B", "scripted/Other-1B"] and "100.0 [100.0, 100.0]" in printed
+    # The judge alone is asked, in a folder of its own beside the one of the paper's judge.
+    assert {request["model"] for request in served.endpoint.requests[asked:]} == {"Other-1B"}
+    assert len(folders(tmp_path)) == 2
+
+
+def test_each_model_judges_its_own_cells_where_the_table_says_so(write):
+    cells = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other", "Trained"]}]
+    path = write(cells, judge="$model", metrics=["graded_accuracy"], **JUDGED)
+    judges = [cell.judge.options["serve"] for cell in read_table(path, {}, Substitutes()).cells]
+    assert judges == ["scripted/Small-1B", "scripted/Other-1B", "$trained"]
+
+
 def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, run, served):
     judge = MODEL | {"judgements": ["explained_answer"]}
     printed = run(write(options={"limit": 500}, paper=PAPER | {"judge": judge}), "--dry_run", "true")
@@ -187,6 +210,8 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
         ({"options": {"topk": 3}}, "unknown key 'topk'"),
         ({"judgements": ["answer"]}, "has no judge"),
+        ({"judgements": ["answers"]}, "unknown judgement 'answers'"),
+        ({"judge": "Gpt"}, "unknown model 'Gpt'"),
         ({"columns": 3}, "unknown key 'columns'"),
     ],
 )
@@ -236,3 +261,115 @@ def test_a_retriever_replaces_an_index(write):
     assert cell.options["retriever"] == [{"index": "a"}] and "index" not in cell.options
     (cell,) = read_table(write(cells), {}, Substitutes(indexes="mine")).cells
     assert cell.options["index"] == ["mine/hotpotqa"] and "retriever" not in cell.options
+
+
+def files_of(tmp_path):
+    """The files of the table, by their ending."""
+    return {path.suffix: path.read_text() for path in (tmp_path / "out").glob(f"{tmp_path.name}_table_1.*")}
+
+
+def test_a_cell_that_fails_is_shown_with_its_reason_and_the_others_run(write, run, served, slices, tmp_path):
+    served.endpoint.chat_only = True
+    path = write([{"method": ["self_rag", "direct"], "model": "Qwen-2.5-7B-Instruct"}])
+    with pytest.raises(UserError, match=r"1 of 2 cells failed.* hotpotqa/self_rag/Qwen-2.5-7B-Instruct: "):
+        run(path, *slices)
+    files = files_of(tmp_path)
+    failed, answered = (line for line in files[".md"].splitlines() if line.startswith(("| self", "| direct")))
+    assert "failed" in failed and "100.0" in answered and "failed" not in answered
+    for text in files.values():
+        assert served.endpoint.base_url.partition("//")[2] in text
+    asked = len(served.endpoint.requests)
+    served.endpoint.chat_only = False
+    assert "failed" not in run(path, *slices)
+    # Only the cell that had failed is asked again.
+    assert all("prompt" in request for request in served.endpoint.requests[asked:])
+
+
+def test_a_missing_index_fails_the_cells_that_search_it(write, run, tmp_path):
+    path = write([{"method": ["vanilla", "direct"], "model": "Other"}], options={"index": [str(tmp_path / "none")]})
+    with pytest.raises(UserError, match=r"1 of 2 cells failed.*none"):
+        run(path)
+    assert "100.0" in files_of(tmp_path)[".md"]
+
+
+def test_an_interruption_ends_the_command(write, run, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eval.tables.running.evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(write())
+
+
+@pytest.fixture
+def over_an_index(write, slices, monkeypatch):
+    """Writes a table over an index of two passages that is said to be of a corpus of so many, beside a value inside."""
+
+    def table(passages, retriever="BM25"):
+        monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
+        row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
+        rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
+        monkeypatch.setattr("eval.tables.showing.published_rows", lambda: rows)
+        indexes = {"$indexes/one": {"corpus": "multihoprag", "retriever": retriever}}
+        variables = PAPER["variables"] | {"indexes": slices[1]}
+        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["$indexes/one"]}}
+        return write([{"method": "vanilla", "model": "Other"}], paper=paper)
+
+    return table
+
+
+def test_the_corpus_of_the_table_leaves_the_mark(over_an_index, run):
+    assert "100 ✓" in run(over_an_index(2))
+
+
+def test_another_corpus_is_named_in_the_table_and_has_no_mark(over_an_index, run, tmp_path, caplog):
+    run(over_an_index(5_233_329))
+    assert "another corpus: 2 passages" in caplog.text and "5,233,329" in caplog.text
+    files = files_of(tmp_path)
+    assert files.keys() == {".md", ".tex", ".html"}
+    for text in files.values():
+        assert "Other (another corpus: 2 passages)" in text and "5,233,329 passages" in text
+    assert "100 ✓" not in files[".md"] and r"100 $\surd$" not in files[".tex"] and "100 ✓" not in files[".html"]
+
+
+def test_another_retriever_is_named_too(over_an_index, run):
+    printed = run(over_an_index(2, retriever="e5-base-v2"))
+    assert "Other (another retriever: BM25)" in printed and "100 ✓" not in printed
+
+
+def test_an_index_in_place_of_the_tables_is_held_against_its_corpus(over_an_index, run, slices):
+    path = over_an_index(5_233_329)
+    assert "another corpus: 2 passages" in run(path, "--options", json.dumps({"index": [f"{slices[1]}/musique"]}))
+
+
+def test_a_corpus_that_nobody_knows_is_a_mistake(over_an_index):
+    path = over_an_index(2)
+    base = path.parent / "paper.yaml"
+    base.write_text(base.read_text().replace("corpus: multihoprag", "corpus: multihop"))
+    with pytest.raises(UserError, match=r"indexes: .*'multihop'"):
+        read_table(path, {}, Substitutes())
+
+
+def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["acc", "searches_when_wrong"], by="gold_documents")
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
+    first |= {"gold_documents": 4, "retrievals": 3, "scores": first["scores"] | {"acc": 0.0, "f1": 0.0, "em": 0.0}}
+    (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    three, four = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert "3 gold documents (n = 1)" in three and "100.0 [100.0, 100.0]" in three and "–" in three
+    assert "4 gold documents (n = 1)" in four and "0.0 [0.0, 0.0]" in four and "3.00 [3.00, 3.00]" in four
+
+
+def test_minutes_are_those_of_all_model_calls(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["minutes"])
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    traces = [json.loads(line) for line in (cell / "traces.jsonl").read_text().splitlines()]
+    for trace in traces:
+        for step in trace["steps"]:
+            step["completion"]["seconds"] = 45.0
+    (cell / "traces.jsonl").write_text("".join(f"{json.dumps(trace)}\n" for trace in traces))
+    (row,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert row.split()[-1] == "1.5"
