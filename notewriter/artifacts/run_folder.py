@@ -149,9 +149,10 @@ def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHO
         kept["retriever"] = [
             {key: value for key, value in part.items() if key not in WITHOUT_EFFECT_IN_PARTS} for part in parts
         ]
-    # Nor have those of versions without question sets.
-    if not kept.get("question_set"):
-        kept.pop("question_set", None)
+    # Nor have those of versions without question sets, or without names of parameters.
+    for newer in ("question_set", "parameters"):
+        if not kept.get(newer):
+            kept.pop(newer, None)
     models = kept.get("models")
     if isinstance(models, dict):
         kept["models"] = {

@@ -20,6 +20,7 @@ from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
+from notewriter.models.dialects import PARAMETERS
 from notewriter.models.nodes import own_devices, places
 from notewriter.models.server import (
     LOOPBACK,
@@ -81,6 +82,14 @@ class ModelArguments:
             "help": "variables of the chat template, sent with every request to the model of serve or base_url, e.g. "
             '{enable_thinking: false} or {date_string: "26 Jul 2024"}; roles in `models` have their own. They '
             "default to the values that a checkpoint was trained with"
+        },
+    )
+    parameters: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
+            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
+            "endpoint's refusal names is learnt; roles in `models` have their own"
         },
     )
     replicas: Annotated[int, Interval(ge=1, le=256)] = field(
@@ -195,6 +204,8 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     if not arguments.model:
         raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
     policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
+    if arguments.parameters:
+        policy["parameters"] = arguments.parameters
     if arguments.served:
         policy["identity"] = identity_of(arguments.served, with_number_format(arguments.serve_options))
     return policy
@@ -338,6 +349,9 @@ def check_endpoints(arguments: ModelArguments) -> None:
     known = [field.name for field in fields(Endpoint)]
     check_settings(arguments.chat_template_kwargs)
     addresses = {"base_url": arguments.base_url}
+    if arguments.parameters and not arguments.base_url:
+        raise UserError("parameters: are those of the endpoint at base_url, which is not set; set it, or remove them")
+    _check_parameters(arguments.parameters, "parameters")
     for role, value in arguments.models.items():
         choose("role in models", role, dict.fromkeys(ROLES))
         if not isinstance(value, dict):
@@ -362,10 +376,18 @@ def check_endpoints(arguments: ModelArguments) -> None:
         if problem := misfit(value, Served if "serve" in value else Endpoint, f"models: {role}"):
             # Without the value, which may be a misplaced secret.
             raise UserError(f"{problem.partition(', not ')[0]}; fix the value")
+        _check_parameters(value.get("parameters", {}), f"models: {role}: parameters")
         addresses[f"models: {role}: base_url"] = value.get("base_url")
     for place, address in addresses.items():
         for part in address.split(",") if isinstance(address, str) else []:
             check_address(part.strip(), place)
+
+
+def _check_parameters(parameters: Mapping[str, object], place: str) -> None:
+    for name, other in parameters.items():
+        choose(place, name, dict.fromkeys(PARAMETERS))
+        if other is not None and not (isinstance(other, str) and _VARIABLE.fullmatch(other)):
+            raise UserError(f"{place}: {name}: is not a parameter's name; give the endpoint's name for it, or null")
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
