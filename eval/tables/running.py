@@ -27,6 +27,7 @@ ASKED = (
     "model",
     "models",
     "chat_template_kwargs",
+    "parameters",
     "replicas",
     "concurrency",
 )

@@ -28,7 +28,7 @@ CONFIG = "config.yaml"
 
 WITHOUT_EFFECT = frozenset(
     {
-        *("concurrency", "replicas", "port", "cache", "output_dir"),
+        *("concurrency", "replicas", "port", "ready_timeout", "cache", "output_dir"),
         *("base_url", "served", "api_key_env", "timeout", "attempts", "patience", "batch"),
     }
 )

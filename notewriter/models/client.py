@@ -455,7 +455,7 @@ async def _chat(api: openai.AsyncOpenAI, call: _Call) -> ChatCompletion:
         options["extra_headers"] = {CUSTOM_ID: call.key}
     reply: ChatCompletion = await api.chat.completions.create(
         model=call.endpoint.model,
-        messages=call.messages,
+        messages=call.messages,  # type: ignore[arg-type]
         logprobs=sampling.logprobs or openai.omit,
         top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
         response_format=_response_format(sampling.json_schema),
