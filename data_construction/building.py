@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple
 from data_construction.dataset.contents import Contents, Options
 from data_construction.dataset.overlap import read_checks, renew_checks
 from data_construction.dataset.selection import Selection, clean_selection
+from data_construction.dataset.statistics import check_made
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import defaults, open_run
@@ -84,7 +85,8 @@ def build(
             lacks, and `roll_out`.
 
     Raises:
-        UserError: the folder contains another run, a file cannot be written, or a server or an endpoint fails.
+        UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
+            was made.
     """
     (arguments, models, resume, dry, costs), members = settings, selection.members
     if dry.dry_run:
@@ -101,7 +103,10 @@ def build(
         if to_do:
             run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
         checks = read_checks(folder)
-        summary = contents.finish(arguments, folder, selection, config)
+        made = contents.finish(arguments, folder, selection, config)
         renew_checks(folder, config, checks, changed=bool(to_do))
-        tell_errors(journal, members)
-    sys.stdout.write(summary)
+        errors = tell_errors(journal, members)
+    sys.stdout.write(made.summary)
+    # A shard may have nothing to add to the others.
+    if not arguments.shard or (members and errors.total() == len(members)):
+        check_made(made, folder, errors)

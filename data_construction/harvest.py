@@ -18,6 +18,7 @@ class Judged:
         reason: why there is no pair.
         agreements: for each judge asked in two orders, whether it named the same candidates both times.
         unreadable: how many of the judges' replies could not be parsed.
+        refusal: why the endpoint refused a judge's request; empty if it did not.
     """
 
     stage: str
@@ -25,6 +26,7 @@ class Judged:
     reason: str = ""
     agreements: list[bool] = field(default_factory=list)
     unreadable: int = 0
+    refusal: str = ""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Harvest:
 
     def record(self, question_id: str, traces: list[dict[str, Any]]) -> PairsRollout:
         """The line of the journal."""
-        return {
+        record: PairsRollout = {
             "question_id": question_id,
             "rows": self.rows,
             "drops": self.drops,
@@ -73,3 +75,6 @@ class Harvest:
             ],
             "traces": traces,
         }
+        if refusals := [judged.refusal for judged in self.judged if judged.refusal]:
+            record["refusals"] = refusals
+        return record

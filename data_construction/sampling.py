@@ -187,7 +187,7 @@ class SamplingRollout(Rollout):
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
-        judged.agreements, judged.unreadable = verdict.agreements, verdict.unreadable
+        judged.agreements, judged.unreadable, judged.refusal = verdict.agreements, verdict.unreadable, verdict.refusal
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
             row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)

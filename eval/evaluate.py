@@ -59,7 +59,8 @@ def _evaluate_checkpoints(
             # One at a time is asked, so that only one needs memory of a GPU.
             options = {"max_loras": 1, "max_cpu_loras": len(adapters)} | models.serve_options
             together = replace(models, serve_options=options)
-            running = start_groups(stack, adapters, together, lambda group: output / "vllm-checkpoints.log")
+            settings = dict.fromkeys(adapters, (options, models.replicas))
+            running = start_groups(stack, settings, together, lambda group: output / "vllm-checkpoints.log")
         serve = partial(served_models, running=running)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")

@@ -13,12 +13,12 @@ from notewriter import __version__
 from notewriter.artifacts.costs import write_costs
 from notewriter.artifacts.journal import (
     ResumeArguments,
+    check_answered,
     check_journal,
     drop_errors,
     finished,
     has_errors,
     remaining,
-    tell_errors,
 )
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
@@ -116,7 +116,7 @@ def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = ser
         serve: yields the models' endpoints, starting servers where needed.
 
     Raises:
-        UserError: the folder contains another run, or a server or an endpoint fails.
+        UserError: the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
     known = defaults(arguments, models, evaluation.costs)
@@ -144,7 +144,7 @@ def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = ser
                 serve=serve,
             )
         metrics = _finish(folder, evaluation)
-        tell_errors(journal, questions)
+        check_answered(journal, questions)
     return metrics
 
 

@@ -14,7 +14,7 @@ from eval.judgements import JUDGEMENTS, NOT_READABLE, Case, Outcome
 from eval.scoring import summarise
 from eval.steps import chain_of, outline_of
 from notewriter.artifacts.costs import Costs, write_costs
-from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, remaining
+from notewriter.artifacts.journal import ResumeArguments, check_answered, check_journal, drop_errors, remaining
 from notewriter.artifacts.judgements import FOLDER, Judgement
 from notewriter.artifacts.metrics import Metrics, read_metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
@@ -31,6 +31,7 @@ from notewriter.records import Question
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.rollouts.runner import for_each_question
+from notewriter.run_record import add_parameters
 
 Chains = dict[str, list[str]]
 """Question id -> the steps of its trace (`chain_of`)."""
@@ -49,7 +50,8 @@ def judge(
     Returns a summary of each run, in words.
 
     Raises:
-        UserError: a judgement or an endpoint that there is not, or a run that cannot be read.
+        UserError: a judgement or an endpoint that there is not, a run that cannot be read, or no request that the
+            judge's endpoint did not refuse.
     """
     for name in judgements:
         choose("judgement", name, JUDGEMENTS)
@@ -73,7 +75,10 @@ def judge(
             with serve(models, runs[0] / FOLDER) as roles:
                 budget = budget_of(costs, models, roles, runs[0] / FOLDER)
                 asyncio.run(_judge(models, roles, budget, work, chains))
-        return [_merge(run, prices_of(costs.prices, models.models)) for run in runs]
+        summaries = [_merge(run, prices_of(costs.prices, models.models)) for run in runs]
+        for journal, questions in work.items():
+            check_answered(journal, questions)
+        return summaries
 
 
 def _read_cases(run: Path) -> tuple[list[Question], Chains]:
@@ -115,15 +120,19 @@ async def _judge(
     chains: Mapping[Path, Chains],
 ) -> None:
     async with open_resources(models, roles, None, budget) as resources:
+        await resources.try_out()
         for journal, questions in work.items():
             name, run, steps = journal.stem, journal.parent.parent.name, chains[journal.parent]
 
             async def judge(question: Question, name: str = name, steps: Chains = steps) -> dict[str, Any]:
                 return (await judge_one(question, steps[question.id], name, resources)).to_dict()
 
-            await for_each_question(
-                questions, judge, journal, concurrency=models.concurrency, description=f"{run}: judging {name}"
-            )
+            try:
+                await for_each_question(
+                    questions, judge, journal, concurrency=models.concurrency, description=f"{run}: judging {name}"
+                )
+            finally:
+                add_parameters(journal.parent, resources.parameters)
 
 
 async def judge_one(question: Question, steps: Sequence[str], name: str, resources: Resources) -> Judgement:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class Start:
     """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
     command: list[str] = field(default_factory=list)
     """The command line without tokens; empty for a run of a version that did not record it."""
+    parameters: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """Role -> sampling parameters that its endpoint got under another name, or (null) not at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +100,26 @@ def add_start(folder: Path, start: Start) -> None:
     """
     known = read_run_record(folder)
     starts = known.starts if known else []
-    if not starts or starts[-1] != start:
-        content = {"schema": SCHEMA, "starts": [asdict(each) for each in [*starts, start]]}
-        jsonl.write_text(folder / NAME, [json.dumps(content, indent=2, ensure_ascii=False) + "\n"])
+    # The parameters are known only when the endpoints have been asked.
+    if not starts or replace(starts[-1], parameters={}) != start:
+        _write(folder, [*starts, start])
+
+
+def add_parameters(folder: Path, parameters: dict[str, dict[str, str | None]]) -> None:
+    """Record with the last start of a run which parameters its endpoints got otherwise (`Start.parameters`).
+
+    Raises:
+        UserError: the record is damaged or cannot be written.
+    """
+    known = read_run_record(folder)
+    if parameters and known and known.starts[-1].parameters != parameters:
+        _write(folder, [*known.starts[:-1], replace(known.starts[-1], parameters=parameters)])
+
+
+def _write(folder: Path, starts: Sequence[Start]) -> None:
+    records = [{key: value for key, value in asdict(each).items() if key != "parameters" or value} for each in starts]
+    content = json.dumps({"schema": SCHEMA, "starts": records}, indent=2, ensure_ascii=False)
+    jsonl.write_text(folder / NAME, [content + "\n"])
 
 
 @functools.cache

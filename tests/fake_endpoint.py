@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 Reply = Callable[[dict[str, Any]], str]
+Refuses = Callable[[dict[str, Any]], "Fault | None"]
 WORDS = ["Mira", "Tolen", "Osk", "river", "founded", "bridge", "keeper", "1871", "bore", "town", "before", "whose"]
 
 
@@ -49,6 +50,42 @@ def error(status: int, message: str, **headers: str) -> Fault:
     """An error as OpenAI's API words it; `Retry_After="3"` becomes the header Retry-After."""
     body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": status}}).encode()
     return Fault(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def unsupported(parameter: str, message: str, code: str = "unsupported_parameter") -> Fault:
+    """A refused parameter, as OpenAI's API words it."""
+    body = {"message": message, "type": "invalid_request_error", "param": parameter, "code": code}
+    return Fault(400, json.dumps({"error": body}).encode())
+
+
+def as_gpt5(request: dict[str, Any]) -> Fault | None:
+    """What OpenAI's reasoning models refuse, one parameter at a time."""
+    if "max_tokens" in request:
+        return unsupported(
+            "max_tokens",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
+        )
+    if request.get("temperature", 1) != 1:
+        return unsupported(
+            "temperature",
+            f"Unsupported value: 'temperature' does not support {request['temperature']} with this model. "
+            "Only the default (1) value is supported.",
+            "unsupported_value",
+        )
+    for name in ("top_p", "stop"):
+        if name in request:
+            return unsupported(name, f"Unsupported parameter: '{name}' is not supported with this model.")
+    return None
+
+
+def as_claude(request: dict[str, Any]) -> Fault | None:
+    """What Claude 4.1 to 4.6 refuse."""
+    if "temperature" in request and "top_p" in request:
+        words = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        error = {"type": "invalid_request_error", "message": words}
+        return Fault(400, json.dumps({"type": "error", "error": error, "request_id": "req_1"}).encode())
+    return None
 
 
 FAULTS = {
@@ -84,6 +121,8 @@ class FakeEndpoint:
 
     base_url: str = ""
     model: str = "fake"
+    owner: str = "vllm"
+    refuses: Refuses = lambda request: None
     adapters: list[str] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -114,7 +153,7 @@ def text_completion(request: dict[str, Any], text: str, model: str) -> bytes:
 def completion(request: dict[str, Any], text: str, model: str) -> bytes:
     """A chat completion with its usage; a word is a token, and what exceeds `max_tokens` is cut."""
     words = text.split()
-    limit = request.get("max_tokens") or len(words) + 1
+    limit = request.get("max_tokens") or request.get("max_completion_tokens") or len(words) + 1
     prompt_tokens = sum(len(str(message["content"]).split()) for message in request["messages"])
     reply = {
         "id": "reply",
@@ -150,11 +189,12 @@ def make_server(
     delay: float = 0.0,
     *,
     models_faults: Iterable[str | Fault | None] | None = None,
+    refuses: Refuses | None = None,
     port: int = 0,
     log: Path | None = None,
 ) -> tuple[ThreadingHTTPServer, FakeEndpoint]:
     """A server that listens; `serve_forever` is the caller's."""
-    known = FakeEndpoint()
+    known = FakeEndpoint() if refuses is None else FakeEndpoint(owner="system", refuses=refuses)
     pending = {"chat": iter(faults or ()), "models": iter(models_faults or ())}
     lock = threading.Lock()
     at_once = 0
@@ -172,7 +212,7 @@ def make_server(
                 self.send(Fault())
             elif self.path == "/v1/models":
                 names = [known.model, *known.adapters]
-                data = [{"id": name, "object": "model", "created": 0} for name in names]
+                data = [{"id": name, "object": "model", "created": 0, "owned_by": known.owner} for name in names]
                 models = {"object": "list", "data": data}
                 self.send(self.next_fault("models") or Fault(body=json.dumps(models).encode()))
             else:
@@ -192,7 +232,7 @@ def make_server(
                 known.most_at_once = max(known.most_at_once, at_once)
             try:
                 time.sleep(delay)
-                fault = self.next_fault("chat")
+                fault = self.next_fault("chat") or known.refuses(request)
                 if fault is not None:
                     self.send(fault)
                 elif not self.caller_is_gone():
@@ -266,14 +306,16 @@ def fake_endpoint(
     delay: float = 0.0,
     *,
     models_faults: Iterable[str | Fault | None] | None = None,
+    refuses: Refuses | None = None,
 ) -> Iterator[FakeEndpoint]:
     """An endpoint while the block runs.
 
     `reply` writes the text from the request's body. `faults` are used up one a chat request, in order of
     arrival (names of `FAULTS`, a `Fault`, or None for a good reply); after the last one all is well.
-    `models_faults` do the same for the list of models. `delay` is in seconds a chat request.
+    `models_faults` do the same for the list of models. `refuses` is a provider's rule for parameters (`as_gpt5`,
+    `as_claude`); without one the endpoint is as vLLM, which takes all. `delay` is in seconds a chat request.
     """
-    server, known = make_server(reply, faults, delay, models_faults=models_faults)
+    server, known = make_server(reply, faults, delay, models_faults=models_faults, refuses=refuses)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -1,5 +1,6 @@
 """From the journal of `chains` to a dataset: filter, split, count, write."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -7,7 +8,7 @@ from data_construction.dataset.card import CHAINS, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.selection import Selection
 from data_construction.dataset.splits import open_splits
-from data_construction.dataset.statistics import ChainsTally
+from data_construction.dataset.statistics import ChainsTally, Made
 from data_construction.options import ChainsArguments
 from eval.metrics.text import token_f1
 from notewriter import __version__
@@ -28,11 +29,8 @@ FAULTS = {
 """Events that a trace counts -> the reason for which its chain is dropped."""
 
 
-def finish(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
+def finish(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """Write the dataset of a finished journal: the chains in the questions' order, stats.json, and the card.
-
-    Returns:
-        The summary for the terminal.
 
     Raises:
         UserError: a file cannot be written.
@@ -64,7 +62,7 @@ def finish(arguments: ChainsArguments, folder: Path, selection: Selection, confi
     }
     write_statistics(folder, statistics)
     write_card(folder, config, statistics, CHAINS)
-    return _summary(statistics, folder)
+    return Made(_summary(statistics, folder), sum(splits.counts.values()), Counter(statistics["dropped"]))
 
 
 def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> str | None:

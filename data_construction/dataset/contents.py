@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from data_construction.dataset import chains, gold, pairs
 from data_construction.dataset.selection import Selection, SelectionArguments
+from data_construction.dataset.statistics import Made
 from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
 from notewriter.artifacts.journal import remaining
 from notewriter.artifacts.reading import pick
@@ -23,13 +24,13 @@ class Contents(Generic[Options]):
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
         to_do: how many of the questions that fall to a shard are missing from its journal.
-        finish: writes the dataset of a journal and returns a summary.
+        finish: writes the dataset of a journal.
     """
 
     options: type[Options]
     record: type
     to_do: Callable[[Options, Selection, Path], int]
-    finish: Callable[[Options, Path, Selection, dict[str, Any]], str]
+    finish: Callable[[Options, Path, Selection, dict[str, Any]], Made]
 
     def read_options(self, config: Mapping[str, Any]) -> Options:
         """The options in a resolved configuration; those that its version did not have are at their defaults."""

@@ -1,5 +1,6 @@
 """From the journal of `gold` to a dataset: split, count, write."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ from data_construction.dataset.card import GOLD, write_card
 from data_construction.dataset.hygiene import hygiene_statistics, write_drops
 from data_construction.dataset.selection import Selection
 from data_construction.dataset.splits import open_splits
-from data_construction.dataset.statistics import GoldTally
+from data_construction.dataset.statistics import GoldTally, Made
 from data_construction.options import GoldArguments
 from notewriter import __version__
 from notewriter.artifacts.chains import GOLD_COLUMNS
@@ -18,11 +19,8 @@ from notewriter.artifacts.statistics import GOLD_STATISTICS_SCHEMA, Estimated, G
 from notewriter.rollouts.rehearsal import estimated
 
 
-def finish(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
+def finish(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """Write the dataset of a finished journal: the conversations in the questions' order, stats.json, and the card.
-
-    Returns:
-        The summary for the terminal.
 
     Raises:
         UserError: a file cannot be written.
@@ -47,7 +45,8 @@ def finish(arguments: GoldArguments, folder: Path, selection: Selection, config:
     }
     write_statistics(folder, statistics)
     write_card(folder, config, statistics, GOLD)
-    return _summary(statistics, folder)
+    dropped = sum((Counter(each["dropped"]) for each in statistics["stages"].values()), Counter())
+    return Made(_summary(statistics, folder), sum(splits.counts.values()), dropped)
 
 
 def _summary(statistics: GoldStatistics, folder: Path) -> str:

@@ -10,9 +10,10 @@ from data_construction.dataset.contents import contents_of
 from data_construction.dataset.overlap import read_checks, renew_checks
 from data_construction.dataset.selection import clean_selection
 from data_construction.dataset.shards import SHARDS, parse_shard, shard_of
+from data_construction.dataset.statistics import check_made
 from notewriter import jsonl
 from notewriter.artifacts.fingerprints import read_fingerprints
-from notewriter.artifacts.journal import check_journal, finished
+from notewriter.artifacts.journal import check_journal, finished, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.artifacts.run_folder import difference, open_run, questions_digest, read_config, read_questions_digest
 from notewriter.digests import file_digest
@@ -29,7 +30,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
 
     Raises:
         UserError: a folder is not a shard, a shard is missing, duplicate or unfinished, or shards differ in a setting,
-            in their questions, or in the model, index or prompts behind their paths.
+            in their questions, or in the model, index or prompts behind their paths; or nothing was made by any.
     """
     shards: dict[str, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
@@ -74,9 +75,10 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
             streams.append(record for record in added if record["question_id"] not in known)
         jsonl.write(journal, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
-        summary = contents.finish(options, merged, selection, whole)
+        made = contents.finish(options, merged, selection, whole)
         renew_checks(merged, whole, checks, changed=file_digest(journal) != before)
-        return summary
+        check_made(made, merged, tell_errors(journal, selection.questions))
+        return made.summary
 
 
 def _records(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:

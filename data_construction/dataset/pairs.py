@@ -12,7 +12,7 @@ from data_construction.dataset.quotas import Quotas, shares_of, within_quotas
 from data_construction.dataset.selection import Selection
 from data_construction.dataset.shards import SHARDS
 from data_construction.dataset.splits import open_splits
-from data_construction.dataset.statistics import PairsTally
+from data_construction.dataset.statistics import Made, PairsTally
 from data_construction.options import PairsArguments
 from notewriter import __version__, jsonl
 from notewriter.artifacts.pairs import COLUMNS
@@ -37,14 +37,11 @@ def to_do(arguments: PairsArguments, selection: Selection, journal: Path) -> int
     return read_quotas(arguments, selection, journal).to_do()
 
 
-def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> str:
+def finish(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """Write the dataset of a finished journal: the pairs in the questions' order, stats.json, and the card.
 
     Reads the journal twice: for the usual lengths, and to write the pairs. One question is in memory at a time, and one
     batch of rows per split.
-
-    Returns:
-        The summary for the terminal.
 
     Raises:
         UserError: a file cannot be written.
@@ -80,7 +77,8 @@ def finish(arguments: PairsArguments, folder: Path, selection: Selection, config
     }
     write_statistics(folder, statistics)
     write_card(folder, config, statistics, PAIRS)
-    return _summary(statistics, folder, training)
+    dropped = sum((Counter(each["dropped"]) for each in statistics["stages"].values()), Counter())
+    return Made(_summary(statistics, folder, training), sum(splits.counts.values()), dropped)
 
 
 def _quota_statistics(folder: Path, shares: dict[str, int]) -> QuotaStatistics:

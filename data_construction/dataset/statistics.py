@@ -2,10 +2,38 @@
 
 from collections import Counter
 from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
 
 from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
 from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, GoldTotals, PairsTotals
+from notewriter.errors import UserError
 from notewriter.rollouts.usage import Usage
+
+
+class Made(NamedTuple):
+    """What was made of a journal: a summary for the terminal, how many rows, and why others were not."""
+
+    summary: str
+    rows: int
+    dropped: Counter[str]
+
+
+def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
+    """Check that something was made; `errors` are those that questions ended in.
+
+    Raises:
+        UserError: nothing was; gives the commonest reason.
+    """
+    if made.rows:
+        return
+    # The endpoints' own words before the kinds that they fall into.
+    reasons = (errors + made.dropped).most_common(1)
+    why = "".join(f"; the commonest reason, {times} times: {reason}" for reason, times in reasons)
+    raise UserError(
+        f"{folder}: nothing was made{why or ' of no question'}; correct that, and run again (with --retry_errors if "
+        "requests were refused)"
+    )
 
 
 class PairsTally:

@@ -116,6 +116,7 @@ class Verdict:
         judge: the judges that decided, separated by commas.
         unreadable: how many of the replies could not be parsed.
         noise: the standard error of each score, for judges that know it.
+        refusal: why the endpoint refused a judge's request; empty if it did not.
     """
 
     chosen: int | None = None
@@ -131,6 +132,7 @@ class Verdict:
     judge: str = ""
     unreadable: int = 0
     noise: list[float | None] = field(default_factory=list)
+    refusal: str = ""
 
 
 Judge = Callable[[Case], Awaitable[Verdict]]

@@ -24,8 +24,9 @@ async def _decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
     (name, judge), *others = judges
     try:
         verdict = replace(await judge(case), judge=name)
-    except RequestRefused:
-        verdict = Verdict(alike=True, reason="the endpoint refused the judge's request", judge=name)
+    except RequestRefused as refusal:
+        reason = "the endpoint refused the judge's request"
+        verdict = Verdict(alike=True, reason=reason, judge=name, refusal=str(refusal))
     if not others:
         return verdict
     if verdict.alike:
@@ -60,5 +61,6 @@ def _joined(verdict: Verdict, further: Verdict, members: Sequence[int]) -> Verdi
         orders=verdict.orders + [[members[index] for index in order] for order in further.orders],
         agreements=verdict.agreements + further.agreements,
         unreadable=verdict.unreadable + further.unreadable,
+        refusal=verdict.refusal or further.refusal,
         judge=", ".join(dict.fromkeys([*names, *further.judge.split(", ")])),
     )

@@ -48,6 +48,7 @@ OF_THE_MODEL = (
     "models",
     "serve_options",
     "chat_template_kwargs",
+    "parameters",
     "prices",
     "concurrency",
 )

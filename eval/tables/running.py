@@ -29,6 +29,7 @@ ASKED = (
     "model",
     "models",
     "chat_template_kwargs",
+    "parameters",
     "replicas",
     "concurrency",
 )

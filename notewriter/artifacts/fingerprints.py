@@ -39,9 +39,10 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         # Not by its path, which says nothing about another model under the same name. One key for both: a stage that
         # shared a server may resume with one of its own.
         found["served"] = _of_model(str(path))
-    options = config.get("serve_options") or {}
-    for option, content in contents_of(options).items():
-        found[f"serve_options: {option}: {options[option]}"] = content
+    for each in (config, *filter(lambda endpoint: isinstance(endpoint, Mapping), roles)):
+        options = each.get("serve_options") or {}
+        for option, content in contents_of(options).items():
+            found[f"serve_options: {option}: {options[option]}"] = content
     if base := config.get(BASE):
         found[of_base(base)] = _of_model(str(base), config.get("model_revision") or "main")
     for path in [index] if isinstance(index, str) else index:

@@ -81,7 +81,8 @@ def has_errors(journal: Path) -> bool:
 def drop_errors(journal: Path) -> None:
     """Remove the questions that ended in an error from a journal, so that they are repeated; keep all others.
 
-    A record is a trace, has a `trace` or `traces`, or is a judgement with a `refusal`.
+    A record is a trace, has a `trace` or `traces`, and may have the `refusals` of judges' requests; or is a judgement
+    with a `refusal`.
     """
     if not journal.exists():
         return
@@ -89,8 +90,8 @@ def drop_errors(journal: Path) -> None:
     jsonl.write(journal, (record for record in records if not _error_of(record)))
 
 
-def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
-    """Warn of questions that ended in an error, with the commonest error and the remedy."""
+def tell_errors(journal: Path, questions: Sequence[Question]) -> Counter[str]:
+    """Warn of questions that ended in an error, with the commonest error and the remedy; returns all with counts."""
     errors = Counter(error for record in finished(journal, questions) if (error := _error_of(record)))
     for error, count in errors.most_common(1):
         logger.warning(
@@ -98,11 +99,29 @@ def tell_errors(journal: Path, questions: Sequence[Question]) -> None:
             "--retry_errors",
             *(errors.total(), len(questions), count, error),
         )
+    return errors
+
+
+def check_answered(journal: Path, questions: Sequence[Question]) -> None:
+    """Check that some question did not end in an error; warn of those that did.
+
+    Raises:
+        UserError: all did; gives the commonest error.
+    """
+    errors = tell_errors(journal, questions)
+    if questions and errors.total() == len(questions):
+        error, count = errors.most_common(1)[0]
+        raise UserError(
+            f"{journal}: all {len(questions)} questions ended in an error, {count} in this one: {error}; correct what "
+            "it names, and run the same command again with --retry_errors"
+        )
 
 
 def _error_of(record: dict[str, Any]) -> str:
     """The first error in a record's traces, or why its request was refused; empty if there is none."""
     if "refusal" in record:
         return str(record["refusal"])
+    if record.get("refusals"):
+        return str(record["refusals"][0])
     traces = record["traces"] if "traces" in record else [record.get("trace", record)]
     return next((str(trace["error"]) for trace in traces if trace["error"]), "")

@@ -61,10 +61,12 @@ class PairsRollout(_PairsRollout, total=False):
     """What the sampling rollouts of one question yielded and cost.
 
     `usage` counts every distinct call: candidates, judges, and answers that candidates were rolled forward to.
-    `unreadable` is missing in journals of older versions.
+    `unreadable` is missing in journals of older versions. `refusals`, where there are some, are the endpoint's reasons
+    for refusing judges' requests.
     """
 
     unreadable: list[UnreadableReplies]
+    refusals: list[str]
 
 
 class GoldRollout(TypedDict):

@@ -28,7 +28,7 @@ CONFIG = "config.yaml"
 
 WITHOUT_EFFECT = frozenset(
     {
-        *("concurrency", "replicas", "port", "cache", "output_dir"),
+        *("concurrency", "replicas", "port", "ready_timeout", "cache", "output_dir"),
         *("base_url", "served", "api_key_env", "timeout", "attempts", "patience", "batch"),
     }
 )
@@ -143,9 +143,10 @@ def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHO
         kept["retriever"] = [retrieval.identity(part) for part in parts]
     if chains := kept.get("chains"):
         kept["chains"] = {name: [retrieval.identity(part) for part in parts] for name, parts in chains.items()}
-    # Nor have those of versions without question sets.
-    if not kept.get("question_set"):
-        kept.pop("question_set", None)
+    # Nor have those of versions without question sets, or without names of parameters.
+    for newer in ("question_set", "parameters"):
+        if not kept.get(newer):
+            kept.pop(newer, None)
     models = kept.get("models")
     if isinstance(models, dict):
         kept["models"] = {

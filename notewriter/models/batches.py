@@ -47,6 +47,7 @@ LISTED = 1000
 Reply = TypeVar("Reply")
 
 ENDED = ("completed", "failed", "expired", "cancelled")
+RUNNING = ("validating", "in_progress", "finalizing", "cancelling")
 
 
 class Outcome(NamedTuple):
@@ -295,6 +296,8 @@ class Batches(httpx2.AsyncBaseTransport):
             reply = await ask(*arguments)
             if isinstance(reply, Batch | FileObject) and not isinstance(reply.id, str):
                 raise UnreadableReply(f"a {type(reply).__name__} without an id")
+            if isinstance(reply, Batch) and reply.status not in (*ENDED, *RUNNING):
+                raise UnreadableReply(f"batch {reply.id} has the status {str(reply.status)[:100]!r}")
             return reply
 
         return await retrying(self._attempts, self._patience)(call)

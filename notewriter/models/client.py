@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import openai
@@ -30,6 +30,7 @@ from notewriter.models.connection import (
     rejected_key,
     retrying,
 )
+from notewriter.models.dialects import PARAMETERS, in_words, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
 from notewriter.records import Completion, Message, Sampling
 from notewriter.terminal import escape_controls
@@ -43,6 +44,12 @@ _LATER = {"alternatives", "raw", "score_from"}
 COOLDOWN = 10.0
 """Seconds for which a failed replica is avoided while another one is up."""
 
+REFUSALS = 20
+"""So many refusals in a row, without a reply in between, end a run."""
+
+TAKE_ALL = ("vllm", "sglang")
+"""Owners of listed models whose servers take all sampling parameters."""
+
 ALTERNATIVES = 20
 """Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
 
@@ -54,6 +61,10 @@ class RequestRefused(Exception):
     """The endpoint rejects this request permanently, for example because the prompt exceeds its context."""
 
 
+class _DialectLearnt(Exception):
+    """The endpoint refused parameters that are renamed or left out from now on; the request is sent again."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A model behind an address, with the limits on its use.
@@ -63,7 +74,8 @@ class Endpoint:
     `api_key_env` names the environment variable with the key, so that configurations contain no keys. `concurrency`
     is the number of requests in flight per server, `timeout` the seconds for a whole reply, `attempts` the number
     of tries per request; a server that cannot be reached is retried for at least `patience` seconds. With `batch`,
-    calls go through the endpoint's batch API (`batches`): cheaper, and answered within a day.
+    calls go through the endpoint's batch API (`batches`): cheaper, and answered within a day. `parameters` renames
+    sampling parameters or, with null, leaves them out (`dialects`), before what is known of the model by its name.
     """
 
     base_url: str
@@ -76,11 +88,17 @@ class Endpoint:
     patience: Annotated[float, Interval(ge=0)] = 300.0
     extra_body: dict[str, Any] = field(default_factory=dict)
     batch: bool = False
+    parameters: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def addresses(self) -> list[str]:
         """The addresses of the replicas."""
         return [address.strip() for address in self.base_url.split(",")]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The sampling parameters that are sent -> their names in requests."""
+        return {name: other for name in PARAMETERS if (other := self.parameters.get(name, name))}
 
 
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
@@ -97,6 +115,8 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
         sampled,
         endpoint.extra_body,
         sample,
+        # Nothing where all are sent under their own names, as before there were other ways.
+        *([endpoint.names] if endpoint.parameters else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -110,6 +130,16 @@ class _Replica:
     down_until: float = 0.0
 
 
+class _Call(NamedTuple):
+    """A call, with the endpoint as it is known when the call's cache key is made: what is sent must be what it says."""
+
+    endpoint: Endpoint
+    messages: list[Message]
+    sampling: Sampling
+    key: str
+    reserve: Reserve
+
+
 class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
@@ -121,8 +151,16 @@ class Client:
     def __init__(
         self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Sequence[Callable[[], None]] = ()
     ) -> None:
-        self.endpoint = endpoint
+        # A checkpoint served here may have any name.
+        known = {} if endpoint.identity else known_dialect(endpoint.model)
+        parameters = {**known, **endpoint.parameters}
+        parameters = {name: other for name, other in parameters.items() if other != name}
+        if known and parameters:
+            logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
+        self.endpoint = replace(endpoint, parameters=parameters)
         self.received = 0
+        self._takes_all = False
+        self._refused = 0
         self._cache = cache
         self._revivals: dict[Callable[[], None], asyncio.Future[None] | None] = dict.fromkeys(revive)
         # Restarts take minutes, in which the event loop's own threads have other work.
@@ -162,23 +200,64 @@ class Client:
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
-            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or the call
-                could exceed the budget.
+            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or has
+                refused `REFUSALS` requests in a row, or the call could exceed the budget.
         """
-        key = cache_key(self.endpoint, messages, sampling, sample)
+        while True:
+            try:
+                completion = await self._complete(messages, sampling, sample, affinity, reserve)
+            except _DialectLearnt:
+                continue
+            except RequestRefused as refusal:
+                self._refused += 1
+                if self._refused >= REFUSALS:
+                    raise UserError(
+                        f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished "
+                        "work is kept: correct what it names (`parameters` of an endpoint renames a parameter or "
+                        "leaves it out), and run the same command again with --retry_errors"
+                    ) from refusal
+                raise
+            return completion
+
+    async def _complete(
+        self, messages: list[Message], sampling: Sampling, sample: int, affinity: str, reserve: Reserve
+    ) -> Completion:
+        endpoint = self.endpoint
+        key = cache_key(endpoint, messages, sampling, sample)
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
         lock = self._in_flight.setdefault(key, asyncio.Lock())
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
             async with self._slots:
-                completion = await self._ask_until_answered(messages, sampling, affinity, key, reserve)
+                call = _Call(endpoint, messages, sampling, key, reserve)
+                completion = await self._ask_until_answered(call, affinity)
+            self._refused = 0
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
             if self._batches is not None:
                 self._batches.forget(key)
         return completion
+
+    async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
+        """Ask for a word, so that what the endpoint refuses is known before other calls are paid.
+
+        Nothing is sent to servers that take all parameters, and in batches, which would take a day. Like any reply it
+        is in the cache, so that a run which resumes does not ask again.
+
+        Raises:
+            UserError: the endpoint refuses, with its reason; or as `complete`.
+        """
+        if self._takes_all or self.endpoint.batch:
+            return
+        try:
+            await self.complete([{"role": "user", "content": "Reply with one word: yes"}], sampling, reserve=reserve)
+        except RequestRefused as refusal:
+            raise UserError(
+                f"{self.endpoint.base_url}: refuses a first request to {self.endpoint.model} ({refusal}); correct what "
+                "it names (`parameters` of an endpoint renames a parameter or leaves it out)"
+            ) from refusal
 
     async def check(self) -> None:
         """List the models of every replica, so that a wrong address fails before any work is done.
@@ -211,7 +290,9 @@ class Client:
 
         async def ask() -> list[str]:
             try:
-                listed = [model.id async for model in api.with_options(timeout=20).models.list()]
+                models = [model async for model in api.with_options(timeout=20).models.list()]
+                listed = [model.id for model in models]
+                self._takes_all = bool(models) and all(getattr(each, "owned_by", "") in TAKE_ALL for each in models)
             except _UNREADABLE as error:
                 raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
@@ -235,19 +316,22 @@ class Client:
         if self._batches is not None:
             await self._batches.close()
 
-    async def _ask_until_answered(
-        self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve
-    ) -> Completion:
-        endpoint = self.endpoint
+    async def _ask_until_answered(self, call: _Call, affinity: str) -> Completion:
+        endpoint = call.endpoint
         attempts = 0
         try:
             async for attempt in retrying(endpoint.attempts, endpoint.patience, self._before_retry):
                 attempts += 1
                 with attempt:
-                    return await self._ask_a_replica(messages, sampling, affinity, key, reserve)
+                    return await self._ask_a_replica(call, affinity)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
         except openai.NotFoundError as error:
+            if call.sampling.raw:
+                raise UserError(
+                    f"{endpoint.base_url}: has no /v1/completions (raw completions) for model {endpoint.model!r} "
+                    f"({reason(error)}); this method needs a server that has, such as vLLM"
+                ) from error
             raise UserError(
                 f"{endpoint.base_url}: has no model {endpoint.model!r} or no chat completions; "
                 "correct model or base_url (which usually ends in /v1)"
@@ -260,9 +344,7 @@ class Client:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("unreachable: tenacity returns a reply or raises")
 
-    async def _ask_a_replica(
-        self, messages: list[Message], sampling: Sampling, affinity: str, key: str, reserve: Reserve
-    ) -> Completion:
+    async def _ask_a_replica(self, call: _Call, affinity: str) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""
         now = time.monotonic()
         # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
@@ -271,7 +353,7 @@ class Client:
             key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
         )
         try:
-            return await self._ask(replica.api, messages, sampling, key, reserve)
+            return await self._ask(replica.api, call)
         except Exception as error:
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.down_until = time.monotonic() + COOLDOWN
@@ -295,16 +377,15 @@ class Client:
         for revival in done:
             revival.result()
 
-    async def _ask(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve
-    ) -> Completion:
-        if sampling.json_schema is None or not self._supports_schemas:
-            return await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
+    async def _ask(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
+        without_schema = call._replace(sampling=replace(call.sampling, json_schema=None))
+        if call.sampling.json_schema is None or not self._supports_schemas:
+            return await self._ask_once(api, without_schema)
         try:
-            return await self._ask_once(api, messages, sampling, key, reserve)
+            return await self._ask_once(api, call)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             # Error messages differ by server; if the request succeeds without the schema, the schema was the problem.
-            completion = await self._ask_once(api, messages, replace(sampling, json_schema=None), key, reserve)
+            completion = await self._ask_once(api, without_schema)
             if self._supports_schemas:
                 self._supports_schemas = False
                 logger.warning(
@@ -313,21 +394,26 @@ class Client:
                 )
             return completion
 
-    async def _ask_once(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str, reserve: Reserve
-    ) -> Completion:
+    async def _ask_once(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
+        endpoint, sampling = call.endpoint, call.sampling
         try:
-            async with reserve(messages, sampling) as pay:
+            async with call.reserve(call.messages, sampling) as pay:
                 start = time.perf_counter()
                 if sampling.raw:
-                    reply: TextCompletion | ChatCompletion = await self._continue_text(api, messages, sampling)
+                    reply: TextCompletion | ChatCompletion = await _continue_text(api, call)
                 else:
-                    reply = await self._chat(api, messages, sampling, key)
+                    reply = await _chat(api, call)
                 seconds = time.perf_counter() - start
                 if reply.usage is None:
                     raise ValueError("no usage")
                 pay(operator.index(reply.usage.prompt_tokens), operator.index(reply.usage.completion_tokens))
             completion = _read(reply, sampling, seconds)
+            if "stop" not in endpoint.names:
+                completion = _stopped(completion, sampling.stop)
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            if self._adapts(endpoint, error):
+                raise _DialectLearnt from error
+            raise
         except _UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
@@ -337,44 +423,61 @@ class Client:
             raise RequestRefused(f"{self.endpoint.base_url}: echoes the key in its reply; use another endpoint")
         return completion
 
-    async def _chat(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling, key: str
-    ) -> ChatCompletion:
-        scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
-        extra: dict[str, Any] = {"extra_body": _continuing(messages) | scoring | self.endpoint.extra_body or None}
-        if self.endpoint.batch:
-            extra["extra_headers"] = {CUSTOM_ID: key}
-        return await api.chat.completions.create(
-            model=self.endpoint.model,
-            messages=messages,  # type: ignore[arg-type]
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            stop=list(sampling.stop) or openai.omit,
-            logprobs=sampling.logprobs or openai.omit,
-            top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
-            response_format=_response_format(sampling.json_schema),
-            **extra,
-        )
-
-    async def _continue_text(
-        self, api: openai.AsyncOpenAI, messages: list[Message], sampling: Sampling
-    ) -> TextCompletion:
-        if self.endpoint.batch:
-            raise RequestRefused(
-                f"{self.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
+    def _adapts(self, asked: Endpoint, error: openai.APIStatusError) -> bool:
+        """Whether a request that was refused as `asked` is now sent otherwise, after this or an earlier refusal."""
+        if self.endpoint.parameters == asked.parameters:
+            # The whole body, since gateways wrap the message of the provider behind them.
+            learnt = learn(str(error), asked.names)
+            if not learnt or learnt.keys() & asked.parameters.keys():
+                return False
+            self.endpoint = replace(asked, parameters={**asked.parameters, **learnt})
+            logger.warning(
+                "%s: %s from now on, since it refuses otherwise (%s)",
+                *(asked.base_url, in_words(learnt), reason(error)),
             )
-        likely = ALTERNATIVES if sampling.alternatives else 1
-        return await api.completions.create(
-            model=self.endpoint.model,
-            prompt="".join(message["content"] for message in messages),
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            stop=list(sampling.stop) or openai.omit,
-            logprobs=likely if sampling.logprobs else openai.omit,
-            extra_body={"skip_special_tokens": False} | self.endpoint.extra_body,
+        return True
+
+
+def _sampled(call: _Call, extra: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a request; those under other names join what the library does not know (`extra`)."""
+    sampling, names = call.sampling, call.endpoint.names
+    values = {name: getattr(sampling, name) for name in names if name != "stop" or sampling.stop}
+    own = {name: value for name, value in values.items() if names[name] == name}
+    renamed = {names[name]: value for name, value in values.items() if names[name] != name}
+    return own | {"extra_body": renamed | extra | call.endpoint.extra_body or None}
+
+
+async def _chat(api: openai.AsyncOpenAI, call: _Call) -> ChatCompletion:
+    sampling = call.sampling
+    scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
+    options = _sampled(call, _continuing(call.messages) | scoring)
+    if call.endpoint.batch:
+        options["extra_headers"] = {CUSTOM_ID: call.key}
+    reply: ChatCompletion = await api.chat.completions.create(
+        model=call.endpoint.model,
+        messages=call.messages,  # type: ignore[arg-type]
+        logprobs=sampling.logprobs or openai.omit,
+        top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
+        response_format=_response_format(sampling.json_schema),
+        **options,
+    )
+    return reply
+
+
+async def _continue_text(api: openai.AsyncOpenAI, call: _Call) -> TextCompletion:
+    sampling = call.sampling
+    if call.endpoint.batch:
+        raise RequestRefused(
+            f"{call.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
         )
+    likely = ALTERNATIVES if sampling.alternatives else 1
+    reply: TextCompletion = await api.completions.create(
+        model=call.endpoint.model,
+        prompt="".join(message["content"] for message in call.messages),
+        logprobs=likely if sampling.logprobs else openai.omit,
+        **_sampled(call, {"skip_special_tokens": False}),
+    )
+    return reply
 
 
 def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
@@ -398,6 +501,12 @@ def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
         tokens=tokens,
         alternatives=likely,
     )
+
+
+def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:
+    """A completion as if the server had ended it before the first of these strings."""
+    end = min((place for stop in stops if (place := completion.text.find(stop)) >= 0), default=None)
+    return completion if end is None else replace(completion, text=completion.text[:end], finish_reason="stop")
 
 
 def _continuing(messages: list[Message]) -> dict[str, Any]:

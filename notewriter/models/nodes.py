@@ -57,15 +57,39 @@ def job_nodes() -> list[str]:
         ) from error
 
 
-def own_devices(options: Mapping[str, Any], replicas: int, models: int) -> bool:
+Replicated = tuple[Mapping[str, Any], int]
+"""vLLM's options for a model, and the number of its servers."""
+
+
+def own_devices(models: Sequence[Replicated]) -> bool:
     """Whether each server of these models gets devices of its own.
 
     A lone server chooses its devices itself. So do the servers of several models where there are fewer devices than
     that; each takes the share of the memory that `gpu_memory_utilization` says.
     """
-    if replicas > 1 or job_nodes():
+    if any(replicas > 1 for _, replicas in models) or job_nodes():
         return True
-    return models > 1 and models * _size(options) <= _device_count()
+    return len(models) > 1 and sum(_size(options) for options, _ in models) <= _device_count()
+
+
+def first_after(models: Sequence[Replicated], options: Mapping[str, Any]) -> int:
+    """The number among servers with `options` of the first that gets none of the devices of the servers of `models`."""
+    held = max(int(os.environ.get("SLURM_GPUS_ON_NODE") or 0), 1) if job_nodes() else None
+
+    def devices(size: int, servers: int) -> int:
+        """The devices up to the last of so many servers, where each is within a node or takes whole ones."""
+        if held is None or size >= held or not servers:
+            return servers * size
+        return (servers - 1) // (held // size) * held + ((servers - 1) % (held // size) + 1) * size
+
+    def needed(size: int, taken: int) -> int:
+        """The servers of this size that cannot be beside `taken` devices."""
+        return next(count for count in range(taken + 1) if devices(size, count) >= taken)
+
+    taken = 0
+    for each, replicas in models:
+        taken = devices(_size(each), needed(_size(each), taken) + replicas)
+    return needed(_size(options), taken)
 
 
 def _size(options: Mapping[str, Any]) -> int:

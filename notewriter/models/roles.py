@@ -20,9 +20,11 @@ from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
-from notewriter.models.nodes import own_devices, places
+from notewriter.models.dialects import PARAMETERS
+from notewriter.models.nodes import Replicated, first_after, own_devices, places
 from notewriter.models.server import (
     LOOPBACK,
+    READY_TIMEOUT,
     Server,
     check_options,
     ensure_key,
@@ -71,8 +73,8 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
-            "{serve: PATH}; roles are notes, query, answer, judge; `policy` plays all others; LoRA adapters of one "
-            "base share a server"
+            "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
+            "plays all others; LoRA adapters of one base share a server"
         },
     )
     chat_template_kwargs: dict[str, Any] = field(
@@ -83,9 +85,23 @@ class ModelArguments:
             "default to the values that a checkpoint was trained with"
         },
     )
+    parameters: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
+            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
+            "endpoint's refusal names is learnt; roles in `models` have their own"
+        },
+    )
     replicas: Annotated[int, Interval(ge=1, le=256)] = field(
         default=1,
         metadata={"help": "servers to start for each served model, each on the next devices"},
+    )
+    ready_timeout: Annotated[float, Interval(gt=0)] = field(
+        default=READY_TIMEOUT,
+        metadata={
+            "help": "seconds in which a server that is started has to be ready, from the last progress of its download"
+        },
     )
     concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(
         default=256,
@@ -136,11 +152,16 @@ Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles
 
 @dataclass(frozen=True)
 class Served(Endpoint):
-    """A role's model that is served here; its address and name follow."""
+    """A role's model that is served here; its address and name follow.
+
+    Its `serve_options` add to those of all models, and its `replicas` are instead of theirs.
+    """
 
     serve: Annotated[str, MinLen(1)] = ""
     base_url: str = ""
     model: str = ""
+    serve_options: dict[str, Any] = field(default_factory=dict)
+    replicas: Annotated[int, Interval(ge=1, le=256)] | None = None
 
 
 SAMPLED = ("temperature", "top_p", "max_tokens")
@@ -195,6 +216,8 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     if not arguments.model:
         raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
     policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
+    if arguments.parameters:
+        policy["parameters"] = arguments.parameters
     if arguments.served:
         policy["identity"] = identity_of(arguments.served, with_number_format(arguments.serve_options))
     return policy
@@ -217,8 +240,9 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
 
     variables = {role: specification.pop("chat_template_kwargs", {}) for role, specification in specifications.items()}
     paths = {role: each.pop("serve") for role, each in specifications.items() if "serve" in each}
+    settings = _settings(arguments, {role: (path, specifications[role]) for role, path in paths.items()})
     for role, path in paths.items():
-        check_template(tokenizer_folder(path), variables[role], arguments.serve_options.get("chat_template"))
+        check_template(tokenizer_folder(path), variables[role], settings[path][0].get("chat_template"))
     for role, specification in specifications.items():
         specification.setdefault("concurrency", arguments.concurrency)
         if variables[role]:
@@ -228,7 +252,7 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
     with contextlib.ExitStack() as stack:
         first_role = {path: role for role, path in reversed(paths.items())}
         served = dict(running or {})
-        missing = [path for path in paths.values() if path not in served]
+        missing = {path: settings[path] for path in paths.values() if path not in served}
         # Their devices are in use.
         before = len({servers[0].base_url for _, servers in served.values()})
         served |= start_groups(
@@ -241,11 +265,28 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
-                identity = identity_of(paths[role], arguments.serve_options)
+                identity = identity_of(paths[role], settings[paths[role]][0])
                 base_url = ",".join(server.base_url for server in servers)
                 specification |= {"base_url": base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
+
+
+def _settings(
+    arguments: ModelArguments, served: Mapping[str, tuple[str, dict[str, Any]]]
+) -> dict[str, tuple[dict[str, Any], int]]:
+    """vLLM's options and the number of servers of each checkpoint, which are taken out of its roles' specifications.
+
+    Raises:
+        UserError: two roles differ about a checkpoint.
+    """
+    found: dict[str, tuple[dict[str, Any], int]] = {}
+    for role, (path, specification) in served.items():
+        options = {**arguments.serve_options, **specification.pop("serve_options", {})}
+        own = options, specification.pop("replicas", None) or arguments.replicas
+        if found.setdefault(path, own) != own:
+            raise UserError(f"models: {role}: {path} has other serve_options or replicas in another role; give it one")
+    return found
 
 
 def identity_of(path: str, options: Mapping[str, Any]) -> str:
@@ -258,27 +299,47 @@ def identity_of(path: str, options: Mapping[str, Any]) -> str:
 
 def start_groups(
     stack: contextlib.ExitStack,
-    paths: Iterable[str],
+    models: Mapping[str, tuple[dict[str, Any], int]],
     arguments: ModelArguments,
     log: Callable[[Group], Path],
     before: int = 0,
 ) -> Running:
     """Start servers for checkpoints, one for all that can share it, until `stack` is closed.
 
-    They get the devices after those of `before` servers, with as many replicas each.
+    They get the devices after those of `before` models with the options and replicas of all.
+
+    Args:
+        stack: what the servers are stopped with.
+        models: path -> vLLM's options and the number of servers; only where both are the same is a server shared.
+        arguments: the port, the time to be ready, and what the models before have.
+        log: the log of a group.
+        before: how many models have servers already.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
     running: Running = {}
-    plan, replicas = groups(paths), arguments.replicas
-    if arguments.port and (in_all := (before + len(plan)) * replicas) > 1:
+    alike: dict[str, list[str]] = {}
+    for path, settings in models.items():
+        alike.setdefault(repr(settings), []).append(path)
+    plan = [(group, *models[paths[0]]) for paths in alike.values() for group in groups(paths)]
+    started: list[Replicated] = [(arguments.serve_options, arguments.replicas)] * before
+    together = [*started, *((options, replicas) for _, options, replicas in plan)]
+    if arguments.port and (in_all := sum(replicas for _, replicas in together)) > 1:
         raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
-    apart = own_devices(arguments.serve_options, replicas, before + len(plan))
-    for number, group in enumerate(plan, start=before):
-        options = with_group(arguments.serve_options, group)
-        first = number * replicas if apart else None
-        servers = start_replicas(stack, group.model, options, replicas, log(group), first, port=arguments.port)
+    apart = own_devices(together)
+    for group, options, replicas in plan:
+        servers = start_replicas(
+            stack,
+            group.model,
+            with_group(options, group),
+            replicas,
+            log(group),
+            first_after(started, options) if apart else None,
+            port=arguments.port,
+            ready_timeout=arguments.ready_timeout,
+        )
+        started.append((options, replicas))
         running |= {path: (name, servers) for path, name in group.names.items()}
     return running
 
@@ -292,18 +353,19 @@ def start_replicas(
     first: int | None = None,
     host: str = LOOPBACK,
     port: int | None = None,
+    ready_timeout: float = READY_TIMEOUT,
 ) -> list[Server]:
     """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
 
     They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
     (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
-    `port` chosen.
+    `port` chosen. Each has `ready_timeout` seconds to be ready.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
     """
     if first is None:
-        return [stack.enter_context(serve(path, options, log=log, port=port, host=host))]
+        return [stack.enter_context(serve(path, options, log=log, port=port, host=host, ready_timeout=ready_timeout))]
     where = places(options, replicas, first)
     if where[0].nodes:
         # Before the threads, each of which would make one.
@@ -314,7 +376,15 @@ def start_replicas(
     def start(number: int) -> Server:
         own_log = log.with_stem(f"{log.stem}-{number}")
         return stack.enter_context(
-            serve(path, options, log=own_log, port=ports[number], place=where[number], host=host)
+            serve(
+                path,
+                options,
+                log=own_log,
+                port=ports[number],
+                place=where[number],
+                host=host,
+                ready_timeout=ready_timeout,
+            )
         )
 
     with ThreadPoolExecutor(replicas) as pool:
@@ -338,14 +408,18 @@ def check_endpoints(arguments: ModelArguments) -> None:
     known = [field.name for field in fields(Endpoint)]
     check_settings(arguments.chat_template_kwargs)
     addresses = {"base_url": arguments.base_url}
+    if arguments.parameters and not arguments.base_url:
+        raise UserError("parameters: are those of the endpoint at base_url, which is not set; set it, or remove them")
+    _check_parameters(arguments.parameters, "parameters")
     for role, value in arguments.models.items():
         choose("role in models", role, dict.fromkeys(ROLES))
         if not isinstance(value, dict):
             raise UserError(f"models: {role}: is not an endpoint; give {{serve: PATH}}, or base_url and model")
-        if unknown := [key for key in value if key not in (*known, "serve", "chat_template_kwargs")]:
+        ours = ("serve", "serve_options", "replicas")
+        if unknown := [key for key in value if key not in (*known, *ours, "chat_template_kwargs")]:
             raise UserError(
                 f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, "
-                "chat_template_kwargs, or serve"
+                f"chat_template_kwargs, or {', '.join(ours)}"
             )
         check_settings(value.get("chat_template_kwargs", {}), f"models: {role}: chat_template_kwargs")
         if not ({"serve"} <= value.keys() or {"base_url", "model"} <= value.keys()):
@@ -362,10 +436,21 @@ def check_endpoints(arguments: ModelArguments) -> None:
         if problem := misfit(value, Served if "serve" in value else Endpoint, f"models: {role}"):
             # Without the value, which may be a misplaced secret.
             raise UserError(f"{problem.partition(', not ')[0]}; fix the value")
+        _check_parameters(value.get("parameters", {}), f"models: {role}: parameters")
+        if "serve" not in value and (needless := {"serve_options", "replicas"} & value.keys()):
+            raise UserError(f"models: {role}: {min(needless)} is for a model that is served here; remove it")
+        check_options(value.get("serve_options", {}), f"models: {role}: serve_options")
         addresses[f"models: {role}: base_url"] = value.get("base_url")
     for place, address in addresses.items():
         for part in address.split(",") if isinstance(address, str) else []:
             check_address(part.strip(), place)
+
+
+def _check_parameters(parameters: Mapping[str, object], place: str) -> None:
+    for name, other in parameters.items():
+        choose(place, name, dict.fromkeys(PARAMETERS))
+        if other is not None and not (isinstance(other, str) and _VARIABLE.fullmatch(other)):
+            raise UserError(f"{place}: {name}: is not a parameter's name; give the endpoint's name for it, or null")
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)

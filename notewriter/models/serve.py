@@ -34,7 +34,7 @@ from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
 from notewriter.models.nodes import job_nodes, own_devices
 from notewriter.models.roles import start_replicas
-from notewriter.models.server import LOOPBACK, Server, check_options, with_number_format
+from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, check_options, with_number_format
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,10 @@ class ServeArguments:
     )
     replicas: Annotated[int, Interval(ge=1, le=256)] = field(
         default=1, metadata={"help": "servers of each model, each on the next devices"}
+    )
+    ready_timeout: Annotated[float, Interval(gt=0)] = field(
+        default=READY_TIMEOUT,
+        metadata={"help": "seconds in which a server has to be ready, from the last progress of its download"},
     )
     output_dir: str = field(default="runs/serve", metadata={"help": "folder for the addresses and the servers' logs"})
     drain_seconds: Annotated[int, Interval(ge=0)] = field(
@@ -113,13 +117,21 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
         os.environ["VLLM_API_KEY"] = _new_key(folder)
     names: dict[str, list[Server]] = {}
     with contextlib.ExitStack() as stack:
-        apart = own_devices(options, arguments.replicas, len(plan))
+        apart = own_devices([(options, arguments.replicas)] * len(plan))
         for number, group in enumerate(plan):
             log = folder / f"vllm-{number + 1}.log"
             own = with_group(options, group)
             first = number * arguments.replicas if apart else None
             servers = start_replicas(
-                stack, group.model, own, arguments.replicas, log, first, arguments.host, arguments.port
+                stack,
+                group.model,
+                own,
+                arguments.replicas,
+                log,
+                first,
+                arguments.host,
+                arguments.port,
+                arguments.ready_timeout,
             )
             names |= dict.fromkeys(group.names.values(), servers)
             # The base of adapters answers too: where several servers have it, the first.

@@ -32,6 +32,13 @@ from notewriter.models.processor import number_format
 logger = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
+
+READY_TIMEOUT = 900.0
+"""Seconds from the start of a server, or from the last progress of its download, until it has to answer."""
+
+TELL = 60.0
+"""Seconds between two lines about a server that is not ready yet."""
+
 LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"
 THIS_MACHINE = Place()
 _PR_SET_PDEATHSIG = 1
@@ -67,6 +74,7 @@ class Server:
         self._log = log
         self._place = place
         self._ready_timeout = ready_timeout
+        self._downloads = _cache_of(model, options)
         self._arguments = [
             *("--model", model, "--host", host, "--port", str(port)),
             *command_line_options(options),
@@ -99,13 +107,22 @@ class Server:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers, or is stopped.
+        """Wait until the server answers, or is stopped; the time begins again while its model is downloaded.
 
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
         """
-        deadline = time.monotonic() + self._ready_timeout
-        while time.monotonic() < deadline:
+        began = moved = told = time.monotonic()
+        downloaded = _files(self._downloads)
+        while (now := time.monotonic()) - moved < self._ready_timeout:
+            if (files := _files(self._downloads)) != downloaded:
+                downloaded, moved = files, now
+            if now - told >= TELL:
+                told = now
+                what = (
+                    f"{sum(size for size, _ in files.values()) / 1e9:.1f} GB downloaded" if moved == now else "starting"
+                )
+                logger.info("%s: %s, after %.0f s (log: %s)", self.model, what, now - began, self._log)
             if self._stopped:
                 return
             if self._process.poll() is not None:
@@ -114,7 +131,8 @@ class Server:
                 return
             time.sleep(0.5)
         raise UserError(
-            f"the vLLM server for {self.model} was not ready after {self._ready_timeout:.0f} s; see {self._log}"
+            f"the vLLM server for {self.model} was not ready after {self._ready_timeout:.0f} s; see {self._log}, or "
+            "give it longer with --ready_timeout SECONDS"
         )
 
     def stop(self) -> None:
@@ -181,8 +199,8 @@ WITHOUT_OPPOSITE = (
 """vLLM's switches that have no `--no-` form; they are off unless they are given."""
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check that no option would run a model's code or record a secret.
+def check_options(options: Mapping[str, Any], place: str = "serve_options") -> None:
+    """Check that no option would run a model's code or record a secret; `place` is where they are set.
 
     Raises:
         UserError: one would; the message does not repeat its value.
@@ -192,7 +210,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         for option, reason in REFUSED_OPTIONS.items():
             # vLLM completes abbreviations.
             if option.startswith(spelled) and value and not (option == "hf_token" and value is True):
-                raise UserError(f"serve_options: {key}: {reason}")
+                raise UserError(f"{place}: {key}: {reason}")
 
 
 def command_line_options(options: Mapping[str, Any]) -> list[str]:
@@ -243,7 +261,7 @@ def serve(
     port: int | None = None,
     place: Place = THIS_MACHINE,
     host: str = LOOPBACK,
-    ready_timeout: float = 900.0,
+    ready_timeout: float = READY_TIMEOUT,
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
@@ -275,6 +293,25 @@ def serve(
         yield server
     finally:
         server.stop()
+
+
+def _cache_of(model: str, options: Mapping[str, Any]) -> Path | None:
+    """The folder that a hub id's files are downloaded to; None for a model in a folder."""
+    if Path(model).is_dir():
+        return None
+    from huggingface_hub.constants import HF_HUB_CACHE  # reads the environment at its import
+
+    return Path(options.get("download_dir") or HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "blobs"
+
+
+def _files(folder: Path | None) -> dict[str, tuple[int, int]]:
+    """Size and time of change of each file in a folder, while it may be written to."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError):
+        for file in folder.iterdir() if folder else ():
+            state = file.stat()
+            found[file.name] = (state.st_size, state.st_mtime_ns)
+    return found
 
 
 def free_ports(count: int) -> list[int]:

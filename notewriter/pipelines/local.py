@@ -108,7 +108,8 @@ def _serve(stage: Stage, logs: Path) -> contextlib.AbstractContextManager[Server
     (group,) = groups([stage.serve])
     name = group.names[stage.serve]
     options = with_group(stage.serve_options(), group)
-    return serve(group.model, options, log=logs / f"server-of-{name}.log", port=free_ports(1)[0])
+    log = logs / f"server-of-{name}.log"
+    return serve(group.model, options, log=log, port=free_ports(1)[0], ready_timeout=stage.ready_timeout())
 
 
 def _name(checkpoint: str) -> str:

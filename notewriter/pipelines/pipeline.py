@@ -16,6 +16,7 @@ from annotated_types import Interval
 
 from notewriter.config import check_mapping, given, read_mapping
 from notewriter.errors import UserError
+from notewriter.models.server import READY_TIMEOUT
 from notewriter.pipelines.blocks import Text, expand, filled
 from notewriter.pipelines.rising import Rising
 
@@ -102,6 +103,14 @@ class Stage:
             return dict(json.loads(options) if isinstance(options, str) else options)
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.title}: --serve_options is not a JSON object ({error}); correct it") from error
+
+    def ready_timeout(self) -> float:
+        """The seconds that a server of the command has to be ready."""
+        value = given(self.argv()).get("ready_timeout", READY_TIMEOUT)
+        try:
+            return float(value)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.title}: --ready_timeout {value}: is not a number; correct it") from error
 
 
 @dataclass(frozen=True)

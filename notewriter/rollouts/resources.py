@@ -42,6 +42,17 @@ class Resources:
         paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
         return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
 
+    @property
+    def parameters(self) -> dict[str, dict[str, str | None]]:
+        """Role -> sampling parameters that its endpoint gets under another name, or not at all."""
+        return {role: each.endpoint.parameters for role, each in self.clients.items() if each.endpoint.parameters}
+
+    async def try_out(self) -> None:
+        """Ask every model for a word before a run begins, and its calls are paid; see `Client.try_out`."""
+        for role, client in self.clients.items():
+            paid = {"reserve": partial(self.budget.reserve, role)} if self.budget else {}
+            await client.try_out(self.sampling, **paid)
+
 
 def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) -> None:
     """Check endpoints, sampling, prompts and retriever before anything is written or started.

@@ -17,6 +17,7 @@ from notewriter.models.roles import ModelArguments, Roles, Serve, served_models
 from notewriter.records import Question
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
+from notewriter.run_record import add_parameters
 
 Record = dict[str, Any]
 """What is known of a finished question, as JSON."""
@@ -133,15 +134,19 @@ def run_questions(
     async def run(roles: Roles) -> None:
         budget = budget_of(costs, models, roles, journal.parent) if costs else None
         async with open_resources(models, roles, retriever, budget) as resources:
-            await for_each_question(
-                questions,
-                lambda question: work(question, resources),
-                journal,
-                concurrency=models.concurrency,
-                description=description,
-                clients=resources.clients.values(),
-                count=count,
-            )
+            try:
+                await resources.try_out()
+                await for_each_question(
+                    questions,
+                    lambda question: work(question, resources),
+                    journal,
+                    concurrency=models.concurrency,
+                    description=description,
+                    clients=resources.clients.values(),
+                    count=count,
+                )
+            finally:
+                add_parameters(journal.parent, resources.parameters)
 
     with serve(models, journal.parent) as roles:
         asyncio.run(run(roles))

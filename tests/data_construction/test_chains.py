@@ -103,6 +103,18 @@ def build(world, endpoint, tmp_path):
     return run
 
 
+@pytest.fixture
+def build_nothing(build, tmp_path):
+    """As `build`, for a run without a chain, which is an error when all is written."""
+
+    def run(*arguments: Any, name: str = "chains", **changes: Any):
+        with pytest.raises(UserError, match="nothing was made"):
+            build(*arguments, name=name, **changes)
+        return tmp_path / name
+
+    return run
+
+
 def rows(folder, split="train"):
     path = folder / f"{split}.parquet"
     return pyarrow.parquet.read_table(path).to_pylist() if path.exists() else []
@@ -226,9 +238,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_teacher_gives_counted_reasons_and_no_row(build, kind, capsys):
+def test_a_bad_teacher_gives_counted_reasons_and_no_row(build_nothing, kind, capsys):
     teach, reason = BAD[kind]
-    folder = build(teach)
+    folder = build_nothing(teach)
     assert rows(folder) == rows(folder, "dev") == []
     told = stats(folder)
     assert told["dropped"] == {reason: QUESTIONS}
@@ -284,12 +296,17 @@ def test_a_step_that_cannot_be_read_is_drawn_again(build, endpoint):
     assert draws.count(["\nObservation"]) == 2 * QUESTIONS
 
 
-def test_a_chain_is_given_up_when_it_was_drawn_as_often_as_allowed_over_all_of_its_steps(build, endpoint):
-    folder = build(unsteady(endpoint, 2), retries=3)
+def test_a_chain_is_given_up_when_it_was_drawn_as_often_as_allowed_over_all_of_its_steps(build_nothing, endpoint):
+    folder = build_nothing(unsteady(endpoint, 2), retries=3)
     told = stats(folder)
     assert told["dropped"] == {"an action could not be read": QUESTIONS}
     assert told["events"] == {"invalid_actions": QUESTIONS, "redrawn_steps": 3 * QUESTIONS, "steps": 2 * QUESTIONS}
-    assert stats(build(unsteady(endpoint, 1), "never", retries=0))["tokens"]["rearag/teach"]["policy"]["calls"] == 6
+    assert (
+        stats(build_nothing(unsteady(endpoint, 1), name="never", retries=0))["tokens"]["rearag/teach"]["policy"][
+            "calls"
+        ]
+        == 6
+    )
 
 
 def test_an_answer_that_is_a_sentence_counts_by_its_share_of_the_gold(build, golds):
@@ -315,12 +332,14 @@ def test_questions_of_an_evaluation_file_are_not_reasoned_about(build, world, tm
     assert told["questions_dropped"] == {"the question is in an evaluation file": 1}
 
 
-def test_repeated_queries_are_dropped_on_request(build, golds):
+def test_repeated_queries_are_dropped_on_request(build, build_nothing, golds):
     def repeating(chat: Chat) -> str:
         return step("search", "Who?") if steps_so_far(chat) < 2 else step("finish", golds[question_of(chat)])
 
     assert stats(build(repeating, "kept"))["dropped"] == {}
-    assert stats(build(repeating, "dropped", drop_repeated_queries=True))["dropped"] == {"a query was repeated": 6}
+    assert stats(build_nothing(repeating, name="dropped", drop_repeated_queries=True))["dropped"] == {
+        "a query was repeated": 6
+    }
 
 
 def test_chains_that_answer_from_memory_are_kept_on_request(build, golds):
@@ -408,8 +427,8 @@ def test_a_teacher_that_is_given_the_gold_writes_the_chain_at_once(build, golds,
         (step("finish", "x"), "too few searches"),
     ],
 )
-def test_what_a_bad_writer_writes_is_a_counted_reason(build, decomposed, reply, reason):
-    assert stats(build(lambda chat: reply, **decomposed))["dropped"] == {reason: QUESTIONS}
+def test_what_a_bad_writer_writes_is_a_counted_reason(build_nothing, decomposed, reply, reason):
+    assert stats(build_nothing(lambda chat: reply, **decomposed))["dropped"] == {reason: QUESTIONS}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow.parquet
 import pytest
 from datasets import load_dataset
-from fake_endpoint import default_reply, fake_endpoint
+from fake_endpoint import as_gpt5, default_reply, error, fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from data_construction import pairs
@@ -447,3 +447,47 @@ def test_questions_of_an_evaluation_file_are_not_rolled_out_and_said_to_be_left_
         "Held against evaluation.jsonl (2 questions): 2 training questions left out."
         in (folder / "README.md").read_text()
     )
+
+
+JUDGED = {"stages": {"vanilla/answer": "llm"}, "gold_stages": [], "method_options": {}, "judge_orders": 1}
+"""Pairs that a model judges."""
+
+
+def name_the_first(request):
+    """A judge that prefers the first candidate to the last."""
+    return '{"best_id": 1, "worst_id": 2}'
+
+
+def test_a_judge_of_today_is_found_out_before_the_run_and_makes_pairs(build, tmp_path):
+    with fake_endpoint(name_the_first, refuses=as_gpt5) as judge:
+        role = {"base_url": judge.base_url, "model": judge.model}
+        folder = build(**JUDGED, models={"judge": role})
+    assert sum(stats(folder)["pairs"].values()) > 0
+    accepted = [as_gpt5(request) is None for request in judge.requests]
+    # Whatever it refused, it refused at first, to one short request.
+    assert accepted == sorted(accepted) and accepted.count(False) == 3
+    assert {len(request["messages"][0]["content"]) < 40 for request in judge.requests[:4]} == {True}
+    (start,) = json.loads((folder / "run.json").read_text())["starts"]
+    expected = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
+    assert start["parameters"] == {"judge": expected}
+
+
+def test_a_judge_that_refuses_ends_the_run_and_is_asked_again_when_that_is_wanted(build, caplog):
+    with fake_endpoint(name_the_first) as judge:
+        # vLLM, as far as its list of models tells, so that it is not tried out.
+        judge.refuses = lambda request: error(400, "no judging today")
+        changes = {**JUDGED, "models": {"judge": {"base_url": judge.base_url, "model": judge.model}}}
+        with pytest.raises(UserError, match=r"nothing was made.*no judging today"):
+            build(**changes)
+        assert any("no judging today" in record.message for record in caplog.records)
+        judge.refuses = lambda request: None
+        assert sum(stats(build(**changes, retry_errors=True))["pairs"].values()) > 0
+
+
+def test_a_run_without_a_pair_is_an_error_that_gives_the_commonest_reason(build, tmp_path):
+    with (
+        fake_endpoint(lambda request: "always the same") as endpoint,
+        pytest.raises(UserError, match="fewer than two distinct candidates"),
+    ):
+        build(**JUDGED, base_url=endpoint.base_url)
+    assert stats(tmp_path / "pairs")["pairs"] == {"train": 0, "dev": 0}

@@ -3,7 +3,7 @@ from dataclasses import fields
 from statistics import mean
 
 import pytest
-from fake_endpoint import fake_endpoint
+from fake_endpoint import as_claude, fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from eval import evaluate
@@ -310,3 +310,23 @@ def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(run, 
         run(**changes)
     assert len(endpoint.requests) == asked
     assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_without_an_answer_is_an_error_and_no_table_of_zeros(run, tmp_path, capsys):
+    with (
+        fake_endpoint(faults=["400"] * QUESTIONS) as refusing,
+        pytest.raises(UserError, match=rf"all {QUESTIONS} questions ended in an error.*maximum context length"),
+    ):
+        run(method="direct", method_options={}, index=None, base_url=refusing.base_url)
+    assert "em" not in capsys.readouterr().out
+    assert read_metrics(tmp_path / "run" / "metrics.json").errors == QUESTIONS
+
+
+def test_a_model_of_today_is_evaluated_and_the_run_tells_what_it_was_not_sent(run):
+    with fake_endpoint(refuses=as_claude) as endpoint:
+        folder = run(method="direct", method_options={}, index=None, base_url=endpoint.base_url)
+    assert read_metrics(folder / "metrics.json").errors == 0
+    # Refused, tried out, and the questions.
+    assert len(endpoint.requests) == 2 + QUESTIONS
+    (start,) = json.loads((folder / "run.json").read_text())["starts"]
+    assert start["parameters"] == {"policy": {"top_p": None}}

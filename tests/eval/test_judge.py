@@ -383,3 +383,13 @@ def test_no_more_is_marked_than_there_is(reference, evidence):
     assert 0 <= counts["evidence_tokens"] <= counts["reference_tokens"]
     assert 0 <= counts["not_verbatim"] <= counts["pieces"] == len(evidence)
     assert marked(reference, [reference])["evidence_tokens"] == counts["reference_tokens"]
+
+
+def test_a_judge_that_refuses_every_request_is_an_error(evaluated, judge):
+    run = evaluated()
+    with (
+        fake_endpoint(good_judge, faults=["400"] * 2 * QUESTIONS) as endpoint,
+        pytest.raises(UserError, match=rf"all {QUESTIONS} questions ended in an error.*maximum context length"),
+    ):
+        judge(run, judgements=["answer"], base_url=endpoint.base_url)
+    assert metrics_of(run).judged["answer"]["left_out"] == {"request refused": QUESTIONS}

@@ -198,6 +198,17 @@ async def test_an_unreachable_api_ends_the_run_and_the_batch_is_fetched_later(co
     assert api.sizes == [2]
 
 
+@pytest.mark.parametrize("status", [None, 3, "lost", ["completed"]])
+async def test_a_batch_of_an_unknown_status_is_not_polled_for_ever_and_is_fetched_later(connect, status):
+    with fake_batch_api(end=status) as api:
+        with pytest.raises(UserError, match=r"batch_0 has the status .*run the same command again"):
+            await ask(connect(api, attempts=3), "hi")
+        assert api.calls["GET /batches/batch_0"] == 3
+        api.end = "completed"
+        await ask(connect(api, attempts=3), "hi")
+        assert len(api.batches) == 1
+
+
 async def interrupted(client: Client, until: Callable[[], bool], *texts: str) -> None:
     """Ask, and end as by a kill as soon as `until` holds."""
     asking = asyncio.create_task(ask(client, *texts))

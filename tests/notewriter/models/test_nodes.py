@@ -10,7 +10,7 @@ import pytest
 
 from notewriter.errors import UserError
 from notewriter.models import nodes
-from notewriter.models.nodes import Place, places, rank_command, start_command
+from notewriter.models.nodes import Place, first_after, own_devices, places, rank_command, start_command
 
 
 @pytest.fixture
@@ -77,6 +77,32 @@ def test_servers_fill_one_node_after_the_other(job, names, gpus, options, replic
 def test_a_second_model_goes_where_the_first_ends(job):
     job(["n1", "n2"], 2)
     assert places({}, 2, first=2) == [Place("0", ("n2",)), Place("1", ("n2",))]
+
+
+TWO, THREE, SIXTEEN = ({"tensor_parallel_size": size} for size in (2, 3, 16))
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "expected"),
+    [
+        ([], {}, Place("0", ("n1",))),
+        ([(TWO, 2)], {}, Place("4", ("n1",))),
+        # Two servers of three fill a node of eight, as far as they can.
+        ([(THREE, 3)], {}, Place("3", ("n2",))),
+        ([(THREE, 2), ({}, 1)], TWO, Place("0,1", ("n2",))),
+        ([({}, 1)], SIXTEEN, Place(None, ("n3", "n4"))),
+        ([(SIXTEEN, 1)], {}, Place("0", ("n3",))),
+    ],
+)
+def test_models_of_different_sizes_share_no_device(job, models, options, expected):
+    job(["n1", "n2", "n3", "n4"], 8)
+    assert places(options, 1, first_after(models, options)) == [expected]
+
+
+def test_models_of_different_sizes_share_no_device_of_one_machine(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("abcdefgh"))
+    assert places(TWO, 2, first_after([({}, 3)], TWO)) == [Place("e,f"), Place("g,h")]
+    assert own_devices([({}, 1), (TWO, 1)]) and not own_devices([(TWO, 1), ({"tensor_parallel_size": 7}, 1)])
 
 
 @pytest.mark.parametrize(

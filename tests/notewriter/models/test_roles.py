@@ -12,6 +12,7 @@ from fake_endpoint import fake_endpoint
 
 from notewriter.errors import UserError
 from notewriter.models import roles
+from notewriter.models.adapters import Group
 from notewriter.models.client import cache_key
 from notewriter.models.nodes import Place
 from notewriter.models.roles import ModelArguments
@@ -57,7 +58,7 @@ def served(monkeypatch):
     calls = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK):
+    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK, ready_timeout):
         calls.append((path, options, log.name, port if place is None else place.devices))
         yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
         calls.append("stopped")
@@ -220,6 +221,45 @@ def test_replicas_of_every_model_get_devices_of_their_own(tmp_path, served, monk
     assert served.count("stopped") == 4
 
 
+def test_a_model_has_its_own_options_and_replicas_beside_those_of_all(tmp_path, served, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("abcdefgh"))
+    judge = {"serve": "models/judge", "serve_options": {"tensor_parallel_size": 4, "seed": 1}, "replicas": 1}
+    settings = {"serve": "models/tiny", "serve_options": {"dtype": "half", "seed": 0}, "replicas": 2}
+    given = given_roles(tmp_path, **settings, models={"judge": judge})
+    started = {(path, options["seed"], devices) for path, options, _, devices in served[:3]}
+    assert started == {("models/judge", 1, "a,b,c,d"), ("models/tiny", 0, "e"), ("models/tiny", 0, "f")}
+    assert all(options["dtype"] == "half" for _, options, _, _ in served[:3])
+    assert '"tensor_parallel_size": 4' in given["judge"][0].identity
+    assert "tensor_parallel_size" not in given["policy"][0].identity
+
+
+def test_adapters_share_a_server_only_where_their_options_are_the_same(tmp_path, served, monkeypatch):
+    monkeypatch.setattr(roles, "groups", lambda paths: [Group(paths[0], dict.fromkeys(paths, "m"), {})])
+    models = {role: {"serve": f"models/{role}"} for role in ("notes", "query", "judge")}
+    models["judge"]["serve_options"] = {"max_model_len": 8192}
+    given_roles(tmp_path, base_url="http://host/v1", model="m", models=models)
+    assert [(path, options.get("max_model_len")) for path, options, _, _ in served[:2]] == [
+        ("models/notes", None),
+        ("models/judge", 8192),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({"judge": {"serve": "models/tiny", "replicas": 2}}, "other serve_options or replicas in another role"),
+        ({"judge": {"base_url": "http://host/v1", "model": "m", "replicas": 2}}, "models: judge: replicas is for"),
+        ({"judge": {"serve": "m", "serve_options": {"api_key": "x"}}}, "models: judge: serve_options: api_key"),
+        ({"judge": {"serve": "m", "serve_options": {"trust_remote_code": True}}}, "serve_options: trust_remote_code"),
+        ({"judge": {"serve": "m", "replicas": 0}}, "models: judge: replicas"),
+    ],
+)
+def test_options_of_a_model_that_cannot_be_are_named(tmp_path, served, models, message):
+    with pytest.raises(UserError, match=message):
+        given_roles(tmp_path, serve="models/tiny", models=models)
+    assert served == []
+
+
 @pytest.mark.parametrize(
     ("devices", "each"), [("a,b,c,d", {"a,b", "c,d"}), ("a,b,c", {None}), ("a", {None}), ("", {None})]
 )
@@ -236,7 +276,8 @@ def test_servers_that_run_already_keep_their_devices(tmp_path, served, monkeypat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     settings = ModelArguments(serve="models/tiny", models={"judge": {"serve": "models/judge"}}, replicas=2)
     with contextlib.ExitStack() as stack:
-        running = roles.start_groups(stack, ["models/tiny"], settings, lambda group: tmp_path / "vllm.log")
+        models = {"models/tiny": (settings.serve_options, 2)}
+        running = roles.start_groups(stack, models, settings, lambda group: tmp_path / "vllm.log")
         with roles.served_models(settings, tmp_path, running):
             pass
     devices = {(path, device) for path, _, _, device in (call for call in served if call != "stopped")}

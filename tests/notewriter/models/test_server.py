@@ -1,6 +1,7 @@
 """Serving, with a stand-in for vLLM: started, restarted, and stopped at the end whatever happens."""
 
 import json
+import logging
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -104,6 +106,41 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], li
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     monkeypatch.setattr(serving.time, "sleep", lambda seconds: SLEEP(min(seconds, 0.02)))
     return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic time that the server sees; each sleep of it takes ten seconds."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 10
+
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    return now
+
+
+def test_a_download_is_no_waiting_and_is_told(stand_in, tmp_path, monkeypatch, caplog, clock):
+    """Twenty looks find more bytes, at times when the server should long be ready; then there are no more."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("STAND_IN", "hang")
+    monkeypatch.setattr(serving, "check_model", lambda model: None)
+    blobs = tmp_path / "models--owner--name" / "blobs"
+    blobs.mkdir(parents=True)
+    files = serving._files
+
+    def grow(folder: Path) -> dict[str, tuple[int, int]]:
+        if clock[0] <= 200:
+            (folder / "abc.incomplete").write_bytes(bytes(int(clock[0]) + 1))
+        return files(folder)
+
+    monkeypatch.setattr(serving, "_files", grow)
+    server = serve("owner/name", {"download_dir": str(tmp_path)}, log=tmp_path / "log", ready_timeout=100)
+    with pytest.raises(UserError, match=r"not ready after 100 s.*--ready_timeout"):
+        server.__enter__()
+    assert clock[0] == 300
+    told = [record.getMessage() for record in caplog.records if " after " in record.getMessage()]
+    assert ["downloaded" in line for line in told] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +322,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(stand_in, model, tmp_path
         return started[-1]
 
     monkeypatch.setattr(serving.Server, "_start", remember)
-    with pytest.raises(UserError, match=r"was not ready after 0 s; see .*vllm\.log"):
+    with pytest.raises(UserError, match=r"was not ready after 0 s; see .*vllm\.log.*--ready_timeout"):
         serve(model, log=tmp_path / "vllm.log", ready_timeout=0.1).__enter__()
     assert started[0].poll() is not None
 

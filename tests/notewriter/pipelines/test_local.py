@@ -31,7 +31,7 @@ class StandIn:
         self.base_url = "http://127.0.0.1:8123/v1"
 
     @contextlib.contextmanager
-    def serve(self, model, options, *, log, port):
+    def serve(self, model, options, *, log, port, ready_timeout):
         self.events.append(("served", model, options["served_model_name"], port))
         try:
             yield self
