@@ -19,7 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 """The folder of configs/, training/ and slurm/; `$project` in a pipeline file."""
 
 MAX_STAGES = 1_000
-"""Each is a job of a cluster, whose queue takes 10,000 of all users (Slurm's MaxJobCount unless the site has set it)."""
+"""Each is a job of a cluster, whose queue takes 10,000 unless the site has raised MaxJobCount."""
 
 Text = Annotated[str, MinLen(1)]
 
