@@ -24,9 +24,9 @@ PEAK_TFLOPS = {
     "RTX 4090": 165,
     "RTX 3090": 71,
 }
-"""Dense bfloat16 TFLOPS with float32 accumulation, from the makers' data sheets, by words of a GPU's name; the first fits.
+"""Dense bfloat16 TFLOPS with float32 accumulation, from the makers' data sheets, by words in a GPU's name.
 
-Where a sheet gives the figure with sparsity alone, it is half of that.
+The first that fits counts. Where a sheet has only the figure with sparsity, it is half of that.
 """
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 import tenacity
 from annotated_types import Interval
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, install
 from notewriter.models import checkpoints
 from notewriter.models.connection import check_address, read_key
 from notewriter.records import Passage
@@ -128,7 +128,7 @@ class Connection:
         try:
             self._client, self.bulk, self._errors = _client(engine, address, timeout, read_key(key) if key else "")
         except ImportError as error:
-            raise UserError(f"{engine}: needs {error.name}; install notewriter[search-engines]") from error
+            raise UserError(f"{engine}: needs {error.name}; {install('search-engines')}") from error
 
     def call(self, method: Callable[[Any], T]) -> T:
         """The outcome of a call of the client, repeated while the server cannot be reached or is overloaded.
