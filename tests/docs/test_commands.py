@@ -109,7 +109,7 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(arguments) <= set(targets)
     else:
-        assert program in {"source", "cp", "vllm", "pip", "git", "cd", "export"} or "vllm.entrypoints" in line
+        assert program in {"source", "sbatch", "cp", "vllm", "pip", "git", "cd", "export"} or "vllm.entrypoints" in line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
