@@ -47,6 +47,11 @@ class UserError(Exception):
     """An error the user can fix: one line that names the file, line or key, and the remedy."""
 
 
+def install(extra: str) -> str:
+    """The remedy where a package of one of the project's extras is missing: the end of an error."""
+    return f"run pip install -e '.[{extra}]' in the project's folder (docs/install.md)"
+
+
 def one_line(error: object) -> str:
     """The text of an error, or of anything else, without line breaks."""
     return " ".join(str(error).split())

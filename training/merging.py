@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from peft import PeftConfig, PeftModel
+from peft import PeftModel
 from transformers import AutoTokenizer, PreTrainedModel
 from trl.trainer.utils import create_model_from_path
 
@@ -23,7 +23,8 @@ def merge(adapter: Path, output: Path) -> None:
     """Write the merged model into `output`.
 
     Raises:
-        UserError: `adapter` is not an adapter, its base is missing or has changed since, or `output` is not empty.
+        UserError: `adapter` is not an adapter, its files or those of its base are damaged, the base is missing or has
+            changed since, or `output` is not empty.
     """
     if not (adapter / "adapter_config.json").is_file():
         what = "a whole model, which needs no merging" if (adapter / "config.json").is_file() else "no LoRA adapter"
@@ -32,8 +33,7 @@ def merge(adapter: Path, output: Path) -> None:
         raise UserError(f"{adapter}: has no adapter_model.safetensors; wait until its training has ended")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: is not empty; remove it or give another --output_dir")
-    settings = PeftConfig.from_pretrained(str(adapter))
-    name, revision = settings.base_model_name_or_path, settings.revision or "main"
+    name, revision = checkpoints.adapter_base(adapter)
     base = checkpoints.check_model(name)
     check_base(adapter, base, revision)
     dtype = stored_dtype(base, revision)
@@ -43,7 +43,8 @@ def merge(adapter: Path, output: Path) -> None:
         model = create_model_from_path(
             base, revision=revision, dtype=torch.float32, device_map=None, trust_remote_code=False
         )
-    merged = with_adapter(model, adapter).merge_and_unload()
+    with checkpoints.loading(adapter, "LoRA adapter"):
+        merged = with_adapter(model, adapter).merge_and_unload()
     has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
     tokenizer = checkpoints.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
 

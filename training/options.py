@@ -246,7 +246,7 @@ def check_devices(training: TrainingArguments) -> None:
     if training.n_gpu > 1:
         raise UserError(
             f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
-            "each with configs/accelerate/multi_gpu.yaml"
+            "each with configs/accelerate/ddp.yaml"
         )
 
 

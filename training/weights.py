@@ -45,11 +45,13 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
     """The type that a model's weights are stored in; None where its configuration does not say.
 
     Raises:
-        UserError: its configuration cannot be loaded.
+        UserError: its configuration cannot be loaded, or has another type.
     """
     if checkpoints.is_adapter(name):
         name, revision = checkpoints.adapter_base(name)
     dtype: torch.dtype | None = checkpoints.load(AutoConfig, name, revision=revision).dtype
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise UserError(f"{name}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it")
     return dtype
 
 

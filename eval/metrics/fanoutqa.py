@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from eval.metrics.metric import F1, Family, Metric
 from eval.metrics.text import token_f1
-from notewriter.errors import UserError
+from notewriter.errors import UserError, install
 from notewriter.records import Question
 
 
@@ -26,7 +26,7 @@ def _normalize() -> Callable[[str], str]:
     except (ImportError, OSError) as error:
         raise UserError(
             f"metric family fanoutqa: needs the benchmark's package and spaCy's English model ({error}); "
-            "run: pip install 'notewriter[fanoutqa]' && python -m spacy download en_core_web_sm"
+            f"{install('fanoutqa')} and python -m spacy download en_core_web_sm"
         ) from error
     normalizer: Callable[[str], str] = normalize
     return normalizer

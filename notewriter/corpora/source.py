@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from notewriter.errors import install
+
 Record = tuple[str, Any]
 """The place of a record, for messages, and the record as it was read."""
 
 
-INSTALL = "pip install 'notewriter[corpora]'"
+INSTALL = install("corpora")
 """Ends messages about a missing library."""
 
 

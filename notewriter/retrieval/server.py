@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from annotated_types import Interval, MinLen
 
 from notewriter.config import parse
-from notewriter.errors import UserError
+from notewriter.errors import UserError, install
 from notewriter.retrieval.chain import Chain, parts_of
 from notewriter.retrieval.remote import SCHEMA, reply_of
 from notewriter.typecheck import misfit
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> None:
         chain = Chain(parts)
         app = make_app(chain, arguments)
     except ImportError as error:
-        raise UserError(f"serving needs {error.name}; install notewriter[serve]") from error
+        raise UserError(f"serving needs {error.name}; {install('serve')}") from error
     try:
         listener = socket.create_server((arguments.host, arguments.port), backlog=2048)
     except (OSError, TypeError) as error:  # TypeError: the resolver cannot encode the name

@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = ("configs/", "training/", "data_construction/", "eval/", "benchmarks/", "slurm/", "tests/", "docs/", "examples/")
 """Prefixes of paths in the project; other paths are the reader's own."""
+CODE = [
+    file
+    for package in ("notewriter", "data_construction", "eval", "training")
+    for file in sorted((ROOT / package).rglob("*.py"))
+]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def commands() -> list:
@@ -67,6 +74,17 @@ def parse_only(monkeypatch):
     return run
 
 
+def command_of_a_job(words):
+    """What a job script of the project runs; checks that the job asks for CPUs and memory with its GPUs."""
+    number = next(number for number, word in enumerate(words) if word.endswith(".sbatch"))
+    options, script, arguments = words[:number], Path(words[number]), words[number + 1 :]
+    assert script.parent == Path("slurm")
+    assert {option.partition("=")[0] for option in options} >= {"--exclusive", "--mem"}
+    # Slurm replaces %a before the command sees it.
+    arguments = [argument.replace("%a", "1") for argument in arguments]
+    return ["notewriter", "serve", *arguments] if script.name == "serve.sbatch" else arguments
+
+
 @pytest.mark.parametrize("line", commands())
 def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
     words = shlex.split(line, comments=True)
@@ -74,6 +92,8 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
         words.pop(0)
     if words[0] == "/usr/bin/time":
         words = words[2:]
+    if words[0] == "sbatch":
+        words = command_of_a_job(words[1:])
     program, *arguments = words
     script = next((word for word in arguments if word.startswith("training/train_")), None)
     if script:
@@ -104,3 +124,21 @@ def test_every_path_of_the_project_on_a_page_exists(page):
     ours = {word for word in words if word.startswith(OURS)} - made
     missing += [word for word in ours if not (ROOT / word).exists() and not list(ROOT.glob(word))]
     assert not missing
+
+
+def test_every_file_of_the_project_that_a_message_names_exists():
+    named = {
+        (name, file.name)
+        for file in CODE
+        for name in re.findall(r"\b(?:configs|slurm|examples|docs)/[\w./-]+\.\w+", file.read_text(encoding="utf-8"))
+    }
+    # A user's own.
+    assert {each for each in named if not (ROOT / each[0]).exists()} <= {("slurm/cluster.env", "command.py")}
+
+
+def test_extras_are_installed_from_a_clone_and_exist():
+    texts = {file: file.read_text(encoding="utf-8") for file in (*PAGES, *CODE)}
+    assert not [file for file, text in texts.items() if "notewriter[" in text]
+    by = re.compile(r"""pip install -e '?\.\[([\w,-]+)\]|\binstall\(["']([\w-]+)["']\)""")
+    named = {name for text in texts.values() for found in by.findall(text) for name in "".join(found).split(",")}
+    assert {"dense", "corpora"} <= named <= EXTRAS.keys()

@@ -205,6 +205,6 @@ def test_a_question_is_scored_by_its_answers_in_the_other_families():
 
 def test_a_family_whose_package_is_missing_says_so_before_any_answer_is_paid_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "fanoutqa.norm", None)
-    with pytest.raises(UserError, match=r"pip install 'notewriter\[fanoutqa\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[fanoutqa\]'"):
         check_family("fanoutqa")
     check_family("asqa")

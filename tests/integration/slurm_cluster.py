@@ -16,6 +16,8 @@ import pytest
 
 HOSTS = Path("/etc/hosts")
 NODES = ("n1", "n2")
+CPUS, GPUS = 4, 2
+"""Of each node, as Slurm is told: it gives no job more than it asks for."""
 
 # Debian keeps daemons where only an administrator's PATH looks.
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -108,6 +110,8 @@ class Cluster:
 def two_nodes(folder: Path) -> Iterator[Cluster]:
     """A Slurm of the nodes n1 and n2, with a partition `urgent` whose jobs preempt those of `all`.
 
+    Jobs share nodes, and one that asks for neither CPUs nor memory gets a CPU and 100 MB, as on many clusters.
+
     Skips the test where Slurm is not installed or may not be started.
     """
     programs = ("sbatch", "srun", "scontrol", "slurmctld", "slurmd", "munged")
@@ -120,9 +124,14 @@ def two_nodes(folder: Path) -> Iterator[Cluster]:
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
+    devices = [folder / f"gpu{number}" for number in range(GPUS)]
+    for device in devices:
+        device.touch()
+    (folder / "gres.conf").write_text("".join(f"Name=gpu Type=a100 File={device}\n" for device in devices))
     host = socket.gethostname()
     nodes = "".join(
-        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 State=UNKNOWN\n"
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={CPUS} RealMemory=16384 "
+        f"Gres=gpu:a100:{GPUS} State=UNKNOWN\n"
         for name in NODES
     )
     (folder / "slurm.conf").write_text(
@@ -139,6 +148,10 @@ SlurmdPidFile={folder}/%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+DefMemPerCPU=100
+SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 SlurmdTimeout=10

@@ -24,6 +24,11 @@ pytestmark = pytest.mark.integration
         (["ddp.yaml"], {}, "usage: sbatch"),
         (["nowhere.yaml", "train.py"], {}, "nowhere.yaml: no such accelerate configuration"),
         (["ddp.yaml", "nowhere.py"], {}, "nowhere.py: no such training script"),
+        (
+            ["ddp.yaml", "train.py"],
+            {"SLURM_CPUS_ON_NODE": "1", "SLURM_GPUS_ON_NODE": "8"},
+            "1 CPUs for 8 GPUs; submit it with --exclusive --mem=0, or",
+        ),
         (["ddp.yaml", "train.py"], {}, "slurm/cluster.env: no such file"),
         (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "empty.env"}, "empty.env: PROCESSES_PER_NODE is not set"),
         (["ddp.yaml", "train.py"], {"CLUSTER_ENV": "wrong.env"}, "/no/venv: has no bin/accelerate"),
@@ -78,6 +83,7 @@ def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_que
     [
         (["true"], {"SLURM_JOB_ID": ""}, "this is a job script; submit it"),
         ([], {}, "usage: sbatch"),
+        (["true"], {"SLURM_CPUS_ON_NODE": "7", "SLURM_GPUS_ON_NODE": "8"}, "7 CPUs for 8 GPUs; submit it with"),
         (["true"], {}, "slurm/cluster.env: no such file"),
         (["true"], {"CLUSTER_ENV": "empty.env"}, "empty.env: VENV= has no bin/python"),
     ],

@@ -87,6 +87,35 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
     assert (run / "logs/04-look.log").read_text().endswith("nodes\n")
 
 
+def test_jobs_get_the_cpus_memory_and_gpus_that_their_stages_need(
+    here: None, cluster: Cluster, cluster_env: Path, tmp_path: Path
+) -> None:
+    with open(cluster_env, "a") as settings:
+        settings.write("GPUS_PER_NODE=2\nCPUS_PER_GPU=1\nMEMORY_GB_PER_GPU=2\nGPUS_OPTION=--gres=gpu:a100:%d\n")
+        settings.write("CPUS_WITHOUT_GPU=3\nMEMORY_GB_WITHOUT_GPU=1\nWHOLE_NODES=yes\n")
+    needs: dict[str, dict[str, int]] = {
+        "none": {},
+        "a GPU": {"gpus": 1},
+        "own": {"gpus": 1, "cpus": 2, "memory_gb": 5},
+        "whole nodes": {"gpus": 4},
+    }
+    show = "bash -c 'echo $$SLURM_CPUS_ON_NODE of $$SLURM_JOB_CPUS_PER_NODE, $${SLURM_GPUS_ON_NODE:-0}'"
+    stages = [{"title": title, "command": show, "after": [], "needs": each} for title, each in needs.items()]
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "stages": stages}))
+    pipeline = read_pipeline(file)
+
+    run_to_the_end(pipeline, cluster_env)
+
+    printed = {stage.title: pipeline.log(stage).read_text().splitlines()[-1] for stage in pipeline.stages}
+    assert printed == {"none": "3 of 3, 0", "a GPU": "1 of 1, 1", "own": "2 of 2, 1", "whole nodes": "4 of 4(x2), 2"}
+    jobs = json.loads((pipeline.logs / slurm.JOBS).read_text())
+    asked = {title: cluster.show(job) for title, (job,) in jobs.items()}
+    memory = {"none": "1G", "a GPU": "2G", "own": "5G", "whole nodes": "0"}
+    assert {title: job["MinMemoryNode"] for title, job in asked.items()} == memory
+    assert asked["whole nodes"]["TresPerNode"] == "gres:gpu:a100:2"
+
+
 def training(tiny_model: Path, tiny_pairs: Path, name: str, disturbed: bool = False) -> dict[str, object]:
     """A stage of a pipeline: DPO in six small steps on two nodes."""
     options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/{name}"

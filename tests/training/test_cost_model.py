@@ -246,4 +246,14 @@ def test_gpus_are_known_by_their_drivers_names() -> None:
     assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
     assert peak_tflops("NVIDIA GeForce RTX 4090") == 165
     assert peak_tflops("NVIDIA L40S") == 362
+    assert peak_tflops("NVIDIA L40") == 181
+    assert peak_tflops("NVIDIA RTX 6000 Ada Generation") == 364
     assert peak_tflops("Some CPU") is None
+
+
+def test_cards_with_less_throughput_than_their_namesakes_have_their_own_peak() -> None:
+    assert peak_tflops("NVIDIA H100 PCIe") == 756
+    assert peak_tflops("NVIDIA H100 NVL") == peak_tflops("NVIDIA H200 NVL") == 835
+    assert (peak_tflops("NVIDIA A10"), peak_tflops("NVIDIA A10G")) == (125, 70)
+    assert peak_tflops("NVIDIA GH200 480GB") == 989
+    assert peak_tflops("NVIDIA RTX A4000") is None

@@ -1,5 +1,11 @@
 """A merged adapter is a whole model that says what base and adapter say together."""
 
+import io
+import json
+import pickle
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +90,86 @@ def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_m
     for fingerprint in ("owner/name@abc", checkpoints.fingerprint(tiny_model)):
         record(fingerprint)
         merge.merge(adapter, tmp_path / f"merged {fingerprint[:3]}")
+
+
+def torch_saved(content: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
+
+
+class Harmful:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.file,)
+
+
+def damaged_settings(**changes: object) -> Callable[[Path], bytes]:
+    """The bytes of a JSON file with other values."""
+    return lambda file: json.dumps(json.loads(file.read_text()) | changes).encode()
+
+
+def cut(file: Path) -> bytes:
+    return file.read_bytes()[:-10]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"peft_type": "LORA", "r": 4}'])
+def test_an_adapters_configuration_that_is_none_is_named(content: bytes, adapter: Path, tmp_path: Path) -> None:
+    (adapter / "adapter_config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"adapter_config\.json.*; copy or save the adapter again"):
+        merge.merge(adapter, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("adapter/adapter_config.json", damaged_settings(peft_type="NOPE")),
+        ("adapter/adapter_config.json", damaged_settings(base_model_name_or_path=3)),
+        ("adapter/adapter_config.json", damaged_settings(r="four")),
+        ("adapter/adapter_config.json", damaged_settings(target_modules=5)),
+        ("adapter/adapter_config.json", damaged_settings(alora_invocation_tokens=[1])),
+        ("adapter/adapter_model.safetensors", cut),
+        ("adapter/adapter_model.safetensors", lambda _: b""),
+        ("adapter/adapter_model.bin", lambda _: torch_saved([1, 2])),
+        ("adapter/adapter_model.bin", lambda _: torch_saved({1: torch.zeros(2)})),
+        ("adapter/adapter_model.bin", lambda _: pickle.dumps({"a": 1})),
+        ("adapter/adapter_model.bin", lambda _: b""),
+        ("adapter/tokenizer_config.json", lambda _: b"[]"),
+        ("base/config.json", lambda _: b"null"),
+        ("base/config.json", damaged_settings(dtype={"a": 1})),
+        ("base/generation_config.json", lambda _: b"[]"),
+        ("base/model.safetensors", cut),
+        ("base/model.safetensors.index.json", lambda _: b'{"weight_map": {"a": 3}}'),
+        ("base/pytorch_model.bin", lambda _: torch_saved(torch.zeros(2))),
+    ],
+)
+def test_what_is_damaged_ends_in_an_error_that_names_its_folder(
+    name: str, damage: Callable[[Path], bytes], adapter: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = Path(shutil.copytree(tiny_model, tmp_path / "base"))
+    settings = adapter / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(str(tiny_model), str(base)))
+    file = tmp_path / name
+    file.write_bytes(damage(file))
+    if file.suffix == ".bin":
+        next(file.parent.glob("*.safetensors")).unlink()
+    with pytest.raises(UserError, match=rf"^{re.escape(str(file.parent))}\b.*; \w") as caught:
+        merge.merge(adapter, tmp_path / "merged")
+    assert "\n" not in str(caught.value) and "weights_only" not in str(caught.value)
+    assert not (tmp_path / "merged").exists()
+
+
+def test_an_adapters_pickle_is_not_run(adapter: Path, tmp_path: Path) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+    (adapter / "adapter_model.bin").write_bytes(torch_saved({"a": Harmful(tmp_path / "ran")}))
+    with pytest.raises(UserError, match=r"adapter: cannot be loaded .*pickle"):
+        merge.merge(adapter, tmp_path / "merged")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.fixture

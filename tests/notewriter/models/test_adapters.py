@@ -90,7 +90,7 @@ def test_an_adapter_is_known_by_its_weights_and_those_of_its_base(make_adapter, 
     [
         ({"r": 1024}, "rank 1024 is above vLLM's 512; use notewriter merge"),
         ({"r": 0}, "r: 0 is too small"),
-        ({"peft_type": "IA3"}, "peft_type is IA3; only LoRA adapters can be served"),
+        ({"peft_type": "IA3"}, "peft_type is IA3; only LoRA adapters are supported"),
         ({"base_model_name_or_path": "models/absent"}, "notes: its base model: models/absent: is neither a model"),
     ],
 )

@@ -144,6 +144,9 @@ def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypat
     [
         (OSError("no\nfile"), r"x/y: cannot be loaded as a model \(no file\); check the name"),
         (KeyError("layers"), r"x/y: cannot be loaded as a model \('layers'\)"),
+        (EOFError(), r"x/y: cannot be loaded as a model \(EOFError\)"),
+        (TypeError("not iterable"), r"x/y: cannot be loaded as a model \(not iterable\)"),
+        (UserError("z: is empty; fill it"), "^z: is empty; fill it$"),
         (
             ValueError("custom code. Please pass the argument `trust_remote_code=True`"),
             r"^x/y: cannot be loaded as a model without running code shipped with it, which is never done; use an",

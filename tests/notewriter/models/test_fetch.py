@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_while_the_hub_sends_is_no_hub_that_is_not_reached(
 def test_without_gguf_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(UserError, match=r"needs the package gguf; install notewriter\[fetch\]"):
+    with pytest.raises(UserError, match=r"needs the package gguf; .*pip install -e '\.\[fetch\]'"):
         fetch.fetch_model(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 

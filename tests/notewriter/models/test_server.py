@@ -276,7 +276,7 @@ def test_a_path_that_is_no_model_is_named(stand_in, tmp_path):
 
 def test_without_vllm_the_extra_to_install_is_named(model, tmp_path, monkeypatch):
     monkeypatch.setattr(serving.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"vLLM is not installed; install notewriter\[gpu\], or notewriter\[cpu\]"):
+    with pytest.raises(UserError, match=r"vLLM is not installed; .*pip install -e '\.\[gpu\]' .*'\.\[cpu\]'"):
         serve(model, log=tmp_path / "log").__enter__()
 
 

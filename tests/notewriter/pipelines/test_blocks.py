@@ -190,6 +190,39 @@ def test_results_of_an_included_file_are_those_of_a_file_without_its_own(read, o
     assert pipeline.results == {"title": title}
 
 
+STAGES = "stages: [{title: a, command: b}, {title: c, command: d}]"
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (f"{{rounds: 2000000, start: a, model: b, {STAGES}}}", r"pipeline.yaml: stages\[1\]: .* 4,000,001 stages"),
+        (
+            f"{{each: [{{x: 1}}, {{x: 2}}], stages: [{{rounds: 501, start: a, model: b, {STAGES}}}]}}",
+            r"pipeline.yaml: stages\[1\]: stages\[0\]: .* 1,002 stages",
+        ),
+        (
+            f"{{each: [{{x: 1}}, {{x: 2}}], stages: [{{rounds: 400, start: a, model: b, {STAGES}}}]}}",
+            r"pipeline.yaml: stages\[1\]: .* 1,601 stages",
+        ),
+        ("{rounds: 2000000000, start: a, model: b, stages: [{include: empty.yaml}]}", "2,000,000,001 stages"),
+        ("{rounds: 600, start: a, model: b, stages: [{include: two.yaml}]}", "1,201 stages"),
+        ("{include: many.yaml}", r"many.yaml: .* 1,001 stages"),
+    ],
+)
+def test_more_stages_than_a_queue_holds_are_refused_with_their_number(read, block, message):
+    many = "stages: [" + "{title: a, command: b}," * 1001 + "]"
+    files = {"empty": "stages: []", "two": STAGES, "many": many}
+    with pytest.raises(UserError, match=message):
+        read(f"output_dir: runs/x\nstages:\n  - {{title: first, command: b}}\n  - {block}\n", **files)
+
+
+def test_an_included_file_may_be_the_projects(read):
+    """As in a copy of a pipeline file elsewhere."""
+    pipeline = read("output_dir: runs/x\nstages: [{include: $project/configs/pipelines/rounds.yaml}]\n")
+    assert pipeline.stages[0].title == "the start on dev"
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [

@@ -136,6 +136,7 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
         ({"stages": [{"title": "a", "command": "b"}] * 2}, "title 'a' is given twice"),
         ({"stages": [{"title": "a", "command": "b", "after": ["c"]}]}, "'c' is not the title of an earlier stage"),
         ({"stages": [{"title": "a", "command": "b", "shards": 2}]}, r"the same for all 2 shards; use \$shard in it"),
+        ({"stages": [{"title": "a", "command": "b $shard", "shards": 5000}]}, "shards: 5000 is too large; .* 1000"),
         (
             {"stages": [{"title": "a", "command": "b", "needs": {"gpu": 2}}]},
             "needs: unknown key 'gpu'; known are: nodes",

@@ -74,14 +74,15 @@ def test_each_stage_is_a_job_that_starts_when_those_before_it_have_succeeded(pip
     shown = slurm.submit(pipeline, cluster_env)
     logs = f"{tmp_path}/run/logs"
     assert calls(tmp_path) == [
-        f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 "
-        f"{PROJECT}/slurm/run.sbatch notewriter world",
+        f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
+        f"--mem=16G {PROJECT}/slurm/run.sbatch notewriter world",
         f"--parsable --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
         "--cpus-per-task=8 --mem=64G --time=90 --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes "
         f"{PROJECT}/slurm/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
         f"--parsable --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
-        f"--dependency=afterok:102 --kill-on-invalid-dep=yes {PROJECT}/slurm/train.sbatch d.yaml train_dpo.py --lr 1",
-        f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 "
+        "--cpus-per-task=32 --mem=240G --dependency=afterok:102 --kill-on-invalid-dep=yes "
+        f"{PROJECT}/slurm/train.sbatch d.yaml train_dpo.py --lr 1",
+        f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 --cpus-per-task=4 --mem=16G "
         f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {PROJECT}/slurm/run.sbatch notewriter compare",
     ]
     assert "# pairs: submitted as job 102\n" in shown
@@ -151,17 +152,64 @@ def test_a_failed_shard_is_submitted_again_while_others_of_its_array_still_run(p
     assert "1 pending, 1 running; pending (0 of 3 shards have their result)  job 102, 105" in status
 
 
+@pytest.mark.parametrize(
+    ("settings", "needs", "options"),
+    [
+        ({}, Needs(gpus=2), "--gpus-per-node=2 --cpus-per-task=16 --mem=120G"),
+        ({}, Needs(gpus=8, cpus=20), "--gpus-per-node=4 --cpus-per-task=20 --mem=240G"),
+        ({}, Needs(nodes=2, memory_gb=90), "--cpus-per-task=4 --mem=90G"),
+        (
+            {"CPUS_PER_GPU": "16", "MEMORY_GB_PER_GPU": "120", "GPUS_OPTION": "--gpus-per-node=a100:%d"},
+            Needs(gpus=1),
+            "--gpus-per-node=a100:1 --cpus-per-task=16 --mem=120G",
+        ),
+        (
+            {"CPUS_WITHOUT_GPU": "2", "MEMORY_GB_WITHOUT_GPU": "8", "WHOLE_NODES": "yes"},
+            Needs(),
+            "--cpus-per-task=2 --mem=8G",
+        ),
+        ({"WHOLE_NODES": "yes"}, Needs(gpus=2), "--gpus-per-node=2 --cpus-per-task=16 --mem=120G"),
+        (
+            {"WHOLE_NODES": "yes", "GPUS_OPTION": "--gres=gpu:a100:%d"},
+            Needs(gpus=4),
+            "--gres=gpu:a100:4 --exclusive --mem=0G",
+        ),
+        (
+            {"WHOLE_NODES": "yes"},
+            Needs(gpus=8, cpus=20, memory_gb=90),
+            "--gpus-per-node=4 --exclusive --cpus-per-task=20 --mem=90G",
+        ),
+    ],
+)
+def test_a_job_asks_for_the_gpus_cpus_and_memory_of_its_stage_and_of_the_cluster(
+    queue, cluster_env, tmp_path, settings, needs, options
+):
+    with open(cluster_env, "a") as file:
+        file.writelines(f"{name}={value}\n" for name, value in settings.items())
+    pipeline = Pipeline(str(tmp_path / "run"), [Stage("train", "train", needs=needs)])
+    shown = slurm.submit(pipeline, cluster_env, dry_run=True)
+    assert f"--nodes={needs.nodes_of(4)} {options} {PROJECT}/slurm/run.sbatch" in shown
+
+
+def test_the_example_of_the_settings_has_the_defaults(pipeline, queue, tmp_path):
+    (tmp_path / "empty.env").touch()
+    shown = {}
+    for file in (PROJECT / "slurm/cluster.env.example", tmp_path / "empty.env"):
+        shown[file.name] = slurm.submit(pipeline, file, dry_run=True).replace(str(file), "")
+    assert shown["empty.env"] == shown["cluster.env.example"]
+
+
 @pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
 def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
     stage = Stage("train", "train", needs=needs)
-    command = slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], 4)
+    command = slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
     assert f"--gpus-per-node={per_node}" in command
 
 
 def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
     stage = Stage("train", "train", needs=Needs(gpus=5))
     with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
-        slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], 4)
+        slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
 
 
 def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tmp_path):
@@ -253,6 +301,10 @@ def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
         ("exit 3\n", "correct the file"),
         ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number above 0"),
         ("GPUS_PER_NODE=0\n", "GPUS_PER_NODE=0 is not a number above 0"),
+        ("CPUS_PER_GPU=-1\n", "CPUS_PER_GPU=-1 is not a number above 0"),
+        ("GPUS_OPTION=a100\n", "GPUS_OPTION=a100 is not an option of sbatch"),
+        ("GPUS_OPTION=--gres=gpu:a100\n", "GPUS_OPTION=--gres=gpu:a100 is not an option of sbatch with %d"),
+        ("WHOLE_NODES=1\n", "WHOLE_NODES=1 is neither yes nor no"),
     ],
 )
 def test_settings_that_cannot_be_are_named(pipeline, queue, tmp_path, content, message):
