@@ -23,6 +23,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from notewriter import jsonl
 from notewriter.corpora.source import Document, Origin, Skipped, Source
+from notewriter.corpora.time_limit import time_limit
 from notewriter.errors import UserError, writing
 from notewriter.folders import check_replaceable, new_folder
 from notewriter.text import hash64, without_surrogates
@@ -236,9 +237,10 @@ class _Output:
             progress.left_out += 1
             return
         try:
-            passages = list(self._build.split(document))
+            with time_limit(place):
+                passages = list(self._build.split(document))
         except UserError as error:
-            self.skip(Skipped(place, str(error)))
+            self.skip(Skipped(place, str(error).removeprefix(f"{place}: ")))
             return
         if not passages:
             self.skip(Skipped(place, "contains no text"))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from notewriter.corpora import splitting
 from notewriter.corpora.source import Document, Origin
 from notewriter.corpora.splitting import SplitArguments, headings, splitter
 from notewriter.errors import UserError
@@ -60,6 +61,34 @@ def test_sentences_stay_whole():
 def test_no_passage_is_longer_than_the_size(name):
     text = "One two three four. Five six seven eight nine ten. " * 20
     assert max(len(text.split()) for _, text, _ in split(text, markdown=True, split=name, size=7)) <= 7
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+@pytest.mark.parametrize("unit", ["word ", "word\n", "wo\n\n"])
+def test_twice_the_text_is_twice_the_work(unit, markdown, monkeypatch):
+    counted = 0
+
+    def count(text):
+        nonlocal counted
+        counted += len(text)
+        return len(text.split())
+
+    monkeypatch.setattr(splitting, "count_words", count)
+    work = []
+    for size in (200_000, 400_000):
+        counted = 0
+        text = unit * (size // len(unit))
+        assert "".join(chunk for _, chunk, _ in split(text, markdown, split="headings")).split()[0][:2] == "wo"
+        work.append(counted)
+    assert work[1] < 2.5 * work[0]
+
+
+def test_a_long_text_is_cut_between_sentences_and_paragraphs_and_loses_no_word():
+    for end in (" ", "\n", "\n\n"):
+        text = f"The river Osk crosses a town.{end}" * 10_000
+        passages = [text for _, text, _ in split(text, split="sentences", size=12)]
+        assert {passage[-5:] for passage in passages} == {"town."}
+        assert " ".join(passages).split() == text.split()
 
 
 def test_tokens_are_those_of_the_tokenizer(tokenizer):
