@@ -142,6 +142,8 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("a shard's questions' hash", "merge-shards", text("shard/questions.sha256", b"\xff"), ["shard/questions.sha256"]),
     ("config.yaml: a list", "evaluate", text("run/config.yaml", "[1]"), ["config.yaml: is not a run's configuration"]),
     ("config.yaml: no YAML", "evaluate", text("run/config.yaml", "a: ["), ["config.yaml: is not YAML; remove run"]),
+    ("config.yaml: no integer", "evaluate", text("run/config.yaml", "a: !!int ''"), ["config.yaml: is not YAML"]),
+    ("config.yaml: no truth value", "chains", text("chains/config.yaml", "a: !!bool x"), ["config.yaml: is not YAML"]),
     ("config.yaml: binary", "pairs", text("pairs/config.yaml", b"\xff\0"), ["config.yaml: is not YAML"]),
     ("config.yaml: a number for a key", "chains", text("chains/config.yaml", "1: 2"), ["not a run's configuration"]),
     ("estimate: not JSON", "evaluate", text("run/estimate.json", "{"), ["estimate.json: is not JSON", "remove it"]),
@@ -487,7 +489,20 @@ def test_no_content_of_a_file_ends_in_a_traceback(place, name):
 
 
 ON_A_COMMAND_LINE = ("", "a\nb", "\udce9", "1" + "0" * 30, '{"a": NaN}', ".", "x" * 300)
-IN_A_FILE = ("null", "1.5", ".nan", "1" + "0" * 30, "[[1]]", "{1: 2}", "2024-01-01", '"\\0"', "&a [*a]")
+IN_A_FILE = (
+    "!!int ''",
+    "!!bool maybe",
+    "!!timestamp soon",
+    "null",
+    "1.5",
+    ".nan",
+    "1" + "0" * 30,
+    "[[1]]",
+    "{1: 2}",
+    "2024-01-01",
+    '"\\0"',
+    "&a [*a]",
+)
 
 # The first command that has an option stands for the others.
 SWEPT = {
