@@ -431,6 +431,44 @@ def test_a_bad_option_is_named_in_one_line(done, command, options, parts):
     assert "sk-live" not in result[1][0]
 
 
+# Names and links
+
+
+def not_utf_8(folder: Path, ending: str) -> Path:
+    return Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9" + ending.encode()))
+
+
+LINKED = "corpus path, corpus output_dir, index path, index index, evaluate index, pairs path, ask index, report runs"
+
+
+@pytest.mark.parametrize(("command", "option"), [each.split() for each in LINKED.split(", ")])
+def test_links_in_a_circle_are_named_in_one_line(place, command, option):
+    (place / "circle").symlink_to("circle")
+    argv = list(COMMANDS[command])
+    if (given := f"--{option}") in argv:
+        del argv[argv.index(given) : argv.index(given) + 2]
+    for path in ("circle", "circle/below"):
+        result = attempt(place, [*argv, given, path])
+        assert is_one_line(result), (path, result)
+        assert "circle" in result[1][0]
+
+
+@pytest.mark.parametrize("folder", ["documents", "prompts/vanilla", "run", "pairs", "index", "shard"])
+def test_half_a_character_in_the_name_of_a_file_is_no_traceback(place, folder):
+    for ending in (".md", ".jinja", ".jsonl"):
+        not_utf_8(place / folder, ending).write_text("{}\n")
+    for command, argv in COMMANDS.items():
+        assert is_clean(attempt(place, argv)), command
+
+
+def test_a_corpus_is_read_from_a_file_whose_name_is_not_utf_8(place):
+    (place / "published").mkdir()
+    not_utf_8(place / "published", ".jsonl").write_text('{"id": "1", "contents": "Osk\\nA river."}\n')
+    argv = ["corpus", "--source", "wiki-18", "--path", "published", "--output_dir", "new"]
+    assert attempt(place, argv)[0] == 0
+    assert "A river." in (place / "new/corpus.jsonl").read_text()
+
+
 # Sweeps
 
 READ_BY = {

@@ -110,7 +110,8 @@ def hash_source(source: Source, paths: Sequence[Path]) -> tuple[str, int]:
                 # Reported when it is read.
                 content.update(str(error.strerror).encode())
             # The name without the folder: a corpus that was moved is the same one.
-            digest.update(f"{name if not source.is_uniform else path.name}\0{content.hexdigest()}\n".encode())
+            name = path.name if source.is_uniform else name
+            digest.update(f"{name}\0{content.hexdigest()}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest(), total
 
 
