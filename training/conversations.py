@@ -69,7 +69,7 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix in {".jsonl", ".json"}:
-        raw = (row for _, row in jsonl.read(path))
+        raw: Iterator[dict[str, Any]] = (row for _, row in jsonl.read(path))
     else:
         names = rows.columns(path)
         raw = read_rows(path, columns=[name for name in names if name in _COLUMNS] or names)

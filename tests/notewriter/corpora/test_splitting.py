@@ -63,24 +63,12 @@ def test_no_passage_is_longer_than_the_size(name):
     assert max(len(text.split()) for _, text, _ in split(text, markdown=True, split=name, size=7)) <= 7
 
 
+@pytest.mark.parametrize("options", [{"split": "sentences"}, {"split": "headings"}, {"split": "tokens", "size": 10**6}])
 @pytest.mark.parametrize("markdown", [False, True])
-@pytest.mark.parametrize("unit", ["word ", "word\n", "wo\n\n"])
-def test_twice_the_text_is_twice_the_work(unit, markdown, monkeypatch):
-    counted = 0
-
-    def count(text):
-        nonlocal counted
-        counted += len(text)
-        return len(text.split())
-
-    monkeypatch.setattr(splitting, "count_words", count)
-    work = []
-    for size in (200_000, 400_000):
-        counted = 0
-        text = unit * (size // len(unit))
-        assert "".join(chunk for _, chunk, _ in split(text, markdown, split="headings")).split()[0][:2] == "wo"
-        work.append(counted)
-    assert work[1] < 2.5 * work[0]
+def test_a_text_without_end_is_split_in_blocks(options, markdown, tokenizer):
+    """The library's time would grow with the square of the text."""
+    passages = split("a" * (2 * splitting.BLOCK + 5), markdown, tokenizer=str(tokenizer), **options)
+    assert [len(text) for _, text, _ in passages] == [splitting.BLOCK, splitting.BLOCK, 5]
 
 
 def test_a_long_text_is_cut_between_sentences_and_paragraphs_and_loses_no_word():
