@@ -196,6 +196,29 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
+class _Loader(yaml.SafeLoader):
+    """Constructs plain data only; a value that does not suit its tag is a YAML error with its place."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            what = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from error
+
+
+def load_yaml(text: str) -> Any:
+    """The plain data in a YAML text.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, is nested too deeply, or has a value that does not suit its tag.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError as error:
+        raise yaml.YAMLError("nested too deeply") from error
+
+
 def read_mapping(path: Path, remedy: str = "check the path after --config") -> tuple[dict[str, int], dict[str, Any]]:
     """The line number of each key of a YAML file, and the parsed mapping.
 
@@ -204,14 +227,13 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
     """
     try:
         text = path.read_text(encoding="utf-8")
-        # Both use the safe loader, which constructs plain data only.
+        config = load_yaml(text)
         root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-        config = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
-    except (yaml.YAMLError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise UserError(f"{path}: is not YAML ({one_line(error)})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: is not a mapping; write one `key: value` per line")

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import logging
 import os
 import shutil
@@ -137,6 +138,9 @@ def handle_sigterm() -> None:
 
 def run(main: Callable[[], None]) -> None:
     """Run a command's main function; a `UserError` becomes one line on standard error and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files and texts of models may have halves of characters; standard error writes them so by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # INFO of other libraries, such as a line per request, would drown the progress bar.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter())
@@ -157,6 +161,11 @@ def run(main: Callable[[], None]) -> None:
         # The reader of the output, such as `head`, has closed the pipe.
         _discard_output()
         sys.exit(1)
+    except RuntimeError as error:
+        # Path.resolve before Python 3.13, where OSError would say so.
+        if not str(error).startswith("Symlink loop"):
+            raise
+        _end(f"error: {escape_controls(one_line(error))}; {REMEDIES[errno.ELOOP]}", 2)
     except OSError as error:
         storage = storage_error(error)
         if storage is None:

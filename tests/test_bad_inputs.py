@@ -142,6 +142,8 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("a shard's questions' hash", "merge-shards", text("shard/questions.sha256", b"\xff"), ["shard/questions.sha256"]),
     ("config.yaml: a list", "evaluate", text("run/config.yaml", "[1]"), ["config.yaml: is not a run's configuration"]),
     ("config.yaml: no YAML", "evaluate", text("run/config.yaml", "a: ["), ["config.yaml: is not YAML; remove run"]),
+    ("config.yaml: no integer", "evaluate", text("run/config.yaml", "a: !!int ''"), ["config.yaml: is not YAML"]),
+    ("config.yaml: no truth value", "chains", text("chains/config.yaml", "a: !!bool x"), ["config.yaml: is not YAML"]),
     ("config.yaml: binary", "pairs", text("pairs/config.yaml", b"\xff\0"), ["config.yaml: is not YAML"]),
     ("config.yaml: a number for a key", "chains", text("chains/config.yaml", "1: 2"), ["not a run's configuration"]),
     ("estimate: not JSON", "evaluate", text("run/estimate.json", "{"), ["estimate.json: is not JSON", "remove it"]),
@@ -429,6 +431,44 @@ def test_a_bad_option_is_named_in_one_line(done, command, options, parts):
     assert "sk-live" not in result[1][0]
 
 
+# Names and links
+
+
+def not_utf_8(folder: Path, ending: str) -> Path:
+    return Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9" + ending.encode()))
+
+
+LINKED = "corpus path, corpus output_dir, index path, index index, evaluate index, pairs path, ask index, report runs"
+
+
+@pytest.mark.parametrize(("command", "option"), [each.split() for each in LINKED.split(", ")])
+def test_links_in_a_circle_are_named_in_one_line(place, command, option):
+    (place / "circle").symlink_to("circle")
+    argv = list(COMMANDS[command])
+    if (given := f"--{option}") in argv:
+        del argv[argv.index(given) : argv.index(given) + 2]
+    for path in ("circle", "circle/below"):
+        result = attempt(place, [*argv, given, path])
+        assert is_one_line(result), (path, result)
+        assert "circle" in result[1][0]
+
+
+@pytest.mark.parametrize("folder", ["documents", "prompts/vanilla", "run", "pairs", "index", "shard"])
+def test_half_a_character_in_the_name_of_a_file_is_no_traceback(place, folder):
+    for ending in (".md", ".jinja", ".jsonl"):
+        not_utf_8(place / folder, ending).write_text("{}\n")
+    for command, argv in COMMANDS.items():
+        assert is_clean(attempt(place, argv)), command
+
+
+def test_a_corpus_is_read_from_a_file_whose_name_is_not_utf_8(place):
+    (place / "published").mkdir()
+    not_utf_8(place / "published", ".jsonl").write_text('{"id": "1", "contents": "Osk\\nA river."}\n')
+    argv = ["corpus", "--source", "wiki-18", "--path", "published", "--output_dir", "new"]
+    assert attempt(place, argv)[0] == 0
+    assert "A river." in (place / "new/corpus.jsonl").read_text()
+
+
 # Sweeps
 
 READ_BY = {
@@ -487,7 +527,20 @@ def test_no_content_of_a_file_ends_in_a_traceback(place, name):
 
 
 ON_A_COMMAND_LINE = ("", "a\nb", "\udce9", "1" + "0" * 30, '{"a": NaN}', ".", "x" * 300)
-IN_A_FILE = ("null", "1.5", ".nan", "1" + "0" * 30, "[[1]]", "{1: 2}", "2024-01-01", '"\\0"', "&a [*a]")
+IN_A_FILE = (
+    "!!int ''",
+    "!!bool maybe",
+    "!!timestamp soon",
+    "null",
+    "1.5",
+    ".nan",
+    "1" + "0" * 30,
+    "[[1]]",
+    "{1: 2}",
+    "2024-01-01",
+    '"\\0"',
+    "&a [*a]",
+)
 
 # The first command that has an option stands for the others.
 SWEPT = {

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
 from notewriter import jsonl
+from notewriter.artifacts.parquet import read_rows
 from notewriter.errors import UserError, one_line, writing
 from training import chat_templates, checks, rows
 from training.chat_templates import Message
@@ -68,10 +69,10 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix in {".jsonl", ".json"}:
-        raw: Any = (row for _, row in jsonl.read(path))
+        raw: Iterator[dict[str, Any]] = (row for _, row in jsonl.read(path))
     else:
         names = rows.columns(path)
-        raw = Dataset.from_parquet(str(path), columns=[name for name in names if name in _COLUMNS] or names)
+        raw = read_rows(path, columns=[name for name in names if name in _COLUMNS] or names)
     number = -1
     for number, row in enumerate(raw):
         fault = _fault(row)

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig
 
 from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
+from notewriter.artifacts.parquet import read_rows
 from notewriter.errors import UserError, one_line
 from training import chat_templates, checks, rows
 from training.losses import WEIGHT, check_weighting
@@ -129,12 +130,12 @@ def read(path: Path) -> Dataset:
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
-    dataset = Dataset.from_parquet(str(path), columns=COLUMNS + (list(SCORES) if set(SCORES) <= set(names) else []))
-    for row, pair in enumerate(dataset):
+    columns = COLUMNS + (list(SCORES) if set(SCORES) <= set(names) else [])
+    for row, pair in enumerate(read_rows(path, columns=columns)):
         fault = _fault(pair)
         if fault:
             raise UserError(f"{path}: {rows.place(pair | {'row': row})}: {fault}; fix or remove the row")
-    return dataset
+    return Dataset.from_parquet(str(path), columns=columns)
 
 
 def _fault(pair: Mapping[str, Any]) -> str | None:

@@ -9,14 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import datasets
-import pyarrow
-import pyarrow.parquet
 from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
+from notewriter.artifacts.parquet import opened
 from notewriter.digests import file_digest
-from notewriter.errors import UserError, one_line
+from notewriter.errors import UserError
 from notewriter.models import chat_template
 from training import chat_templates
 
@@ -67,13 +66,10 @@ def columns(path: Path) -> list[str]:
     Raises:
         UserError: not a Parquet file, or one without rows.
     """
-    try:
-        metadata = pyarrow.parquet.read_metadata(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path}: is not a readable Parquet file ({one_line(error)}); write it again") from error
-    if metadata.num_rows == 0:
-        raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
-    return list(metadata.schema.to_arrow_schema().names)
+    with opened(path) as file:
+        if file.metadata.num_rows == 0:
+            raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
+        return list(file.schema_arrow.names)
 
 
 def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:

@@ -105,4 +105,4 @@ def _of_model(path: str, revision: str = "main") -> str | None:
 def _of_prompts(folder: Path) -> str | None:
     files = sorted(folder.rglob("*.jinja"))
     lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if folder.is_dir() else None
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if folder.is_dir() else None

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,9 @@ from notewriter.typecheck import misfit
 
 BATCH = 1000
 """Rows in memory."""
+
+_UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowException)
+"""What damaged pages raise, strings that are not UTF-8, and dates that are none."""
 
 
 class RowWriter:
@@ -79,21 +83,28 @@ def read_rows(
         columns: columns to read; None reads all.
 
     Raises:
-        UserError: the file is not Parquet or lacks a required column.
+        UserError: the file is not Parquet, lacks a required column, or is damaged; names the rows that cannot be read.
     """
-    with _open(path) as file:
+    with opened(path) as file:
         if missing := [column for column in required if column not in file.schema_arrow.names]:
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
-        for rows in file.iter_batches(batch, columns=columns):
-            yield from rows.to_pylist()
+        first = 0
+        try:
+            for rows in file.iter_batches(batch, columns=columns):
+                yield from rows.to_pylist()
+                first += len(rows)
+        except _UNREADABLE as error:
+            last = min(first + batch, file.metadata.num_rows) - 1
+            raise UserError(
+                f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write it again"
+            ) from error
 
 
 def read_checked(path: Path, required: type, batch: int = BATCH) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Parquet file with all their columns; `required` is the TypedDict of those that it must have.
 
     Raises:
-        UserError: the file is not Parquet, lacks a required column, or a row has another type in one of them; names
-            file, row (from 0) and column.
+        UserError: as `read_rows`, or a row has another type in a required column; names file, row (from 0) and column.
     """
     for number, row in enumerate(read_rows(path, tuple(required.__annotations__), batch)):
         if problem := misfit(row, required, f"{path}: row {number}"):
@@ -107,13 +118,20 @@ def read_schema(path: Path) -> pa.Schema:
     Raises:
         UserError: the file is not Parquet.
     """
-    with _open(path) as file:
+    with opened(path) as file:
         return file.schema_arrow
 
 
-def _open(path: Path) -> pq.ParquetFile:
+@contextmanager
+def opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, with whatever cannot be read in it as an error of the file.
+
+    Raises:
+        UserError: the file is not Parquet, or is damaged.
+    """
     try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except _UNREADABLE as error:
         reason = one_line(error)
         raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error

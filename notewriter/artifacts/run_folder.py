@@ -15,6 +15,7 @@ import yaml
 
 from notewriter import jsonl, retrieval
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
+from notewriter.config import load_yaml
 from notewriter.errors import UserError
 from notewriter.locks import locked
 from notewriter.models.server import with_number_format
@@ -203,10 +204,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG
     try:
-        config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
     if misfit(config, dict[str, Any]):
         raise UserError(f"{path}: is not a run's configuration; remove {folder} or choose another output_dir")

@@ -2,16 +2,16 @@
 
 import itertools
 import logging
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
+from notewriter.config import load_yaml
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
+from notewriter.corpora.time_limit import time_limit
 from notewriter.errors import UserError, one_line
 
 MAX_BYTES = 50_000_000
@@ -20,8 +20,14 @@ MAX_BYTES = 50_000_000
 MAX_HTML_BYTES = 20_000_000
 """The same of HTML, whose tree takes about fifty times its size."""
 
-MAX_SECONDS = 300.0
-"""Time for a file; some damaged PDF files keep the parser busy for hours."""
+MAX_ATTRIBUTES = 10_000
+"""Attributes of one HTML tag; the parser's time grows with their square, and nothing can interrupt it."""
+
+_ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
+_TAG = re.compile(
+    rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
+)
+"""A tag, with what is in a script, where `a <b` is none."""
 
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
@@ -35,10 +41,8 @@ def extract(name: str, path: Path) -> Document:
     try:
         if not path.stat().st_size:
             raise UserError(f"{name}: is empty")
-        with _at_most(MAX_SECONDS):
+        with time_limit(name):
             document = EXTRACTORS[path.suffix.lower()](name, path)
-    except _TooSlow as error:
-        raise UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text") from error
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (RecursionError, MemoryError) as error:
@@ -46,29 +50,6 @@ def extract(name: str, path: Path) -> Document:
     if not document.text.strip():
         raise UserError(f"{name}: contains no text")
     return document
-
-
-class _TooSlow(BaseException):
-    """Not an `Exception`, which parsers catch and go on."""
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """End the block after some seconds with `_TooSlow`; outside the main thread, where signals cannot, never."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _TooSlow
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _text(name: str, path: Path) -> Document:
@@ -86,11 +67,13 @@ def _front_matter(text: str) -> tuple[str, str]:
     if not text.startswith("---\n") or (end := text.find("\n---\n", 3)) < 0:
         return "", text
     try:
-        matter = yaml.safe_load(text[4:end])
-    except (yaml.YAMLError, ValueError, RecursionError):
+        matter = load_yaml(text[4:end])
+    except yaml.YAMLError:
         return "", text
     title = matter.get("title") if isinstance(matter, dict) else None
-    return " ".join(str(title or "").split()), text[end + 5 :]
+    # Aliases in a list can stand for more than memory has.
+    title = "" if isinstance(title, list | dict) else str(title or "")
+    return " ".join(title.split()), text[end + 5 :]
 
 
 def _decoded(name: str, path: Path) -> str:
@@ -117,6 +100,7 @@ def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
 def _html(name: str, path: Path) -> Document:
     try:
         import trafilatura
+        from trafilatura.utils import HTML_PARSER
     except ImportError as error:
         raise UserError(f"{name}: HTML cannot be read without trafilatura; {INSTALL}") from error
     # It logs what it does not find, which is an error here.
@@ -125,15 +109,27 @@ def _html(name: str, path: Path) -> Document:
     if content.lstrip().startswith(b"<") and b"<html" not in content[:10_000].lower():
         # The library takes a page without this for something else.
         content = b"<html>" + content
+    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(content)):
+        raise UserError(
+            f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
+        )
     tree = trafilatura.load_html(content)
     if tree is None:
         raise UserError(f"{name}: is not HTML")
+    if limits := [entry.message for entry in HTML_PARSER.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]:
+        # The parser leaves out the rest of the page, and says so here alone.
+        raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
     metadata = trafilatura.extract_metadata(tree)
     text = trafilatura.extract(
         tree, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
     )
     title = " ".join((metadata.title or "").split()) if metadata else ""
     return Document(name, title or path.stem, text or "", Origin(file=name), is_markdown=True)
+
+
+def _count_attributes(text: bytes) -> int:
+    """The number of attributes in a tag; 0 for one too short to have many."""
+    return sum(1 for _ in re.finditer(_ATTRIBUTE, text)) if len(text) > MAX_ATTRIBUTES else 0
 
 
 def _pdf(name: str, path: Path) -> Document:

@@ -7,7 +7,7 @@ paragraph rather than a sentence, a sentence rather than a word.
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 Split = Callable[[Document], Iterator[Span]]
+Chunks = Callable[[str], Iterable[tuple[int, str]]]
+"""Splits a text into chunks, each with its offset."""
+
+BLOCK = 100_000
+"""Characters that the library is given at once. Its time grows with their square: a tenth of a second to a second for
+these, and hours for an endless line of fifty million.
+"""
+
+_BLOCK_ENDS = (r"\Z", r"(?<=\n\n)", r"(?<=\n)", r"(?<=[.!?]\s)", r"(?<=\s)", "")
+_BLOCKS = re.compile("|".join(f".{{1,{BLOCK}}}{end}" for end in _BLOCK_ENDS), re.DOTALL)
 
 
 @dataclass
@@ -152,20 +162,20 @@ def _words(arguments: SplitArguments) -> Split:
 def _sentences(arguments: SplitArguments) -> Split:
     library = _library()
     size, overlap = arguments.size, arguments.overlap
-    return _by(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices)
+    return _by(_in_blocks(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices))
 
 
 def _tokens(arguments: SplitArguments) -> Split:
     library, tokenizer = _library(), load_tokenizer(arguments.tokenizer)
     size, overlap = arguments.size, arguments.overlap
-    return _by(library.TextSplitter.from_huggingface_tokenizer(tokenizer, size, overlap).chunk_indices)
+    return _by(_in_blocks(library.TextSplitter.from_huggingface_tokenizer(tokenizer, size, overlap).chunk_indices))
 
 
 def _headings(arguments: SplitArguments) -> Split:
     library = _library()
     size, overlap = arguments.size, arguments.overlap
-    plain = library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices
-    markdown = library.MarkdownSplitter.from_callback(count_words, size, overlap).chunk_indices
+    plain = _in_blocks(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices)
+    markdown = _in_blocks(library.MarkdownSplitter.from_callback(count_words, size, overlap).chunk_indices)
 
     def split(document: Document) -> Iterator[Span]:
         if not document.is_markdown:
@@ -189,8 +199,15 @@ def _is_bare(section: str, has_heading: bool) -> bool:
     return len(lines) <= has_heading
 
 
-def _by(chunk_indices: Callable[[str], list[tuple[int, str]]]) -> Split:
-    return lambda document: ((start, start + len(chunk)) for start, chunk in chunk_indices(document.text))
+def _by(chunks: Chunks) -> Split:
+    return lambda document: ((start, start + len(chunk)) for start, chunk in chunks(document.text))
+
+
+def _in_blocks(chunk_indices: Chunks) -> Chunks:
+    """Split a long text in blocks that end with a paragraph, or else a line, a sentence or a word."""
+    return lambda text: (
+        (block.start() + start, chunk) for block in _BLOCKS.finditer(text) for start, chunk in chunk_indices(block[0])
+    )
 
 
 def count_words(text: str) -> int:

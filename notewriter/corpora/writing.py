@@ -23,6 +23,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from notewriter import jsonl
 from notewriter.corpora.source import Document, Origin, Skipped, Source
+from notewriter.corpora.time_limit import time_limit
 from notewriter.errors import UserError, writing
 from notewriter.folders import check_replaceable, new_folder
 from notewriter.text import hash64, without_surrogates
@@ -109,7 +110,8 @@ def hash_source(source: Source, paths: Sequence[Path]) -> tuple[str, int]:
                 # Reported when it is read.
                 content.update(str(error.strerror).encode())
             # The name without the folder: a corpus that was moved is the same one.
-            digest.update(f"{name if not source.is_uniform else path.name}\0{content.hexdigest()}\n".encode())
+            name = path.name if source.is_uniform else name
+            digest.update(f"{name}\0{content.hexdigest()}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest(), total
 
 
@@ -236,9 +238,10 @@ class _Output:
             progress.left_out += 1
             return
         try:
-            passages = list(self._build.split(document))
+            with time_limit(place):
+                passages = list(self._build.split(document))
         except UserError as error:
-            self.skip(Skipped(place, str(error)))
+            self.skip(Skipped(place, str(error).removeprefix(f"{place}: ")))
             return
         if not passages:
             self.skip(Skipped(place, "contains no text"))

@@ -126,6 +126,11 @@ def test_aliases_and_merged_mappings_repeat_no_key(write):
         ("path: x\noptions:\n  a: 1\n  b: 2\n  a: 3\n", r"run\.yaml:5: duplicate key 'a' \(see line 3\); remove one"),
         ("path: x\noptions:\n  a: [{b: {c: 1, c: 2}}]\n", r"run\.yaml:3: duplicate key 'c' \(see line 3\)"),
         ("path: {x\n", r"run\.yaml: is not YAML \(.*line 2"),
+        ("path: x\ntop_k: !!int ''\n", r"run\.yaml: is not YAML \('' is no int .*line 2"),
+        ("path: x\ngreedy: !!bool maybe\n", r"run\.yaml: is not YAML \('maybe' is no bool .*line 2"),
+        ("path: x\nnames: [a, !!timestamp soon]\n", r"run\.yaml: is not YAML \('soon' is no timestamp .*line 2"),
+        ("path: 2024-13-45\n", r"run\.yaml: is not YAML \('2024-13-45' is no timestamp .*line 1"),
+        ("path: " + "[" * 9999, r"run\.yaml: is not YAML \(nested too deeply\)"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(write, text, problem):

@@ -39,3 +39,17 @@ run(main)
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "loud \\x1b[2J\nerror: file \\x9b31m\\u202e: is broken; fix it\n"
+
+
+def test_half_a_character_is_printed_as_an_escape():
+    command = """
+import sys
+from notewriter.errors import UserError, run
+def main():
+    sys.stdout.write("caf\\udce9\\n")
+    raise UserError("caf\\udce9: is gone; look for it")
+run(main)
+"""
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "caf\\udce9\n")
+    assert done.stderr == "error: caf\\udce9: is gone; look for it\n"

@@ -9,7 +9,7 @@ import pytest
 from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
 from notewriter.benchmarks import load_corpus
-from notewriter.corpora import corpus, extraction
+from notewriter.corpora import corpus, extraction, splitting, time_limit
 from notewriter.errors import UserError
 
 PAGE = """<html><head><title>River Osk</title></head><body><nav><a href=/>Home</a></nav><article>
@@ -186,9 +186,23 @@ def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monk
     (folder / "a.pdf").write_bytes(b"%PDF")
     (folder / "b.txt").write_text("text")
     monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
-    monkeypatch.setattr(extraction, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
     assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
     assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
+
+
+def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def count(text):
+        while "busy" in text:
+            time.sleep(0.01)
+        return len(text.split())
+
+    (folder / "a.txt").write_text("busy")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setattr(splitting, "count_words", count)
+    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert read_skipped(tmp_path / "corpus")["a.txt"].startswith("takes more than 0.2 seconds")
 
 
 def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
@@ -201,3 +215,42 @@ def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(extraction.EXTRACTORS, ".md", fail)
     build(folder, tmp_path / "corpus")
     assert "nested too deeply" in read_skipped(tmp_path / "corpus")["a.md"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("<p " + " ".join(f"a{number}=1" for number in range(10_001)) + ">text</p>", "more than 10,000 attributes"),
+        ("<div>" * 300 + "text" + "</div>" * 300 + "<p>What comes after is lost.</p>", "nested too deeply"),
+    ],
+    ids=["attributes", "depth"],
+)
+def test_html_beyond_the_parsers_bounds_is_skipped_the_same_each_time(folder, tmp_path, body, reason):
+    (folder / "a.html").write_text(f"<html><body>{body}</body></html>")
+    (folder / "b.html").write_text(PAGE)
+    for output in (tmp_path / "one", tmp_path / "two"):
+        assert {passage["origin"]["file"] for passage in build(folder, output)} == {"b.html"}
+        assert reason in read_skipped(output)["a.html"]
+
+
+def test_many_words_in_a_script_or_in_a_quoted_value_are_no_attributes(folder, tmp_path):
+    words = "word " * 11_000
+    (folder / "a.html").write_text(PAGE.replace("<nav>", f"<script>if (a <b) {{ x = '{words}' }}</script><nav>"))
+    (folder / "b.html").write_text(PAGE.replace("<article>", f'<article data-words="{words}">'))
+    assert {passage["origin"]["file"] for passage in build(folder, tmp_path / "corpus")} == {"a.html", "b.html"}
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int ''", "!!bool maybe", "!!timestamp soon", "2024-13-45", "!!float x", "[" * 9999]
+)
+def test_front_matter_that_cannot_be_read_is_text(folder, tmp_path, value):
+    (folder / "a.md").write_text(f"---\ntitle: {value}\n---\nThe Osk is a river.\n")
+    (passage,) = build(folder, tmp_path / "corpus", "--size", "100000")
+    assert "title: " in passage["text"]
+    assert passage["text"].endswith("The Osk is a river.")
+
+
+def test_a_title_that_is_no_text_is_none(folder, tmp_path):
+    aliases = "".join(f"a{level}: &a{level} [*a{level - 1}, *a{level - 1}]\n" for level in range(1, 60))
+    (folder / "a.md").write_text(f"---\na0: &a0 [x, x]\n{aliases}title: *a59\n---\nThe Osk is a river.\n")
+    assert [(p["title"], p["text"]) for p in build(folder, tmp_path / "corpus")] == [("a", "The Osk is a river.")]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from notewriter.corpora import splitting
 from notewriter.corpora.source import Document, Origin
 from notewriter.corpora.splitting import SplitArguments, headings, splitter
 from notewriter.errors import UserError
@@ -60,6 +61,22 @@ def test_sentences_stay_whole():
 def test_no_passage_is_longer_than_the_size(name):
     text = "One two three four. Five six seven eight nine ten. " * 20
     assert max(len(text.split()) for _, text, _ in split(text, markdown=True, split=name, size=7)) <= 7
+
+
+@pytest.mark.parametrize("options", [{"split": "sentences"}, {"split": "headings"}, {"split": "tokens", "size": 10**6}])
+@pytest.mark.parametrize("markdown", [False, True])
+def test_a_text_without_end_is_split_in_blocks(options, markdown, tokenizer):
+    """The library's time would grow with the square of the text."""
+    passages = split("a" * (2 * splitting.BLOCK + 5), markdown, tokenizer=str(tokenizer), **options)
+    assert [len(text) for _, text, _ in passages] == [splitting.BLOCK, splitting.BLOCK, 5]
+
+
+def test_a_long_text_is_cut_between_sentences_and_paragraphs_and_loses_no_word():
+    for end in (" ", "\n", "\n\n"):
+        text = f"The river Osk crosses a town.{end}" * 10_000
+        passages = [text for _, text, _ in split(text, split="sentences", size=12)]
+        assert {passage[-5:] for passage in passages} == {"town."}
+        assert " ".join(passages).split() == text.split()
 
 
 def test_tokens_are_those_of_the_tokenizer(tokenizer):
