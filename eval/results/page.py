@@ -84,8 +84,7 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         f"are over the questions, not over trainings. Where none of {PERMUTATIONS:,} permutations was as extreme, p is "
         "a bound (<).",
         markdown(_difference_tables(differences)),
-        "## Seeds",
-        markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *_by_seed(experiment, scores),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
         "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
@@ -228,6 +227,13 @@ def _shown(experiment: Experiment, scores: Scores, place: tuple[str, str, str]) 
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"
+
+
+def _by_seed(experiment: Experiment, scores: Scores) -> list[str]:
+    """The scores of each seed; empty where there are no seeds, whose table would be that of the scores."""
+    if not experiment.seeds:
+        return []
+    return ["## Seeds", markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics])]
 
 
 def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:

@@ -227,6 +227,12 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
         assert float(mean) == -float(difference) > 0.1
 
 
+def test_scores_by_seed_are_shown_where_there_are_seeds(experiment, runs, tmp_path):
+    assert "## Seeds" in page(experiment(), tmp_path)
+    one = experiment(seeds=[], cells={"base": "$output_dir/base/$set"}, compare=[])
+    assert "## Seeds" not in page(one, tmp_path)
+
+
 def test_a_page_without_the_passages_of_a_cell_says_why_its_row_is_missing(experiment, noted_runs, tmp_path):
     folder, world = noted_runs
     shutil.copytree(folder / "after", tmp_path / "run/base/near")
