@@ -42,5 +42,7 @@ def main(argv: list[str]) -> None:
         controls = against_controls(after)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
-    first, *others = corrected([comparison, *controls.values()])
-    sys.stdout.write(format_table(first, dict(zip(controls, others, strict=True))) + "\n" + reason)
+    # Apart, so that the comparison's p-values are the same where the passages are no longer at hand.
+    (comparison,) = corrected([comparison])
+    controls = dict(zip(controls, corrected([*controls.values()]), strict=True))
+    sys.stdout.write(format_table(comparison, controls) + "\n" + reason)

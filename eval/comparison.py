@@ -196,7 +196,8 @@ def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | No
         [
             *tables,
             "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
-            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm).",
+            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
+            + (", of notes without a model apart." if controls else "."),
             *(
                 ["± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."]
                 if several_seeds

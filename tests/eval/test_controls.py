@@ -87,6 +87,17 @@ def test_the_command_prints_the_notes_without_a_model_beside_the_run_after(noted
     assert "| 12.0 | 12.0 |" in " ".join(words.split())
 
 
+def test_the_p_values_of_the_runs_do_not_depend_on_notes_without_a_model(noted_runs, tmp_path, capsys):
+    folder, world = noted_runs
+    run = copied(folder / "after", tmp_path)
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(world["index"], "runs/removed"))
+    tables = []
+    for after in (folder / "after", run):
+        compare.main(["--before", str(folder / "before"), "--after", str(after)])
+        tables.append(capsys.readouterr().out.split("\n\n")[0])
+    assert tables[0] == tables[1]
+
+
 def test_a_run_without_notes_has_no_controls(write_run, tmp_path, capsys):
     run = write_run(tmp_path / "run", {"a": 0.0})
     assert control_scores(run) == against_controls([run]) == against_controls([]) == {}
