@@ -104,21 +104,22 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
     Raises:
         UserError: as `control_scores`.
     """
-    read = [read_predictions(run / "predictions.jsonl") for run in runs]
     controls = [control_scores(run) for run in runs]
     if not controls or not all(controls):
         return {}
+    after = [
+        {id: prediction.scores for id, prediction in read_predictions(run / "predictions.jsonl").items()}
+        for run in runs
+    ]
     comparisons: dict[str, Comparison] = {}
     for name in CONTROLS:
+        before = [control[name] for control in controls]
         comparisons[name] = {}
         for metric in (each.name for each in NOTE_METRICS):
-            shared = [
-                id for id in controls[0][name] if all(metric in control[name].get(id, {}) for control in controls)
-            ]
+            shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
             if shared:
                 comparisons[name][metric] = _paired(
-                    [[control[name][id][metric] for id in shared] for control in controls],
-                    [[predictions[id].scores[metric] for id in shared] for predictions in read],
+                    *([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
                 )
     return comparisons
 
