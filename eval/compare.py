@@ -1,4 +1,4 @@
-"""`notewriter compare`: runs side by side on the questions they share."""
+"""`notewriter compare`: runs side by side on the questions they share, and beside notes that no model wrote."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,8 +7,9 @@ from typing import Annotated
 
 from annotated_types import MinLen
 
-from eval.comparison import compare, format_table
+from eval.comparison import against_controls, compare_uncorrected, corrected, format_table
 from notewriter.config import parse
+from notewriter.errors import UserError
 
 
 @dataclass
@@ -34,5 +35,14 @@ def main(argv: list[str]) -> None:
         prog="notewriter compare",
         description="Compare runs question by question: means, and the difference with its 95% interval and p-value.",
     )
-    comparison = compare(list(map(Path, arguments.before)), list(map(Path, arguments.after)))
-    sys.stdout.write(format_table(comparison) + "\n")
+    after = list(map(Path, arguments.after))
+    comparison = compare_uncorrected(list(map(Path, arguments.before)), after)
+    controls, reason = {}, ""
+    try:
+        controls = against_controls(after)
+    except UserError as error:
+        reason = f"Without a model: not shown. {error}\n"
+    # Apart, so that the comparison's p-values are the same where the passages are no longer at hand.
+    (comparison,) = corrected([comparison])
+    controls = dict(zip(controls, corrected([*controls.values()]), strict=True))
+    sys.stdout.write(format_table(comparison, controls) + "\n" + reason)

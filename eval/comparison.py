@@ -1,11 +1,14 @@
 """Two runs, or two groups of seeds, compared on the questions they share."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eval.catalogue import metric_named
-from eval.statistics import holm, paired_interval, paired_p_value, standard_deviation
+from eval.controls import CONTROLS, control_scores
+from eval.notes import METRICS as NOTE_METRICS
+from eval.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.errors import UserError
@@ -22,6 +25,7 @@ class Paired:
         difference: the mean of `after - before`, paired by question, with its interval.
         p_value: of the null hypothesis that there is no difference.
         questions: how many were paired.
+        at_floor: whether no permutation was as extreme, so that the p-value is an upper bound.
     """
 
     before: float
@@ -30,6 +34,7 @@ class Paired:
     difference: Interval
     p_value: float
     questions: int
+    at_floor: bool = False
 
 
 Comparison = dict[str, Paired]
@@ -91,6 +96,34 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
     return comparison
 
 
+def against_controls(runs: list[Path]) -> dict[str, Comparison]:
+    """Control -> the scores of its notes ("before") beside those of the runs' notes ("after"), p-values uncorrected.
+
+    Several runs are one configuration under several seeds. Empty without runs and for runs without notes.
+
+    Raises:
+        UserError: as `control_scores`.
+    """
+    controls = [control_scores(run) for run in runs]
+    if not controls or not all(controls):
+        return {}
+    after = [
+        {id: prediction.scores for id, prediction in read_predictions(run / "predictions.jsonl").items()}
+        for run in runs
+    ]
+    comparisons: dict[str, Comparison] = {}
+    for name in CONTROLS:
+        before = [control[name] for control in controls]
+        comparisons[name] = {}
+        for metric in (each.name for each in NOTE_METRICS):
+            shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
+            if shared:
+                comparisons[name][metric] = _paired(
+                    *([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
+                )
+    return comparisons
+
+
 def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> None:
     """Check that all runs follow the rules of one metric family, and mean the same question by the same id."""
     first, *others = runs
@@ -112,13 +145,15 @@ def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> No
 def _paired(before: list[list[float]], after: list[list[float]]) -> Paired:
     """Compare one score; each side has the shape (seeds, questions)."""
     left, right = _averages(before), _averages(after)
+    p_value = paired_p_value(left, right)
     return Paired(
         before=sum(left) / len(left),
         after=sum(right) / len(right),
         deviations=(_deviation(before), _deviation(after)),
         difference=paired_interval(left, right),
-        p_value=paired_p_value(left, right),
+        p_value=p_value,
         questions=len(left),
+        at_floor=p_value == FLOOR,
     )
 
 
@@ -130,16 +165,52 @@ def _deviation(seeds: list[list[float]]) -> float | None:
     return standard_deviation([sum(seed) / len(seed) for seed in seeds]) if len(seeds) > 1 else None
 
 
-def p_value_text(metric: str, p_value: float) -> str:
-    """A p-value as tables show it; empty for costs, which are left out of the correction."""
+def p_value_text(metric: str, p_value: float, at_floor: bool = False) -> str:
+    """A p-value as tables show it; empty for costs, which are left out of the correction.
+
+    At the floor of the permutations it is a bound, rounded up.
+    """
     if metric in COSTS:
         return ""
-    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
+    if at_floor or p_value < 0.001:
+        return f"<{max(1, math.ceil(p_value * 1000)) / 1000:.3f}"
+    return f"{p_value:.3f}"
 
 
-def format_table(comparison: Comparison) -> str:
-    """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero."""
-    rows = [["metric", "before", "after", "difference [95% interval]", "p", "questions"]]
+def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | None = None) -> str:
+    """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero.
+
+    `controls` are those of `against_controls`, each a table of its own.
+    """
+    controls = controls or {}
+    tables = [_table(comparison, "before")]
+    for name, against in controls.items():
+        sentences = CONTROLS[name].sentences
+        tables += [f"Without a model ({name}): {sentences}, at the same number of words:\n", _table(against, name)]
+    several_seeds = any(
+        deviation is not None
+        for each in (comparison, *controls.values())
+        for paired in each.values()
+        for deviation in paired.deviations
+    )
+    return "\n".join(
+        [
+            *tables,
+            "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
+            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
+            + (", of notes without a model apart." if controls else "."),
+            *(
+                ["± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."]
+                if several_seeds
+                else []
+            ),
+        ]
+    )
+
+
+def _table(comparison: Comparison, before: str) -> str:
+    """The rows of a comparison; `before` heads the left side."""
+    rows = [["metric", before, "after", "difference [95% interval]", "p", "questions"]]
     for metric, paired in comparison.items():
         difference = paired.difference
         places = metric_named(metric).decimals
@@ -151,7 +222,7 @@ def format_table(comparison: Comparison) -> str:
                     for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
                 ),
                 difference.text(places, "+") + (" *" if difference.excludes_zero else "  "),
-                p_value_text(metric, paired.p_value),
+                p_value_text(metric, paired.p_value, paired.at_floor),
                 str(paired.questions),
             ]
         )
@@ -167,12 +238,4 @@ def format_table(comparison: Comparison) -> str:
         for row in rows
     ]
     rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
-    several_seeds = any(deviation is not None for paired in comparison.values() for deviation in paired.deviations)
-    return "\n".join(
-        [
-            *(lines[0], rule, *lines[1:], ""),
-            "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
-            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm).",
-            *(["± is the standard deviation over seeds."] if several_seeds else []),
-        ]
-    )
+    return "\n".join([lines[0], rule, *lines[1:], ""])

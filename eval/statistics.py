@@ -6,6 +6,11 @@ import numpy as np
 
 from notewriter.artifacts.metrics import Interval
 
+PERMUTATIONS = 10_000
+
+FLOOR = 1 / (PERMUTATIONS + 1)
+"""The smallest p-value of `permutation_test`: no permutation was as extreme, so the p-value is at most this."""
+
 BLOCK = 2**21
 """Indices drawn at once (16 MB)."""
 
@@ -80,7 +85,7 @@ def mcnemar(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def permutation_test(
-    before: Sequence[float], after: Sequence[float], *, resamples: int = 10_000, seed: int = 0
+    before: Sequence[float], after: Sequence[float], *, resamples: int = PERMUTATIONS, seed: int = 0
 ) -> float:
     """Two-sided p-value of the mean difference of paired scores, by flipping the signs of differences at random.
 

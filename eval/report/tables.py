@@ -114,7 +114,7 @@ def _difference(metric: str, paired: Paired) -> DifferenceRow:
         interval=f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
         excludes_zero=difference.excludes_zero,
         kind=_direction(metric, difference.mean),
-        p_value=p_value_text(metric, paired.p_value),
+        p_value=p_value_text(metric, paired.p_value, paired.at_floor),
         questions=paired.questions,
     )
 

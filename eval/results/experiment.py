@@ -27,7 +27,7 @@ class Experiment:
         sets: name -> what tables call it; `$set` in a cell's path is the name.
         cells: what tables call it -> the path of its evaluation runs, with `$set`, and `$seed` if it has seeds.
         compare: pairs of cells; differences are the second minus the first.
-        metrics: the scores that are shown and compared.
+        metrics: the scores that are shown and compared; `note_fact_recall` always with `note_words`, which explain it.
         seeds: the values of `$seed`.
         pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
     """
@@ -66,7 +66,10 @@ def read_experiment(file: Path, output_dir: str | None, changes: dict[str, str])
         raise UserError(f"{place}: is missing; it says which runs are compared (docs/pipelines.md)")
     check_mapping(pipeline.results, Experiment, place)
     compare = [(first, second) for first, second in pipeline.results["compare"]]
-    experiment = Experiment(**pipeline.results | {"compare": compare})
+    metrics: list[str] = pipeline.results["metrics"]
+    if "note_fact_recall" in metrics and "note_words" not in metrics:
+        metrics = [*metrics, "note_words"]
+    experiment = Experiment(**pipeline.results | {"compare": compare, "metrics": metrics})
     _check_names(place, "compare", [cell for pair in compare for cell in pair], list(experiment.cells))
     if costs := [metric.name for metric in COSTS if metric.name in experiment.metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")

@@ -10,10 +10,11 @@ from eval.comparison import Comparison, compare_uncorrected, corrected, p_value_
 from eval.metrics.text import normalise
 from eval.report.markup import Table, markdown
 from eval.report.runs import COLOURS
+from eval.results.controls import without_a_model
 from eval.results.experiment import Experiment
 from eval.results.origins import Origins, origins_of, statistics_of, training_cost
 from eval.results.pairs import pair_tables
-from eval.statistics import bootstrap_interval, standard_deviation
+from eval.statistics import PERMUTATIONS, bootstrap_interval, standard_deviation
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import Prediction, read_predictions
@@ -70,18 +71,20 @@ def page_of(experiment: Experiment, pipeline: Pipeline, command: Sequence[str], 
         *begin,
         *_in_short(differences),
         "## Scores",
-        "Means over seeds and questions with 95% bootstrap intervals over the questions; ± is the standard deviation "
-        "over seeds.",
+        "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is the "
+        "standard deviation over seeds.",
         markdown([_score_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *without_a_model(experiment),
         *_by_answer(experiment, predictions),
         *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
         "Paired by question, means over the seeds that both cells have, with 95% bootstrap intervals; an asterisk "
         "marks an interval that excludes zero. p: McNemar's exact test where scores are 0 or 1, else a permutation "
-        "test, corrected for all comparisons on this page together (Holm).",
+        "test, corrected for all comparisons on this page together (Holm). Seeds are averaged first: intervals and p "
+        f"are over the questions, not over trainings. Where none of {PERMUTATIONS:,} permutations was as extreme, p is "
+        "a bound (<).",
         markdown(_difference_tables(differences)),
-        "## Seeds",
-        markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics]),
+        *_by_seed(experiment, scores),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
         "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
@@ -183,9 +186,21 @@ def _by_answer(experiment: Experiment, predictions: Predictions) -> list[str]:
     ]
     label = f"{metric_named(metric).label} ({metric}) by the gold answer"
     return [
-        "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say.",
+        "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
+        f"Always answering “no” has an exact match of {_always_no(experiment, predictions)}.",
         markdown([(label, ["cell", *(title for _, title, _ in columns)], rows)]),
     ]
+
+
+def _always_no(experiment: Experiment, predictions: Predictions) -> str:
+    """The share of each set's questions whose gold answer is "no"."""
+    told = []
+    for name, title in experiment.sets.items():
+        runs = [run for (_, of), seeds in predictions.items() if of == name for run in seeds.values()]
+        golds = {id: normalise(each.answers[0]) for run in runs for id, each in run.items() if each.answers}
+        if golds:
+            told.append(f"{list(golds.values()).count('no') / len(golds):.2f} on {title}")
+    return ", ".join(told)
 
 
 def _completeness(experiment: Experiment) -> str:
@@ -212,6 +227,13 @@ def _shown(experiment: Experiment, scores: Scores, place: tuple[str, str, str]) 
     places, each = metric_named(metric).decimals, score.interval
     deviation = f" ± {standard_deviation(list(score.seeds.values())):.{places}f}" if len(score.seeds) > 1 else ""
     return f"{each.mean:.{places}f}{deviation} [{each.low:.{places}f}, {each.high:.{places}f}]"
+
+
+def _by_seed(experiment: Experiment, scores: Scores) -> list[str]:
+    """The scores of each seed; empty where there are no seeds, whose table would be that of the scores."""
+    if not experiment.seeds:
+        return []
+    return ["## Seeds", markdown([_seed_table(experiment, scores, metric) for metric in experiment.metrics])]
 
 
 def _seed_table(experiment: Experiment, scores: Scores, metric: str) -> Table:
@@ -275,7 +297,8 @@ def _in_short(differences: Sequence[_Difference]) -> list[str]:
         for metric, paired in found.items():
             if paired.difference.excludes_zero:
                 amount = f"{paired.difference.mean:+.{metric_named(metric).decimals}f}"
-                told.append(f"{metric} {amount} (p {p_value_text(metric, paired.p_value)})")
+                p_value = p_value_text(metric, paired.p_value, paired.at_floor)
+                told.append(f"{metric} {amount} (p {p_value})")
         rows.setdefault(f"{first} → {second}", {})[title] = ", ".join(told) or ("none" if found else otherwise)
     titles = list(next(iter(rows.values())))
     table = [[comparison, *(row[title] for title in titles)] for comparison, row in rows.items()]
@@ -300,7 +323,7 @@ def _difference_tables(differences: Iterable[_Difference]) -> list[Table]:
                     f"{paired.before:.{digits}f}",
                     f"{paired.after:.{digits}f}",
                     each.text(digits, "+") + (" *" if each.excludes_zero else ""),
-                    p_value_text(metric, paired.p_value),
+                    p_value_text(metric, paired.p_value, paired.at_floor),
                     str(paired.questions),
                 ]
             )

@@ -2,7 +2,8 @@ import pytest
 
 from eval.catalogue import metric_named
 from eval.compare import main
-from eval.comparison import Paired, compare, format_table
+from eval.comparison import Paired, compare, format_table, p_value_text
+from eval.statistics import FLOOR, permutation_test
 from notewriter import jsonl
 from notewriter.artifacts.metrics import Interval
 from notewriter.errors import UserError
@@ -100,3 +101,13 @@ def test_a_table_gives_costs_fewer_decimals_than_shares():
     )
     assert "| 1,500.0 |" in table
     assert "-600.0 [-700.0, -500.0] *" in table
+
+
+def test_a_p_value_at_the_floor_of_the_permutations_is_shown_as_a_bound_that_is_not_too_low():
+    # No other permutation of thirty differences of one sign is as extreme.
+    p_value = permutation_test([0.0] * 30, [0.5] * 30)
+    assert p_value == FLOOR
+    assert p_value_text("f1", 84 * p_value, at_floor=True) == "<0.009"
+    assert p_value_text("f1", 84 * p_value) == "0.008"
+    assert p_value_text("f1", p_value, at_floor=True) == p_value_text("f1", 1e-9) == "<0.001"
+    assert p_value_text("calls", p_value, at_floor=True) == ""

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from fake_endpoint import fake_endpoint
 
+from notewriter.retrieval import index
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -56,3 +58,21 @@ def test_a_model_is_trained_on_pairs(tiny_model: Path, tmp_path: Path):
     run("train_on_pairs.py", "--model", tiny_model, "--output_dir", tmp_path / "run")
     record = json.loads((tmp_path / "run/checkpoint/training.json").read_text())
     assert record["rows"]["train"] == {"deepnote/init_note": 4}
+
+
+def test_notes_without_a_model_are_scored_at_the_words_that_are_asked_for(tmp_path: Path):
+    passages = [{"id": "p1", "title": "Osk", "text": "The Osk is a river. The town of Tolen lies at its mouth."}]
+    question = {"id": "q1", "question": "Which town lies at the mouth of the Osk?", "answers": ["Tolen"]}
+    question["supporting_facts"] = ["The town of Tolen lies at its mouth."]
+    for name, records in (("corpus", passages), ("questions", [question])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    index.main(["--path", str(tmp_path / "corpus.jsonl"), "--index", str(tmp_path / "index")])
+    printed = run(
+        "notes_without_a_model.py",
+        *("--path", tmp_path / "questions.jsonl", "--index", tmp_path / "index", "--words", "5", "13"),
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["overlap", "5"], ["lead", "5"], ["overlap", "13"], ["lead", "13"]]
+    # The first five words of the fact "town of Tolen lies at its mouth", and none but "the" of the other sentence.
+    assert [row[2][:5] for row in rows] == ["0.571", "0.000", "1.000", "1.000"]
+    assert [row[3][:5] for row in rows] == ["1.000", "0.000", "1.000", "1.000"]

@@ -1,6 +1,9 @@
 """An experiment's page from hand-made run folders: every number on it can be computed by hand."""
 
+import html
 import json
+import re
+import shutil
 import textwrap
 from dataclasses import replace
 
@@ -190,6 +193,7 @@ def test_questions_answered_by_yes_or_no_are_told_apart(experiment, runs, tmp_pa
         jsonl.write(run, [first | {"answers": ["No."]}, *others])
     text = page(experiment(), tmp_path)
     assert "| cell | held out: 1 yes or no | held out: 3 other |" in text
+    assert "Always answering “no” has an exact match of 0.25 on held out." in text
     assert "| base | 0.000 \\[0.000, 0.000\\] | 0.000 \\[0.000, 0.000\\] |" in text
     # The first seed is right on one of the other three questions, the second on all of them.
     assert "| trained | 1.000 ± 0.000 \\[1.000, 1.000\\] | 0.667 ± 0.471 \\[0.500, 1.000\\] |" in text
@@ -201,6 +205,54 @@ def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experime
     svg = (tmp_path / "page-f1.svg").read_text()
     assert svg.count("<circle") == 2
     assert ">0.750</text>" in svg
+
+
+def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_beside_each_cell(
+    experiment, noted_runs, tmp_path
+):
+    folder, _ = noted_runs
+    (tmp_path / "run").mkdir()
+    for cell in ("before", "after"):
+        (tmp_path / "run" / cell).mkdir()
+        shutil.copytree(folder / cell, tmp_path / "run" / cell / "near")
+    cells = {"short": "$output_dir/before/$set", "long": "$output_dir/after/$set"}
+    text = page(experiment(metrics=["note_fact_recall"], cells=cells, compare=[["short", "long"]]), tmp_path)
+    assert "| long | 12.0 \\[12.0, 12.0\\] | not run |" in text
+    section = text[text.index("## Notes without a model") : text.index("## Differences")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    assert rows[0] == ["cell", "words", "the cell's notes", "overlap", "lead"]
+    assert [row[:3] for row in rows[2:4]] == [["short", "1.0", "0.000"], ["long", "12.0", "0.000"]]
+    for shown in rows[3][3:]:
+        mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) .* \\\*\)", shown).groups()
+        assert float(mean) == -float(difference) > 0.1
+
+
+def test_scores_by_seed_are_shown_where_there_are_seeds(experiment, runs, tmp_path):
+    assert "## Seeds" in page(experiment(), tmp_path)
+    one = experiment(seeds=[], cells={"base": "$output_dir/base/$set"}, compare=[])
+    assert "## Seeds" not in page(one, tmp_path)
+
+
+def test_a_page_without_the_passages_of_a_cell_says_why_its_row_is_missing(experiment, noted_runs, tmp_path):
+    folder, world = noted_runs
+    shutil.copytree(folder / "after", tmp_path / "run/base/near")
+    config = tmp_path / "run/base/near/config.yaml"
+    config.write_text(config.read_text().replace(world["index"], "runs/removed"))
+    text = page(experiment(metrics=["note_fact_recall"], cells={"base": "$output_dir/base/$set"}, compare=[]), tmp_path)
+    assert "- base, held out: not shown; runs/removed: is missing" in text
+
+
+def test_a_p_value_at_the_floor_of_the_permutations_is_a_bound(experiment, runs, tmp_path, write_run):
+    for cell, add in (("base", 0.0), ("trained-1", 0.5), ("trained-2", 0.5)):
+        write_run(runs / cell / "far", {str(number): 0.01 * number + add for number in range(30)})
+    text = page(experiment(), tmp_path)
+    p_values = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in text.splitlines() if "f1, " in line}
+    # Two comparisons: 2 / 10,001 is less than 0.001.
+    assert html.unescape(p_values["f1, elsewhere"]) == "<0.001"
+    assert float(p_values["f1, held out"]) == pytest.approx(1 / 8, abs=0.01)
+    text = html.unescape(page(experiment(compare=[["base", "trained"]] * 20), tmp_path))
+    assert "| f1, elsewhere | 0.145 | 0.645 | +0.500 \\[+0.500, +0.500\\] \\* | <0.004 | 30 |" in text
+    assert "(p <0.004)" in text
 
 
 def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_path):

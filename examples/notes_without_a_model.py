@@ -1,0 +1,49 @@
+"""What a note without a model is worth at a given number of words: the bar that a trained note-writer has to clear.
+
+    python examples/notes_without_a_model.py --path questions.jsonl --index runs/index/mine --words 20 40 80
+
+For each question the best passages of one search are cut down by each rule of `eval.controls`; the table has the scores
+of these notes. `questions.jsonl` has `supporting_facts` and `answers`, as for `notewriter evaluate`.
+"""
+
+import argparse
+from pathlib import Path
+
+from eval.controls import CONTROLS
+from eval.notes import note_quality
+from eval.statistics import bootstrap_interval
+from notewriter.benchmarks import load_questions
+from notewriter.errors import run
+from notewriter.retrieval import open_index
+
+METRICS = ("note_fact_recall", "note_has_answer")
+
+
+def main() -> None:
+    """Parse the command line, search, and print a row for each control and number of words."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--path", type=Path, required=True)
+    parser.add_argument("--dataset", default="jsonl")
+    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--top_k", type=int, default=3)
+    parser.add_argument("--words", type=int, nargs="+", required=True)
+    arguments = parser.parse_args()
+
+    questions = load_questions(arguments.dataset, arguments.path)
+    index = open_index(arguments.index)
+    found = [index.search(question.question, arguments.top_k) for question in questions]
+    print(f"| note | words | {' | '.join(METRICS)} |\n|---|---:|---:|---:|")
+    for words in arguments.words:
+        for name, control in CONTROLS.items():
+            scores = [
+                note_quality(control.write(question.question, passages, words), question)
+                for question, passages in zip(questions, found, strict=True)
+            ]
+            values = [[each[metric] for each in scores if metric in each] for metric in METRICS]
+            means = [bootstrap_interval(each).text() if each else "–" for each in values]
+            print(f"| {name} | {words} | {' | '.join(means)} |")
+
+
+if __name__ == "__main__":
+    # Errors that a user can fix become one line.
+    run(main)
