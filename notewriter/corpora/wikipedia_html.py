@@ -132,8 +132,8 @@ def _table(table: Any) -> str:
                 for beside in range(_span(cell, "colspan")):
                     grid[y + below, x + beside] = "" if beside else text
     width = 1 + max((x for _, x in grid), default=-1)
-    lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]
-    lines = [f"| {' | '.join(line)} |" for line in lines if any(line)]
+    cells = ([grid.get((y, x), "") for x in range(width)] for y in range(len(rows)))
+    lines = [f"| {' | '.join(line)} |" for line in cells if any(line)]
     if not lines:
         return ""
     caption = [_words(_inline(each)) + "\n" for each in table.iterchildren("caption") if _is_content(each)]

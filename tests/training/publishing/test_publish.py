@@ -286,6 +286,21 @@ def test_an_adapter_names_the_very_model_that_it_belongs_to(
     assert ("base_model" in front_matter(card)) is fetched
 
 
+@pytest.mark.parametrize("base", ["/home/alice/models/base", "/Users/alice/base", "/root/base", "~/base"])
+def test_of_a_base_in_a_home_folder_only_the_name_is_published(hub: Hub, checkpoint: Path, base: str) -> None:
+    record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": base}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    (checkpoint / "config.json").unlink()
+    (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
+    (checkpoint / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    publish.publish(arguments(checkpoint))
+    arrived = hub.arrived()
+    assert json.loads(arrived["adapter_config.json"]) == {"base_model_name_or_path": "base"}
+    assert "| base model | base |" in arrived["README.md"].decode()
+    folder = base.removesuffix("/base").encode()
+    assert not [name for name in ("README.md", "adapter_config.json") if folder + b"/" in arrived[name]]
+
+
 @pytest.mark.parametrize(
     "secret",
     [
