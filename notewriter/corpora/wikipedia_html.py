@@ -56,6 +56,7 @@ def markdown(html: str) -> str:
     """
     try:
         import trafilatura
+        from trafilatura.utils import HTML_PARSER
     except ImportError as error:
         raise UserError(f"HTML cannot be read without trafilatura; {INSTALL}") from error
     # The library takes a page without this for something else.
@@ -63,10 +64,11 @@ def markdown(html: str) -> str:
     body = None if tree is None else tree.find("body")
     if body is None:
         raise UserError("is not HTML")
-    try:
-        return "\n\n".join(filter(None, _blocks(body)))
-    except RecursionError as error:
-        raise UserError("is nested too deeply") from error
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in HTML_PARSER.error_log):
+        # The parser leaves out the rest of the page, and says so here alone. Below its limit of 256 nothing here
+        # recurses too deeply.
+        raise UserError("is nested too deeply")
+    return "\n\n".join(filter(None, _blocks(body)))
 
 
 def _is_content(node: Any) -> bool:

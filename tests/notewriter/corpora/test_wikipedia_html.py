@@ -100,6 +100,13 @@ def test_words_between_blocks_are_paragraphs():
     assert markdown("one <b>two</b><div>three</div>four<br>five") == "one two\n\nthree\n\nfour five"
 
 
+@pytest.mark.parametrize("tag", ["div", "b", "ul><li", "table><tr><td"])
+def test_nesting_that_the_parser_cuts_off_is_an_error_and_less_is_read(tag):
+    with pytest.raises(UserError, match="nested too deeply"):
+        markdown(f"<p>one<{tag}>" + f"<{tag}>" * 5000 + "two")
+    assert markdown("<div>" * 200 + "two") == "two"
+
+
 def test_a_page_is_the_same_out_of_a_dump_and_from_the_interface(tmp_path):
     dumped = build(dump(tmp_path / "enwiki-NS0-ENTERPRISE-HTML.json.tar.gz", DUMPED), "--split", "none")
     assert dumped == [{"id": "7", "title": "Tolen", "text": MARKDOWN, "origin": {"url": DUMPED["url"]}}]
