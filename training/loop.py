@@ -57,8 +57,10 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
             trainer.evaluate()
         trainer.save_model(str(run.path))
         if trainer.is_world_process_zero():
-            # A pickle of every option, including tokens, which nothing reads.
-            (run.path / "training_args.bin").unlink(missing_ok=True)
+            # A pickle of every option, including tokens, and the libraries' cards of a "fine-tuned version of None";
+            # nothing reads either, and `notewriter publish` writes the model's card.
+            for name in ("training_args.bin", "README.md"):
+                (run.path / name).unlink(missing_ok=True)
             if not run.config["use_peft"]:
                 weights.cast_weights(run.path, dtype)
     last: dict[str, float] = {}

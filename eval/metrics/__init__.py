@@ -12,7 +12,10 @@ from eval.metrics import (
     multihoprag,
     musique,
     nq,
+    popqa,
+    ruler,
     strategyqa,
+    triviaqa,
     two_wiki_multihop_qa,
 )
 from eval.metrics.metric import Family
@@ -27,6 +30,9 @@ FAMILIES: dict[str, Family] = {
     "deepnote": deepnote.FAMILY,
     "drop": drop.FAMILY,
     "nq": nq.FAMILY,
+    "triviaqa": triviaqa.FAMILY,
+    "popqa": popqa.FAMILY,
+    "ruler": ruler.FAMILY,
     "strategyqa": strategyqa.FAMILY,
     "multihoprag": multihoprag.FAMILY,
     "asqa": asqa.FAMILY,

@@ -1,7 +1,10 @@
-"""MultiHop-RAG (Tang & Yang, 2024): acc by the official formula, and additionally em and f1.
+"""MultiHop-RAG (Tang & Yang, 2024): acc, the share of right answers by the official rule; additionally em and f1.
 
-The formula counts one shared word as a right answer (the prediction "the" is right for "the sun"). Where a prediction
-says `The answer to the question is "..."`, as the official prompt asks for, the quoted part is scored.
+One shared word makes an answer right (the prediction "the" is right for "the sun"). Where a prediction says
+`The answer to the question is "..."`, as the official prompt asks for, the quoted part is scored.
+
+The authors' qa_evaluate.py prints this share, p, as precision, recall and F1. It is also their accuracy today; the
+revision of April 2025 counted every wrong answer three times and printed 1 / (3 - 2p) as accuracy, 0.4545 for 0.4.
 """
 
 import re

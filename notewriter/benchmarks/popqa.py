@@ -39,7 +39,7 @@ BENCHMARK = Benchmark(
     title="PopQA",
     load_questions=load_questions,
     load_corpus=load_corpus,
-    family="nq",
+    family="popqa",
     source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "
     "corpus: DPR's psgs_w100.tsv",
     licence="mit",

@@ -22,11 +22,12 @@ def _records(path: Path) -> reading.Records:
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The main answer is `Value`; the aliases follow, and those of the official scorer, which are normalised."""
+    """The main answer is `Value`; the aliases follow, and those that the official scorer reads."""
     if "Answer" not in record:
         raise UserError(f"{place}: has no 'Answer'; use a split with answers")
     answer = reading.get(record, "Answer", dict, place)
-    aliases = (reading.strings(answer, key, place, optional=True) for key in ("Aliases", "NormalizedAliases"))
+    keys = ("Aliases", "NormalizedAliases", "HumanAnswers")
+    aliases = (reading.strings(answer, key, place, optional=True) for key in keys)
     return Question(
         id=reading.get(record, "QuestionId", str, place),
         question=reading.get(record, "Question", str, place),
@@ -40,7 +41,7 @@ BENCHMARK = Benchmark(
     title="TriviaQA",
     load_questions=load_questions,
     load_corpus=load_corpus,
-    family="nq",
+    family="triviaqa",
     source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "
     "corpus: DPR's psgs_w100.tsv",
     # The authors license their code (Apache-2.0) and say that they do not own the questions.

@@ -1,7 +1,7 @@
 """The pages that the questions of FanOutQA and FRAMES need, chosen out of a dump or a crawl.
 
-FanOutQA names pages by title, FRAMES by address. NotesWriting reads them whole and as Markdown: a crawl of HTML
-becomes that, while the dumps of `wikimedia/wikipedia` are plain text.
+FanOutQA names pages by title, FRAMES by address. NotesWriting reads them whole and as Markdown with their tables and
+infoboxes: `wikipedia_html` makes that of HTML, while the dumps of `wikimedia/wikipedia` are plain text.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Dumps of Wikipedia as `wikimedia/wikipedia` has them on the Hugging Face Hub: Parquet of id, url, title, text.
 
-The text is plain: headings are lines like any other, tables are gone.
+The text is plain: headings are lines like any other, tables and infoboxes are gone (`wikipedia_html` has them).
 """
 
 import itertools

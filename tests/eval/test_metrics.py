@@ -156,6 +156,56 @@ def test_one_shared_word_is_right_for_multihoprags_official_accuracy_and_not_for
     assert score("multihoprag", "the moon", ["the sun"]) == {"acc": 1.0, "em": 0.0, "f1": 0.0}
 
 
+def test_multihoprags_accuracy_is_the_share_of_right_answers():
+    pairs = [("Mira", "Mira"), ("Yes", "yes"), ("Fulda", "Rome"), ("no", "yes"), ("", "Ana")]
+    assert [score("multihoprag", prediction, [gold])["acc"] for prediction, gold in pairs] == [1, 1, 0, 0, 0]
+
+
+def test_triviaqa_leaves_a_space_where_punctuation_was_and_knows_more_of_it():
+    for prediction in ("Betty-Cohen", "Betty_Cohen", "The ‘Betty’ Cohen´"):
+        assert score("triviaqa", prediction, ["betty cohen"]) == {"em": 1.0, "f1": 1.0}
+    assert score("triviaqa", "O`Hara’s", ["o hara s"])["em"] == 1.0
+    assert score("nq", "Betty-Cohen", ["betty cohen"])["em"] == 0.0
+    assert score("triviaqa", "Betty", ["Rome", "Betty Cohen"]) == {"em": 0.0, "f1": pytest.approx(2 / 3)}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "acc"),
+    [
+        ("He was a politician in Fulda.", 1.0),
+        ("politicians", 1.0),
+        ("Ana Kesk", 1.0),
+        ("ana kesk", 1.0),
+        # Only the gold answer's case is varied.
+        ("POLITICIAN", 0.0),
+        ("Ana  Kesk", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_popqa_looks_for_a_gold_answer_in_the_prediction(prediction, acc):
+    assert score("popqa", prediction, ["politician", "Ana Kesk"])["acc"] == acc
+
+
+@pytest.mark.parametrize(
+    ("prediction", "sub_em"),
+    [
+        ("the River Fulda, I think", 1.0),
+        ("fulda!", 1.0),
+        # Contained in the gold, by letters and not by words.
+        ("River", 1.0),
+        ("a", 1.0),
+        ("Rome", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_ruler_counts_either_containing_the_other(prediction, sub_em):
+    values = score("ruler", prediction, ["River Fulda", "Rome"])
+    assert values["sub_em"] == sub_em
+    assert set(values) == {"sub_em", "em", "f1"}
+    assert score("ruler", "one two", ["two three four"])["f1"] == 0.4
+    assert score("ruler", "one two", ["two three four five six"])["f1"] == 0.29
+
+
 def test_fanoutqa_looks_for_every_key_and_value_of_the_answer_as_whole_words():
     answer = {"Pat Burrell": "Right", "Mark Mulder": ["Left", 7], "JD Drew": True}
     found = accuracy("pat burrell: right. mark mulder: left, 77", answer, str.lower)

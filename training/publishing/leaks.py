@@ -55,6 +55,8 @@ FORMATS = {
     "a Hugging Face token": r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}",
     "an API key": r"\bsk-[A-Za-z0-9_-]*[A-Za-z0-9]{16,}",
     "a Weights & Biases key": r"\bwandb_v1_\w{20,}|(?i:wandb).{0,80}?\b[0-9a-f]{40}\b",
+    "a provider's key": r"\b(?:gsk_|pplx-|r8_|tgp_v1_|xai-|npm_)[A-Za-z0-9]{20,}|\bnvapi-[A-Za-z0-9_-]{40,}",
+    "a bearer token": r"(?i:\bbearer)\s+(?=\S*[0-9])[\w.~+/-]*[A-Za-z0-9]{16,}",
     "a GitHub token": r"\bgithub_pat_[A-Za-z0-9_]{22,}|\bgh[pousr]_[A-Za-z0-9]{30,}",
     "a Google key": r"\bAIza[A-Za-z0-9_-]{35}|\bya29\.[A-Za-z0-9_-]{20,}|\bGOCSPX-[A-Za-z0-9_-]{28}",
     "a Slack token": r"\bxox[a-z]-[A-Za-z0-9-]{20,}|\bxapp-\d-[A-Za-z0-9-]{20,}",
@@ -72,7 +74,7 @@ ASSIGNMENT = {
 _NAME = r"[^\s\"'|/\\:<>*?]+"
 HOME = {
     "a folder of this machine": (
-        rf"(?:/home|/Users|/root|/export/home|/var/root)/{_NAME}[^\s\"'|]*|[A-Za-z]:\\+Users\\+{_NAME}[^\s\"'|]*"
+        rf"(?:/home|/Users|/root|/export/home|/var/root)/{_NAME}[^\s\"'|]*|(?<![\w./~%-])/root(?![\w/-])|[A-Za-z]:\\+Users\\+{_NAME}[^\s\"'|]*"
         rf"|(?<![\w~.)\]])~\w*/[\w.-]+[^\s\"'|]*"
     )
 }

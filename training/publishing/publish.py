@@ -16,11 +16,12 @@ from notewriter.artifacts.fingerprints import FINGERPRINTS
 from notewriter.errors import UserError
 from notewriter.models import checkpoints
 from training.publishing import leaks
-from training.publishing.card import adapter_configuration, base_of, model_card
+from training.publishing.card import base_of, model_card
 from training.publishing.curves import curves
 from training.publishing.data import Data, example_request, read_data
 from training.publishing.hub import Item, Repository, check_repo_id, collect, upload
 from training.publishing.scores import result_files
+from training.publishing.settings import REWRITTEN
 
 logger = logging.getLogger(__name__)
 
@@ -182,9 +183,7 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     for revision, saved in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
         each = in_final_type(saved, run, scratch)
         sent: dict[str, Path | bytes] = {path.name: path for path in files(each)}
-        if checkpoints.ADAPTER in sent:
-            # A path on this machine says nothing on another.
-            sent[checkpoints.ADAPTER] = adapter_configuration(each)
+        sent |= {name: rewritten(each) for name, rewritten in REWRITTEN.items() if name in sent}
         for name, content in sent.items():
             if isinstance(content, Path):
                 leaks.check_file(content)

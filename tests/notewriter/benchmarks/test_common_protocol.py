@@ -14,6 +14,7 @@ SUNSET = {
         "Aliases": ["Sunset Blvd", "Sunset Boulevard"],
         "MatchedWikiEntityName": "Sunset Boulevard",
         "NormalizedAliases": ["sunset boulevard", "sunset blvd"],
+        "HumanAnswers": ["Sunset"],
         "NormalizedValue": "sunset boulevard",
         "Type": "WikipediaEntity",
         "Value": "Sunset Boulevard",
@@ -30,12 +31,12 @@ POPQA = (
 )
 
 
-def test_triviaqa_has_the_aliases_and_the_normalised_ones(tmp_path):
+def test_triviaqa_has_the_aliases_and_those_of_the_official_scorer(tmp_path):
     path = tmp_path / "unfiltered-web-dev.json"
     path.write_text(json.dumps({"Data": [SUNSET], "Domain": "Web", "Split": "dev", "Version": 1.0}))
     (question,) = load_questions("triviaqa", path)
     assert (question.id, question.question) == ("tc_2", "Which street is it?")
-    assert question.answers == ("Sunset Boulevard", "Sunset Blvd", "sunset boulevard", "sunset blvd")
+    assert question.answers == ("Sunset Boulevard", "Sunset Blvd", "sunset boulevard", "sunset blvd", "Sunset")
     del SUNSET["Answer"]["Value"]
     path.write_text(json.dumps({"Data": [SUNSET]}))
     with pytest.raises(UserError, match=r"dev\.json: record 1: has no 'Value'"):

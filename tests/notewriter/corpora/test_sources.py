@@ -94,6 +94,13 @@ def test_articles_of_multihoprag_are_split_between_sentences(tmp_path):
     assert passages[0]["origin"]["url"] == "https://news.example/1"
 
 
+def test_articles_of_multihoprag_stay_whole_with_split_none(tmp_path):
+    article = {"title": "A trial", "body": "It began.\n\nIt ended. " * 80, "url": "https://news.example/1"}
+    (tmp_path / "corpus.json").write_text(json.dumps([article, article]))
+    (passage,) = build("multihoprag", tmp_path / "corpus.json", tmp_path / "out", "--split", "none")
+    assert passage["text"] == article["body"].strip()
+
+
 def test_hotpotqas_abstracts_have_the_ids_of_its_questions(tmp_path):
     sentences = ["The Osk is a river.", " Tolen lies at its mouth."]
     (tmp_path / "AA").mkdir()

@@ -46,7 +46,12 @@ SECRETS = {
     "Google": f"AIza{drawn(35)}",
     "Slack": f"xoxb-{drawn(12, string.digits)}-{drawn(12, string.digits)}-{drawn(24)}",
     "Stripe": f"sk_live_{drawn(24)}",
-    "npm": f"//registry.npmjs.org/:_authToken=npm_{drawn(36)}",
+    "Groq": f"gsk_{drawn(52)}",
+    "Replicate": f"r8_{drawn(37)}",
+    "NVIDIA": f"nvapi-{drawn(64)}",
+    "bearer token": f"Authorization: Bearer {drawn(39)}7",
+    "npm": f"npm_{drawn(36)}",
+    "npm in .npmrc": f"//registry.npmjs.org/:_authToken=npm_{drawn(36)}",
     "AWS key id": f"AKIA{drawn(16, string.ascii_uppercase + '234567')}",
     "AWS secret key": f"aws_secret_access_key = {drawn(40)}",
     "JSON web token": "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4ifQ."
@@ -70,6 +75,7 @@ HOMES = {
     "Linux": "/home/alice/models/base",
     "macOS": "/Users/alice/models/base",
     "root": "/root/models/base/config.json",
+    "shared disk": "/mnt/home/alice/models/base",
     "Windows": "C:\\Users\\alice\\models",
     "tilde": "~/models/base",
     "tilde of a user": "~alice/models/base",
@@ -187,6 +193,13 @@ def test_a_folder_of_this_machine_is_found_and_named(home: str, how: str, tmp_pa
         leaks.check_file(HIDDEN[how](tmp_path, home))
 
 
+@pytest.mark.parametrize("home", ["/home/alice", "/Users/alice", "/root", "C:\\Users\\alice"])
+def test_a_home_folder_itself_is_found_in_settings_and_cards(home: str, tmp_path: Path) -> None:
+    for text in (as_json(home), f"trained in {home}.", f"| folder | {home} |"):
+        with pytest.raises(UserError, match="names a folder of this machine"):
+            leaks.check_file(settings(tmp_path, text))
+
+
 def test_the_line_is_named(tmp_path: Path) -> None:
     secret = SECRETS["Hugging Face"]
     for content in (f"{{\n\n{secret}\n}}", f'{{\n\n"\\u0068{secret[1:]}"\n}}'):
@@ -222,6 +235,8 @@ def test_a_large_file_is_read_whole_at_the_memory_of_a_piece(tmp_path: Path) -> 
         "https://huggingface.co/owner/model/resolve/main/config.json",
         "| learning_rate | 5e-07 |\n| transformers | 5.19.0 |\n",
         "a secret: nobody knows; the password: please",
+        "the bearer understands-21st-century-words; xai-methods, npm_config_registry, r8_0",
+        "https://example.org/root and /rooted/x",
         "task-oriented-dialogue-systems risk-sensitive-reinforcement-learning",
     ],
 )

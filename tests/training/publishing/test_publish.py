@@ -10,6 +10,7 @@ import yaml
 from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import constants
 from metrics_file import write_metrics
+from transformers import AutoTokenizer
 
 from notewriter.errors import UserError
 from training.publishing import publish
@@ -38,6 +39,48 @@ def test_what_arrives_is_the_model_as_on_disk_and_the_card_in_one_commit(
     assert arrived["README.md"].decode() == publish.card(arguments(checkpoint, metrics=[str(metrics)]))
     weights = (checkpoint / "model.safetensors").read_bytes()
     assert set(hub.objects) == {hashlib.sha256(weights).hexdigest()}
+
+
+def test_settings_of_transformers_5_are_published_as_4_reads_them_too(hub: Hub, checkpoint: Path) -> None:
+    """transformers 4.57 knows no TokenizersBackend, no list of extra tokens and no rope_parameters."""
+    tokenizer = {
+        "tokenizer_class": "TokenizersBackend",
+        "extra_special_tokens": ["<|eot|>"],
+        "eos_token": "<end>",
+        "is_local": True,
+        "local_files_only": False,
+    }
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    rope = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 500000.0}
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "llama", "rope_parameters": rope}))
+
+    publish.publish(arguments(checkpoint))
+
+    arrived = hub.arrived()
+    assert json.loads(arrived["tokenizer_config.json"]) == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "additional_special_tokens": ["<|eot|>"],
+        "eos_token": "<end>",
+    }
+    assert json.loads(arrived["config.json"]) == {
+        "model_type": "llama",
+        "rope_parameters": rope,
+        "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0},
+    }
+
+
+def test_a_published_tokenizer_gives_the_same_tokens(hub: Hub, checkpoint: Path, tiny_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model, extra_special_tokens=["<note>"])
+    tokenizer.save_pretrained(checkpoint)
+    publish.publish(arguments(checkpoint))
+    folder = checkpoint.parent / "downloaded"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (folder / name).write_bytes(hub.arrived()[name])
+    loaded = AutoTokenizer.from_pretrained(folder)
+    assert loaded.all_special_tokens == tokenizer.all_special_tokens
+    assert loaded("the river <note>") == tokenizer("the river <note>")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00001.bin"])
@@ -241,6 +284,21 @@ def test_an_adapter_names_the_very_model_that_it_belongs_to(
     assert ("vllm serve owner/small --enable-lora" in card) is fetched
     assert ("vllm serve BASE_MODEL --enable-lora" in card) is not fetched
     assert ("base_model" in front_matter(card)) is fetched
+
+
+@pytest.mark.parametrize("base", ["/home/alice/models/base", "/Users/alice/base", "/root/base", "~/base"])
+def test_of_a_base_in_a_home_folder_only_the_name_is_published(hub: Hub, checkpoint: Path, base: str) -> None:
+    record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": base}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    (checkpoint / "config.json").unlink()
+    (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
+    (checkpoint / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    publish.publish(arguments(checkpoint))
+    arrived = hub.arrived()
+    assert json.loads(arrived["adapter_config.json"]) == {"base_model_name_or_path": "base"}
+    assert "| base model | base |" in arrived["README.md"].decode()
+    folder = base.removesuffix("/base").encode()
+    assert not [name for name in ("README.md", "adapter_config.json") if folder + b"/" in arrived[name]]
 
 
 @pytest.mark.parametrize(
