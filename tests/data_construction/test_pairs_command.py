@@ -101,12 +101,15 @@ def test_several_continuations_need_a_temperature(build):
         build(stages={"deepnote/init_note": "outcome"}, gold_stages=[], continuations=4, temperature=0.0)
 
 
-def test_gain_needs_an_answerer_of_its_own_and_works_with_one(build, endpoint):
+def test_gain_needs_an_answerer_of_its_own_and_works_with_one(build, endpoint, tmp_path):
     stages = {"deepnote/init_note": "gain"}
     with pytest.raises(UserError, match="gain needs a model for the role answer that stays the same"):
         build(stages=stages, gold_stages=[])
     answerer = {"answer": {"base_url": endpoint.base_url, "model": endpoint.model}}
-    told = stats(build(stages=stages, gold_stages=[], models=answerer))
+    # A model of random words gains nothing.
+    with pytest.raises(UserError, match="no candidate better than nothing"):
+        build(stages=stages, gold_stages=[], models=answerer)
+    told = stats(tmp_path / "pairs")
     yielded = told["stages"]["deepnote/init_note"]
     assert yielded["pairs"] + sum(yielded["dropped"].values()) == QUESTIONS
     # Notes, and for each question an answer from the passages.
