@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from bad_inputs import COMMANDS, arguments_of, attempt, first_record, is_clean, is_one_line, make, mutations
+from bad_inputs import COMMANDS, QUESTIONS, arguments_of, attempt, first_record, is_clean, is_one_line, make, mutations
 from benchmark_files import HOTPOT, MUSIQUE, write_lines, write_list
-from fake_endpoint import FakeEndpoint, fake_endpoint
+from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 
 from notewriter.benchmarks import load_corpus, load_questions
 from notewriter.errors import UserError
@@ -27,7 +27,7 @@ from notewriter.retrieval import open_index
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[FakeEndpoint]:
-    with fake_endpoint() as endpoint:
+    with fake_endpoint(knowing({each["question"]: each["answers"][0] for each in QUESTIONS})) as endpoint:
         yield endpoint
 
 
@@ -656,8 +656,12 @@ def test_halves_of_surrogate_pairs_in_questions_stop_nothing(place, endpoint):
         '{"id": "q\\ud83d", "question": "Who \\ud83d?", "answers": ["\\ud83d"], "metadata": {"\\ud83d": "\\ud83d"}}'
     )
     (place / "questions.jsonl").write_text(halves + "\n")
-    for command in ("evaluate", "pairs", "chains"):
-        assert attempt(place, [*COMMANDS[command], "--output_dir", f"new/{command}"]) == (0, [])
+    assert attempt(place, [*COMMANDS["evaluate"], "--output_dir", "new/evaluate"]) == (0, [])
+    for command in ("pairs", "chains"):
+        # No reply is right for such a question, which the commands say when they come to their end.
+        code, (line,) = attempt(place, [*COMMANDS[command], "--output_dir", f"new/{command}"])
+        assert code == 2 and "nothing was made" in line
+        assert (place / f"new/{command}/stats.json").exists()
     assert attempt(place, ["judge", "--config", "judge.yaml", "--runs", "new/evaluate"]) == (0, [])
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import pytest
-from fake_endpoint import FakeEndpoint, fake_endpoint
+from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter import cli, errors, jsonl
@@ -93,8 +93,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_pair
     from eval import evaluate
 
     folder = tmp_path_factory.mktemp("inputs")
-    with fake_endpoint() as endpoint:
-        made = Inputs(folder, tiny_world(folder / "world", 4), endpoint, tiny_model)
+    world = tiny_world(folder / "world", 4)
+    golds = {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+    with fake_endpoint(knowing(golds)) as endpoint:
+        made = Inputs(folder, world, endpoint, tiny_model)
         evaluate.main(made.options(folder, "evaluated", EVALUATION))
         for number in (1, 2):
             pairs.main(made.options(folder, f"shard{number}", PAIRS | {"shard": f"{number}/2"}))

@@ -13,7 +13,7 @@ from data_construction.options import ChainsArguments
 from eval.metrics.text import token_f1
 from notewriter import __version__
 from notewriter.artifacts.chains import COLUMNS, SCHEMA, Chain
-from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, read_chain_rollouts
+from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, read_chain_rollouts, steps_of
 from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import CHAINS_STATISTICS_SCHEMA, ChainsStatistics, Estimated, write_statistics
 from notewriter.methods.rearag import STEP
@@ -102,7 +102,7 @@ def _row(record: ChainRollout, f1: float, question: Question, dataset: str, prom
         "question_id": question.id,
         "dataset": dataset,
         "f1": f1,
-        "steps": record["trace"]["counts"]["steps"],
+        "steps": steps_of(record),
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
+from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout, steps_of
 from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, GoldTotals, PairsTotals
 from notewriter.errors import UserError
 from notewriter.rollouts.usage import Usage
@@ -129,7 +129,7 @@ class ChainsTally:
         self._events.update(counts)
         self._usage.add(record)
         if fault is None:
-            self._steps[counts["steps"]] += 1
+            self._steps[steps_of(record)] += 1
             self._f1_of_the_kept += f1
         else:
             self._dropped[fault] += 1

@@ -124,4 +124,4 @@ def _error_of(record: dict[str, Any]) -> str:
     if record.get("refusals"):
         return str(record["refusals"][0])
     traces = record["traces"] if "traces" in record else [record.get("trace", record)]
-    return next((str(trace["error"]) for trace in traces if trace["error"]), "")
+    return next((str(trace["error"]) for trace in traces if trace.get("error")), "")

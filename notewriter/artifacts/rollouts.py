@@ -103,3 +103,8 @@ def read_gold_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator
 def read_chain_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[ChainRollout]:
     """Stream the journal of `chains` in the questions' order; `check_journal` has checked it."""
     return (cast(ChainRollout, record) for record in finished(journal, questions))
+
+
+def steps_of(record: ChainRollout) -> int:
+    """How many steps a chain has, as its method counted them; 0 in a record that lost the count."""
+    return int(record["trace"]["counts"].get("steps", 0))

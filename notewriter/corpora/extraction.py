@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -98,6 +99,23 @@ def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def _html(name: str, path: Path) -> Document:
+    tree = html_tree(name, _bytes(name, path, MAX_HTML_BYTES))
+    import trafilatura
+
+    metadata = trafilatura.extract_metadata(tree)
+    text = trafilatura.extract(
+        tree, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
+    )
+    title = " ".join((metadata.title or "").split()) if metadata else ""
+    return Document(name, title or path.stem, text or "", Origin(file=name), is_markdown=True)
+
+
+def html_tree(name: str, content: bytes | str) -> Any:
+    """A page as the tree of lxml's parser, which is bounded in its attributes and depth; bytes have any encoding.
+
+    Raises:
+        UserError: the library is missing, or the page is none or beyond a bound.
+    """
     try:
         import trafilatura
         from trafilatura.utils import HTML_PARSER
@@ -105,26 +123,21 @@ def _html(name: str, path: Path) -> Document:
         raise UserError(f"{name}: HTML cannot be read without trafilatura; {INSTALL}") from error
     # It logs what it does not find, which is an error here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    content = _bytes(name, path, MAX_HTML_BYTES)
-    if content.lstrip().startswith(b"<") and b"<html" not in content[:10_000].lower():
-        # The library takes a page without this for something else.
-        content = b"<html>" + content
-    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(content)):
+    raw = content if isinstance(content, bytes) else content.encode(errors="replace")
+    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(raw)):
         raise UserError(
             f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
         )
+    if raw.lstrip().startswith(b"<") and b"<html" not in raw[:10_000].lower():
+        # The library takes a page without this for something else.
+        content = b"<html>" + content if isinstance(content, bytes) else f"<html>{content}"
     tree = trafilatura.load_html(content)
     if tree is None:
         raise UserError(f"{name}: is not HTML")
     if limits := [entry.message for entry in HTML_PARSER.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]:
         # The parser leaves out the rest of the page, and says so here alone.
         raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
-    metadata = trafilatura.extract_metadata(tree)
-    text = trafilatura.extract(
-        tree, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
-    )
-    title = " ".join((metadata.title or "").split()) if metadata else ""
-    return Document(name, title or path.stem, text or "", Origin(file=name), is_markdown=True)
+    return tree
 
 
 def _count_attributes(text: bytes) -> int:

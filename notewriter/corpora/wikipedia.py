@@ -30,7 +30,7 @@ def _rows(name: str, path: Path) -> Iterator[Record]:
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
             for number, row in enumerate(rows, start=1):
                 yield f"{name}: row {number}", row
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: is truncated or damaged ({error}); download it again") from error
 
 

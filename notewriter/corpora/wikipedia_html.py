@@ -15,8 +15,8 @@ from typing import Any
 
 from notewriter.benchmarks.reading import get
 from notewriter.corpora import reading
-from notewriter.corpora.extraction import MAX_HTML_BYTES
-from notewriter.corpora.source import INSTALL, Document, Origin, Record, Source
+from notewriter.corpora.extraction import MAX_HTML_BYTES, html_tree
+from notewriter.corpora.source import Document, Origin, Record, Source
 from notewriter.errors import UserError
 
 MAX_LINE = 4 * MAX_HTML_BYTES
@@ -45,29 +45,18 @@ NO_CONTENT = {
 ENDS_WORD = {"br", "p", "div", "td", "th", "tr", "dt", "dd", "caption", "table", "ul", "ol"}
 
 
-def markdown(html: str) -> str:
+def markdown(name: str, html: str) -> str:
     """A page's text as Markdown: headings, paragraphs, lists, and tables with a row a line (`| key | value |`).
 
     A cell over several rows is repeated in each, so that every row can be read alone; one over several columns is
     followed by empty ones.
 
     Raises:
-        UserError: the library is missing, or the HTML cannot be read.
+        UserError: as `html_tree`; `name` is the page's in it.
     """
-    try:
-        import trafilatura
-        from trafilatura.utils import HTML_PARSER
-    except ImportError as error:
-        raise UserError(f"HTML cannot be read without trafilatura; {INSTALL}") from error
-    # The library takes a page without this for something else.
-    tree = trafilatura.load_html(html if "<html" in html[:1000] else f"<html>{html}")
-    body = None if tree is None else tree.find("body")
+    body = html_tree(name, f"<html>{html}").find("body")
     if body is None:
-        raise UserError("is not HTML")
-    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in HTML_PARSER.error_log):
-        # The parser leaves out the rest of the page, and says so here alone. Below its limit of 256 nothing here
-        # recurses too deeply.
-        raise UserError("is nested too deeply")
+        raise UserError(f"{name}: is not HTML")
     return "\n\n".join(filter(None, _blocks(body)))
 
 
@@ -195,7 +184,7 @@ def _parse(place: str, line: str) -> list[Document]:
     if len(html) > MAX_HTML_BYTES:
         raise UserError(f"{place}: is larger than {MAX_HTML_BYTES // 1_000_000} MB")
     origin = Origin(url=page["url"]) if isinstance(page.get("url"), str) else Origin()
-    return [Document(id, title, markdown(html), origin, is_markdown=True)]
+    return [Document(id, title, markdown(place, html), origin, is_markdown=True)]
 
 
 SOURCE = Source(

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pyarrow.parquet
 import pytest
-from fake_endpoint import fake_endpoint
+from fake_endpoint import fake_endpoint, knowing
 from tiny_world import run_config, tiny_world
 
 from data_construction import gold_replies, merge_shards, viewer
@@ -29,8 +29,9 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def endpoint():
-    with fake_endpoint() as running:
+def endpoint(world):
+    golds = {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+    with fake_endpoint(knowing(golds)) as running:
         yield running
 
 

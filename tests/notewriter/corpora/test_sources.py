@@ -206,6 +206,13 @@ def test_a_truncated_download_is_an_error(source, name, tmp_path):
         build(source, path, tmp_path / "out")
 
 
+def test_a_dump_whose_text_is_not_utf_8_is_an_error(tmp_path):
+    columns = {name: pyarrow.array([b"a\xff"]).view(pyarrow.string()) for name in ("id", "url", "title", "text")}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: .*damaged"):
+        build("wikipedia", tmp_path / "a.parquet", tmp_path / "out")
+
+
 def test_a_parquet_file_of_something_else_is_an_error(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match="has no column 'id'"):

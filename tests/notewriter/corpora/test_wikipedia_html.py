@@ -88,23 +88,28 @@ def build(path: Path, *options: str) -> list[dict]:
 
 
 def test_tables_and_infoboxes_stay_and_what_is_no_text_goes():
-    assert markdown(PAGE) == MARKDOWN
+    assert markdown("page", PAGE) == MARKDOWN
 
 
 def test_a_table_inside_a_cell_is_words_of_the_cell():
     inner = "<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>"
-    assert markdown(f"<table><tr><td>{inner}</td><td>d</td></tr></table>") == "| a b c | d |\n| --- | --- |"
+    assert markdown("page", f"<table><tr><td>{inner}</td><td>d</td></tr></table>") == "| a b c | d |\n| --- | --- |"
 
 
 def test_words_between_blocks_are_paragraphs():
-    assert markdown("one <b>two</b><div>three</div>four<br>five") == "one two\n\nthree\n\nfour five"
+    assert markdown("page", "one <b>two</b><div>three</div>four<br>five") == "one two\n\nthree\n\nfour five"
 
 
 @pytest.mark.parametrize("tag", ["div", "b", "ul><li", "table><tr><td"])
 def test_nesting_that_the_parser_cuts_off_is_an_error_and_less_is_read(tag):
     with pytest.raises(UserError, match="nested too deeply"):
-        markdown(f"<p>one<{tag}>" + f"<{tag}>" * 5000 + "two")
-    assert markdown("<div>" * 200 + "two") == "two"
+        markdown("page", f"<p>one<{tag}>" + f"<{tag}>" * 5000 + "two")
+    assert markdown("page", "<div>" * 200 + "two") == "two"
+
+
+def test_a_tag_of_very_many_attributes_is_an_error():
+    with pytest.raises(UserError, match=r"page: .*attributes"):
+        markdown("page", "<p " + " ".join(f"a{number}" for number in range(20_000)) + ">one")
 
 
 def test_a_page_is_the_same_out_of_a_dump_and_from_the_interface(tmp_path):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from fake_endpoint import fake_endpoint
+from fake_endpoint import default_reply, fake_endpoint
 from tiny_world import tiny_world, write_config
 
 from data_construction import chains, gold_replies, pairs
@@ -218,7 +218,10 @@ def test_a_chat_template_that_fails_is_named(run, tiny_model, tmp_path):
 
 @pytest.mark.parametrize(("command", "file"), [("pairs", "stats.json"), ("evaluate", "metrics.json")])
 def test_the_actual_figures_stand_beside_the_estimate(run, command, file):
-    with fake_endpoint() as endpoint:
+    def reply(request):
+        return '{"best_id": 1, "worst_id": 2}' if "response_format" in request else default_reply(request)
+
+    with fake_endpoint(reply) as endpoint:
         estimate = json.loads((run(command, dry_run=True) / "estimate.json").read_text())
         told = json.loads((run(command, base_url=endpoint.base_url) / file).read_text())
     assert told["estimate"] == estimate
