@@ -30,7 +30,7 @@ from notewriter.models.connection import (
     rejected_key,
     retrying,
 )
-from notewriter.models.dialects import PARAMETERS, in_words, known_dialect, learn
+from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
 from notewriter.records import Completion, Message, Sampling
 from notewriter.terminal import escape_controls
@@ -45,7 +45,7 @@ COOLDOWN = 10.0
 """Seconds for which a failed replica is avoided while another one is up."""
 
 REFUSALS = 20
-"""So many refusals in a row, without a reply in between, end a run."""
+"""So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
 
 TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
@@ -209,7 +209,8 @@ class Client:
             except _DialectLearnt:
                 continue
             except RequestRefused as refusal:
-                self._refused += 1
+                # The long prompts among hundreds in flight are refused before the first reply is there.
+                self._refused += not is_about_length(str(refusal))
                 if self._refused >= REFUSALS:
                     raise UserError(
                         f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished "

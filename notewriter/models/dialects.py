@@ -36,6 +36,13 @@ _OUT_OF_RANGE = re.compile(r"\b(range|between|at (most|least)|must be|too (large
 _INSTEAD = re.compile(r"\buse [`'\"]?(\w*tokens\w*)[`'\"]? instead", re.IGNORECASE)
 _EXCLUSIVE = re.compile(r"\bboth\b|\bonly one\b", re.IGNORECASE)
 
+_TOO_LONG = re.compile(r"context (length|window)|too long|longer than|exceeds? (the )?(max|limit)", re.IGNORECASE)
+
+
+def is_about_length(refusal: str) -> bool:
+    """Whether an endpoint refused a prompt for its length, which says nothing about other prompts."""
+    return bool(_TOO_LONG.search(refusal))
+
 
 def known_dialect(model: str) -> Dialect:
     """The dialect of a model by its name, which may follow a provider's (`openai/gpt-5`); empty if none is known."""

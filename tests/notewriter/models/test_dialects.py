@@ -150,8 +150,25 @@ async def test_refusals_that_teach_nothing_end_the_run_with_their_reason():
         await client.close()
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+    ],
+)
+async def test_prompts_that_are_too_long_end_no_run(reason):
+    with fake_endpoint(refuses=lambda request: error(400, reason)) as endpoint:
+        client = Client(Endpoint(endpoint.base_url, "fake"))
+        for sample in range(2 * REFUSALS):
+            with pytest.raises(RequestRefused):
+                await client.complete(CHAT, SAMPLING, sample=sample)
+        await client.close()
+
+
 async def test_a_reply_in_between_forgives_refusals():
-    refuse = error(400, "too long")
+    refuse = error(400, "no such tool")
     faults = [*[refuse] * (REFUSALS - 1), None, *[refuse] * (REFUSALS - 1)]
     with fake_endpoint(faults=faults) as endpoint:
         client = Client(Endpoint(endpoint.base_url, "fake"))
