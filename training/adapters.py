@@ -14,7 +14,6 @@ from accelerate import DistributedType
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import DPOConfig, ModelConfig
-from trl.trainer.utils import create_model_from_path
 
 from notewriter import jsonl
 from notewriter.errors import UserError
@@ -123,7 +122,6 @@ def load_to_continue(adapter: str, loading: dict[str, Any], training: TrainingAr
     if training.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
         # Each process has its own device or part, as where TRL loads the model; by default it would take all devices.
         loading = loading | {"device_map": None}
-    with checkpoints.loading(base):
-        model = create_model_from_path(base, **loading | {"revision": revision})
+    model = merging.load_whole(base, **loading | {"revision": revision})
     # TRL takes either kind.
     return cast(PreTrainedModel, merging.with_adapter(model, Path(adapter), trainable=True))

@@ -4,6 +4,7 @@ import logging
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -38,11 +39,7 @@ def merge(adapter: Path, output: Path) -> None:
     check_base(adapter, base, revision)
     dtype = stored_dtype(base, revision)
     logger.info("%s: merging into %s", adapter, base)
-    with checkpoints.loading(base):
-        # As for training: AutoModelForCausalLM would take only the text model of some architectures.
-        model = create_model_from_path(
-            base, revision=revision, dtype=torch.float32, device_map=None, trust_remote_code=False
-        )
+    model = load_whole(base, revision=revision, dtype=torch.float32, device_map=None, trust_remote_code=False)
     with checkpoints.loading(adapter, "LoRA adapter"):
         merged = with_adapter(model, adapter).merge_and_unload()
     has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
@@ -55,6 +52,21 @@ def merge(adapter: Path, output: Path) -> None:
             # For the model card: the merged model is what that run trained.
             shutil.copy(adapter / TRAINING_RECORD, folder)
     logger.info("%s: the merged model is here", output)
+
+
+def load_whole(name: str, **options: Any) -> PreTrainedModel:
+    """A model whose files have all of its weights; transformers draws missing ones at random.
+
+    Raises:
+        UserError: the model cannot be loaded, or lacks weights.
+    """
+    with checkpoints.loading(name):
+        # As for training: AutoModelForCausalLM would take only the text model of some architectures.
+        loaded: Any = create_model_from_path(name, **options, output_loading_info=True)
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
+    return cast(PreTrainedModel, model)
 
 
 def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = False) -> PeftModel:

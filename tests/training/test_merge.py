@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
@@ -64,6 +65,20 @@ def test_the_weights_keep_the_precision_of_the_base(adapter: Path, tiny_model: P
     merge.merge(adapter, tmp_path / "merged")
 
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto").dtype == torch.bfloat16
+
+
+def test_a_base_that_lacks_weights_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    weights = load_file(base / "model.safetensors")
+    lost = next(name for name in weights if name.endswith("layers.1.mlp.up_proj.weight"))
+    save_file(
+        {name: each for name, each in weights.items() if name != lost}, base / "model.safetensors", {"format": "pt"}
+    )
+    settings = adapter / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(str(tiny_model), str(base)))
+    with pytest.raises(UserError, match=r"base: .*lack 1 weights.*up_proj"):
+        merge.merge(adapter, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
 def test_what_is_no_adapter_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
