@@ -23,6 +23,7 @@ from eval.report.page import write_report
 from notewriter import jsonl
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
+from notewriter.errors import UserError
 from notewriter.models.client import Client, Endpoint
 from notewriter.records import Passage, Sampling
 from notewriter.rollouts.prompts import Prompts
@@ -202,7 +203,11 @@ def test_a_judge_that_is_bound_to_a_schema_always_names_two_candidates(vllm_serv
         "base_url": vllm_server.base_url,
         "model": vllm_server.model,
     }
-    pairs.main(write_config(tmp_path / "pairs.yaml", options))
+    try:
+        pairs.main(write_config(tmp_path / "pairs.yaml", options))
+    except UserError as error:
+        # A 135M model may contradict itself about every prompt; which ones depends on the processor.
+        assert "nothing was made" in str(error)
     stats = json.loads((tmp_path / "pairs" / "stats.json").read_text())
     reasons = stats["stages"]["deepnote/init_note"]["dropped"]
     assert "judge reply not readable" not in reasons
