@@ -143,8 +143,9 @@ def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = ser
                 costs=evaluation.costs,
                 serve=serve,
             )
-        metrics = _finish(folder, evaluation)
+        # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
+        metrics = _finish(folder, evaluation)
     return metrics
 
 

@@ -661,7 +661,7 @@ def test_halves_of_surrogate_pairs_in_questions_stop_nothing(place, endpoint):
         # No reply is right for such a question, which the commands say when they come to their end.
         code, (line,) = attempt(place, [*COMMANDS[command], "--output_dir", f"new/{command}"])
         assert code == 2 and "nothing was made" in line
-        assert (place / f"new/{command}/stats.json").exists()
+        assert (place / f"new/{command}/stats_of_nothing.json").exists()
     assert attempt(place, ["judge", "--config", "judge.yaml", "--runs", "new/evaluate"]) == (0, [])
 
 

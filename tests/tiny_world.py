@@ -1,5 +1,6 @@
 """A fictional world of a few questions with its index, made by the commands that a user runs; and runs over it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,11 @@ def write_config(path: Path, options: dict[str, Any]) -> list[str]:
     """Write options into a YAML file; returns the arguments that have a command read it."""
     path.write_text(yaml.safe_dump(options, sort_keys=False))
     return ["--config", str(path)]
+
+
+def stats(folder: Path) -> dict[str, Any]:
+    """What was made of a run and what was not; where nothing was, no pipeline takes its folder for finished."""
+    finished, of_nothing = folder / "stats.json", folder / "stats_of_nothing.json"
+    assert finished.exists() != of_nothing.exists()
+    told: dict[str, Any] = json.loads((finished if finished.exists() else of_nothing).read_text())
+    return told

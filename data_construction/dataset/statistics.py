@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout, steps_of
-from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, GoldTotals, PairsTotals
+from notewriter.artifacts.statistics import BEYOND_QUOTA, NAME, OF_NOTHING, ChainsTotals, GoldTotals, PairsTotals
 from notewriter.errors import UserError
 from notewriter.rollouts.usage import Usage
 
@@ -20,13 +20,15 @@ class Made(NamedTuple):
 
 
 def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
-    """Check that something was made; `errors` are those that questions ended in.
+    """Check that something was made, else rename stats.json to `OF_NOTHING`; `errors` are those of the questions.
 
     Raises:
         UserError: nothing was; gives the commonest reason.
     """
+    (folder / OF_NOTHING).unlink(missing_ok=True)
     if made.rows:
         return
+    (folder / NAME).rename(folder / OF_NOTHING)
     # The endpoints' own words before the kinds that they fall into.
     reasons = (errors + made.dropped).most_common(1)
     why = "".join(f"; the commonest reason, {times} times: {reason}" for reason, times in reasons)

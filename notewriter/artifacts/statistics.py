@@ -11,6 +11,9 @@ GOLD_STATISTICS_SCHEMA = "notewriter/gold-stats/1"
 
 NAME = "stats.json"
 
+OF_NOTHING = "stats_of_nothing.json"
+"""What it is called where nothing was made: a stage of a pipeline is finished where stats.json is."""
+
 Tokens = dict[str, dict[str, dict[str, int]]]
 """Stage -> role -> calls, prompt_tokens and completion_tokens."""
 

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from datasets import load_dataset
 from fake_endpoint import fake_endpoint
-from tiny_world import tiny_world, write_config
+from tiny_world import stats, tiny_world, write_config
 
 from data_construction import chains
 from notewriter import jsonl
@@ -118,10 +118,6 @@ def build_nothing(build, tmp_path):
 def rows(folder, split="train"):
     path = folder / f"{split}.parquet"
     return pyarrow.parquet.read_table(path).to_pylist() if path.exists() else []
-
-
-def stats(folder):
-    return json.loads((folder / "stats.json").read_text())
 
 
 def test_the_folder_loads_with_datasets_by_its_name_alone_and_no_question_is_in_both_splits(build, tmp_path):

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 from datasets import load_dataset
 from fake_endpoint import as_gpt5, default_reply, error, fake_endpoint
-from tiny_world import run_config, tiny_world
+from tiny_world import run_config, stats, tiny_world
 
 from data_construction import pairs
 from notewriter import jsonl
@@ -57,10 +57,6 @@ def build(world, endpoint, tmp_path):
 
 def rows(folder, split="train"):
     return pyarrow.parquet.read_table(folder / f"{split}.parquet").to_pylist()
-
-
-def stats(folder):
-    return json.loads((folder / "stats.json").read_text())
 
 
 def test_the_folder_loads_with_datasets_by_its_name_alone(build, tmp_path):
@@ -493,4 +489,6 @@ def test_a_run_without_a_pair_is_an_error_that_gives_the_commonest_reason(build,
         pytest.raises(UserError, match="fewer than two distinct candidates"),
     ):
         build(**JUDGED, base_url=endpoint.base_url)
+    # A stage of a pipeline is finished where stats.json is.
+    assert not (tmp_path / "pairs" / "stats.json").exists()
     assert stats(tmp_path / "pairs")["pairs"] == {"train": 0, "dev": 0}
