@@ -29,7 +29,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head
 
-from training.prefix_sharing import share_prefixes
+from notewriter.training.sharing.prefix_sharing import share_prefixes
 
 Batch = dict[str, torch.Tensor]
 

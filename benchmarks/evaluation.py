@@ -10,9 +10,9 @@ from typing import Any
 
 from throughput import main
 
-from eval.scoring import trace_of
+from notewriter.evaluation.scoring import trace_of
+from notewriter.ground.records import Question
 from notewriter.methods import prepare
-from notewriter.records import Question
 from notewriter.rollouts.resources import Resources
 
 OPTIONS = {"top_k": 3, "max_step": 2, "max_failure": 2}

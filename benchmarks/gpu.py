@@ -33,11 +33,11 @@ from transformers.utils import is_flash_attn_2_available
 from trl import DPOConfig, DPOTrainer, ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from training import cost_model
-from training.gpus import peak_tflops
-from training.options import DPOConfiguration
-from training.prefix_sharing import share_prefixes
-from training.throughput import operations
+from notewriter.training.options import DPOConfiguration
+from notewriter.training.run import cost_model
+from notewriter.training.run.gpus import peak_tflops
+from notewriter.training.run.throughput import operations
+from notewriter.training.sharing.prefix_sharing import share_prefixes
 
 Record = dict[str, Any]
 Batch = dict[str, torch.Tensor]
@@ -254,7 +254,7 @@ def step(device: str, toy: bool, shape: str, mode: str, prompt: int, completion:
 
 
 def estimated_bytes(model: Any, lora: bool, longest: int, completion: int, options: Record) -> float:
-    """What training/cost_model.py says of such a step; `longest`: tokens of a pair as they go through the model."""
+    """What the cost model says of such a step; `longest`: tokens of a pair as they go through the model."""
     load = cost_model.Load(1, longest, longest, longest_sequence=longest // 2, trained=2 * completion)
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from notewriter import jsonl
-from notewriter.benchmarks import load_corpus, load_questions
+from notewriter.datasets import load_corpus, load_questions
+from notewriter.ground import jsonl
 from notewriter.retrieval import bm25, index, open_index
 
 TOP = 5

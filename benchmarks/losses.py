@@ -42,13 +42,14 @@ from transformers import (
 )
 from trl import DPOTrainer, ModelConfig, get_peft_config
 
-from notewriter import config, jsonl
-from training import pairs, rows, weights
-from training.losses import LOSSES as TYPES
-from training.losses import NEEDS
-from training.options import DPOArguments, DPOConfiguration
-from training.tokenizer import load_tokenizer, stop_tokens
-from training.trainers import build_dpo_trainer
+from notewriter.ground import config, jsonl
+from notewriter.training.inputs import pairs, rows
+from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
+from notewriter.training.losses import LOSSES as TYPES
+from notewriter.training.losses import NEEDS
+from notewriter.training.options import DPOArguments, DPOConfiguration
+from notewriter.training.run import weights
+from notewriter.training.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,11 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from notewriter.config import given
+from notewriter.experiments.pipelines.pipeline import Stage, program, read_pipeline, variables_given
+from notewriter.ground.config import given
 from notewriter.models.adapters import groups
 from notewriter.models.roles import identity_of
 from notewriter.models.server import with_number_format
-from notewriter.pipelines.pipeline import Stage, program, read_pipeline, variables_given
 
 COMMANDS = ("pairs", "gold")
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from data_construction.world.files import write_worlds
-from notewriter import jsonl
-from training.chat_templates import text_of
+from notewriter.data.world.files import write_worlds
+from notewriter.ground import jsonl
+from notewriter.training.inputs.chat_templates import text_of
 
 
 def main() -> None:

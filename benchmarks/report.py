@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eval.scoring import prediction_of, summarise
-from notewriter import jsonl
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import write_predictions
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Step, Trace, read_traces
-from notewriter.records import Completion, Message, Question, Sampling
+from notewriter.evaluation.scoring import prediction_of, summarise
+from notewriter.ground import jsonl
+from notewriter.ground.records import Completion, Message, Question, Sampling
 
 WORDS, PASSAGES, PASSAGE_WORDS, TOP_K, STEPS = 30_000, 20_000, 90, 5, 3
 SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvw" for vowel in ("a", "e", "i", "o", "u", "en", "ar")]
@@ -48,7 +48,7 @@ def main() -> None:
         write_run(run, arguments.traces)
     page = (arguments.output_dir / "report.html").resolve()
     start = time.perf_counter()
-    command = "import sys; from eval.report.command import main; main(sys.argv[1:])"
+    command = "import sys; from notewriter.evaluation.report.command import main; main(sys.argv[1:])"
     subprocess.run([sys.executable, "-c", command, "--runs", str(run), "--output", str(page)], check=True)
     written = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000

@@ -32,8 +32,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from data_construction.world.generation import generate
-from notewriter.benchmarks import load_corpus, load_questions
+from notewriter.data.world.generation import generate
+from notewriter.datasets import load_corpus, load_questions
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain
 

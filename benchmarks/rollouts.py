@@ -10,11 +10,11 @@ from typing import Any
 
 from throughput import main
 
-from data_construction.judges import JUDGES
-from data_construction.recipe import PreparedMethod, Recipe
-from data_construction.sampling import roll_out
+from notewriter.data.judges import JUDGES
+from notewriter.data.recipe import PreparedMethod, Recipe
+from notewriter.data.sampling import roll_out
+from notewriter.ground.records import Question
 from notewriter.methods import prepare
-from notewriter.records import Question
 from notewriter.rollouts.resources import Resources
 
 STAGES = {"deepnote/init_note": "llm", "deepnote/refine_query": "llm", "deepnote/accumulate_knowledge": "decision"}

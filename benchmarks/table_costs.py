@@ -12,10 +12,10 @@ import random
 import sys
 from pathlib import Path
 
-from eval.report.markup import aligned
-from eval.tables.costs import cost_of, cost_table
-from eval.tables.files import Substitutes, read_table
-from notewriter import jsonl
+from notewriter.evaluation.report.markup import aligned
+from notewriter.experiments.tables.costs import cost_of, cost_table
+from notewriter.experiments.tables.files import Substitutes, read_table
+from notewriter.ground import jsonl
 from notewriter.retrieval import index
 from notewriter.rollouts.rehearsal import DryRunArguments
 

@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_construction.world.files import write_worlds
-from notewriter.benchmarks import load_questions
+from notewriter.data.world.files import write_worlds
+from notewriter.datasets import load_questions
+from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.client import Client
 from notewriter.models.roles import ModelArguments, served_models
-from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval import index
 from notewriter.rollouts.resources import Resources, open_resources
 from notewriter.rollouts.runner import for_each_question

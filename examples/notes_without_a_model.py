@@ -2,18 +2,18 @@
 
     python examples/notes_without_a_model.py --path questions.jsonl --index runs/index/mine --words 20 40 80
 
-For each question the best passages of one search are cut down by each rule of `eval.controls`; the table has the scores
-of these notes. `questions.jsonl` has `supporting_facts` and `answers`, as for `notewriter evaluate`.
+For each question the best passages of one search are cut down by each rule of evaluation/controls.py; the table has the
+scores of these notes. `questions.jsonl` has `supporting_facts` and `answers`, as for `notewriter evaluate`.
 """
 
 import argparse
 from pathlib import Path
 
-from eval.controls import CONTROLS
-from eval.notes import note_quality
-from eval.statistics import bootstrap_interval
-from notewriter.benchmarks import load_questions
-from notewriter.errors import run
+from notewriter.datasets import load_questions
+from notewriter.evaluation.controls import CONTROLS
+from notewriter.evaluation.notes import note_quality
+from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground.errors import run
 from notewriter.retrieval import open_index
 
 METRICS = ("note_fact_recall", "note_has_answer")

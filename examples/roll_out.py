@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import Client, Endpoint
-from notewriter.records import Passage, Question, Sampling
 from notewriter.retrieval import Retriever, bm25, open_index
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources

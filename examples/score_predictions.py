@@ -9,11 +9,11 @@ question without a prediction scores as an empty one. The interval is a 95% boot
 import argparse
 from pathlib import Path
 
-from eval.metrics import FAMILIES, score
-from eval.statistics import bootstrap_interval
-from notewriter import jsonl
-from notewriter.benchmarks import load_questions
-from notewriter.errors import run
+from notewriter.datasets import load_questions
+from notewriter.evaluation.metrics import FAMILIES, score
+from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground import jsonl
+from notewriter.ground.errors import run
 
 
 def main() -> None:

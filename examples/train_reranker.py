@@ -17,8 +17,8 @@ from datasets import Dataset
 from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-from notewriter.benchmarks import load_corpus, load_questions
-from notewriter.records import Passage, Question
+from notewriter.datasets import load_corpus, load_questions
+from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import Retriever, open_index
 
 NEGATIVES, CANDIDATES = 6, 20

@@ -5,38 +5,50 @@ import os
 import sys
 
 from notewriter import __version__
-from notewriter.errors import UserError, handle_sigterm, run
+from notewriter.ground.errors import UserError, handle_sigterm, run
 
 COMMANDS = {
-    "quickstart": ("notewriter.quickstart", "the whole pipeline on a generated world, on the CPU, in minutes"),
-    "pipeline": ("notewriter.pipelines.command", "run the stages of a pipeline file, here or on a Slurm cluster"),
+    "quickstart": (
+        "notewriter.experiments.quickstart",
+        "the whole pipeline on a generated world, on the CPU",
+    ),
+    "pipeline": (
+        "notewriter.experiments.pipelines.command",
+        "run a pipeline file, here or on a Slurm cluster",
+    ),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
-    "world": ("data_construction.world.world", "generate a world of fictional people and places, with questions"),
+    "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
-    "split": ("notewriter.benchmarks.split", "hold questions of a benchmark out for development"),
+    "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "bulk-index": ("notewriter.retrieval.bulk_index", "index a corpus in Elasticsearch or OpenSearch"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
-    "retrieval-eval": ("eval.retrieval.command", "measure the quality and speed of retrievers on a benchmark"),
-    "pairs": ("data_construction.pairs", "roll out methods with a teacher and label preference pairs"),
-    "gold": ("data_construction.gold_replies", "write conversations for SFT from the gold evidence, as a warm start"),
-    "chains": ("data_construction.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
-    "merge-shards": ("data_construction.merge_shards", "merge shards of pairs or chains into one dataset"),
-    "inspect": ("data_construction.viewer", "write an HTML page to browse pairs and chains"),
-    "overlap": ("data_construction.overlap", "check that finished training data shares no question with evaluations"),
-    "shortcuts": ("data_construction.shortcuts", "show what separates chosen from rejected beside what they say"),
-    "preflight": ("training.preflight", "check what a training run would train on and what it needs"),
-    "merge": ("training.merge", "merge a trained LoRA adapter into its base model for serving"),
-    "ask": ("notewriter.ask", "answer one question in the terminal, step by step"),
+    "retrieval-eval": (
+        "notewriter.evaluation.retrieval.command",
+        "measure the quality and speed of retrievers",
+    ),
+    "pairs": ("notewriter.data.pairs", "roll out methods with a teacher and label preference pairs"),
+    "gold": ("notewriter.data.gold_replies", "write conversations for SFT from the gold evidence, as a warm start"),
+    "chains": ("notewriter.data.chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
+    "merge-shards": ("notewriter.data.merge_shards", "merge shards of pairs or chains into one dataset"),
+    "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
+    "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
+    "shortcuts": ("notewriter.data.shortcuts", "show what separates chosen from rejected beside what they say"),
+    "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
+    "merge": ("notewriter.training.run.merge", "merge a trained LoRA adapter into its base model for serving"),
+    "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
-    "evaluate": ("eval.evaluate", "run a method over a benchmark and score it"),
-    "table": ("eval.tables.command", "evaluate a table of a paper and write it beside the published values"),
-    "judge": ("eval.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
-    "compare": ("eval.compare", "compare two runs over the same questions"),
-    "report": ("eval.report.command", "write an HTML report on one or more runs"),
-    "results": ("eval.results.command", "write the page of an experiment from its run folders"),
-    "lineage": ("notewriter.lineage", "print the way from the corpus to a run's scores"),
-    "publish": ("training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
+    "evaluate": ("notewriter.evaluation.evaluate", "run a method over a benchmark and score it"),
+    "table": (
+        "notewriter.experiments.tables.command",
+        "evaluate a paper's table and write it beside its values",
+    ),
+    "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
+    "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
+    "report": ("notewriter.evaluation.report.command", "write an HTML report on one or more runs"),
+    "results": ("notewriter.experiments.results.command", "write the page of an experiment from its run folders"),
+    "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
+    "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 
 

@@ -20,7 +20,8 @@ from unittest import mock
 import yaml
 from benchmark_files import HOTPOT, MUSIQUE, write_lines, write_list
 
-from notewriter import cli, config
+from notewriter import cli
+from notewriter.ground import config
 
 QUESTIONS = [
     {"id": "q1", "question": "Who built the bridge?", "answers": ["Mira"], "supporting_ids": ["p1"], "metadata": {}},

@@ -113,3 +113,16 @@ def write_pairs(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def make_pair() -> Callable[..., dict[str, Any]]:
     return pair
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    """The folder of a tokenizer for which a word is a token, with truncation to be ignored."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"<unknown>": 0}, unk_token="<unknown>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.enable_truncation(3)
+    (tmp_path / "tokenizer").mkdir()
+    words.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    return tmp_path / "tokenizer"

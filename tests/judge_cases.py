@@ -1,6 +1,6 @@
 """What judges are asked about in their tests, and models that answer them."""
 
-from notewriter.records import Question
+from notewriter.ground.records import Question
 
 QUESTION = Question(
     "q1",

@@ -12,7 +12,7 @@ import trl
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from training import chat_templates
+from notewriter.training.inputs import chat_templates
 
 COPIES = Path(__file__).with_name("chat_templates")
 SHIPPED = Path(trl.__file__).with_name("chat_templates")

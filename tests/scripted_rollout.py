@@ -16,7 +16,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from notewriter.records import Completion, Passage, Question
+from notewriter.ground.records import Completion, Passage, Question
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout

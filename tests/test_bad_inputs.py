@@ -20,8 +20,8 @@ from bad_inputs import COMMANDS, QUESTIONS, arguments_of, attempt, first_record,
 from benchmark_files import HOTPOT, MUSIQUE, write_lines, write_list
 from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 
-from notewriter.benchmarks import load_corpus, load_questions
-from notewriter.errors import UserError
+from notewriter.datasets import load_corpus, load_questions
+from notewriter.ground.errors import UserError
 from notewriter.retrieval import open_index
 
 

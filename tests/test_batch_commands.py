@@ -13,9 +13,9 @@ from fake_batch_api import fake_batch_api
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from data_construction import pairs
-from eval import evaluate, judge
-from notewriter.errors import UserError
+from notewriter.data import pairs
+from notewriter.evaluation import evaluate, judge
+from notewriter.ground.errors import UserError
 from notewriter.models import batches
 
 

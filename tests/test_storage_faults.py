@@ -22,8 +22,9 @@ import pytest
 from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter import cli, errors, jsonl
-from notewriter.locks import locked
+from notewriter import cli
+from notewriter.ground import errors, jsonl
+from notewriter.ground.locks import locked
 from notewriter.models import fetch
 
 ROOM = 64 << 20
@@ -40,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(sys, "argv", ["notewriter", name, *options])
         try:
             if name == "train-dpo":
-                from training import train_dpo
+                from notewriter.training import dpo as train_dpo
 
                 errors.run(lambda: train_dpo.main(options))
             else:
@@ -89,8 +90,8 @@ EVALUATION = {"method": "deepnote", "method_options": {"max_step": 1, "max_failu
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_pairs: Path) -> Iterator[Inputs]:
-    from data_construction import pairs
-    from eval import evaluate
+    from notewriter.data import pairs
+    from notewriter.evaluation import evaluate
 
     folder = tmp_path_factory.mktemp("inputs")
     world = tiny_world(folder / "world", 4)

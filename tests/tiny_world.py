@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from data_construction.world import world
+from notewriter.data.world import world
 from notewriter.retrieval import index
 
 

@@ -1,7 +1,7 @@
 """Traces and the steps that they consist of, as methods leave them."""
 
 from notewriter.artifacts.traces import Generation, Trace
-from notewriter.records import Completion, Sampling
+from notewriter.ground.records import Completion, Sampling
 
 
 def trace(*steps, note=None):

@@ -1,80 +1,13 @@
-"""Direct Preference Optimization (Rafailov et al. 2023, https://arxiv.org/abs/2305.18290) on preference pairs.
-
-All parameters, eight GPUs:
+"""Train a note-writing model on preference pairs with DPO, on any number of processes.
 
     accelerate launch --quiet --config_file configs/accelerate/zero3.yaml training/train_dpo.py \
         --config configs/dpo/deepnote_qwen2.5-7b.yaml --pairs data/pairs
-
-LoRA, one GPU:
-
-    accelerate launch --quiet --config_file configs/accelerate/single.yaml training/train_dpo.py \
-        --config configs/dpo/deepnote_qwen2.5-7b_lora.yaml --pairs data/pairs
-
-Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
-resumes from its last checkpoint when the same command is given again; a finished run says so.
 """
 
-import logging
 import sys
 
-from trl import ModelConfig
-
-from notewriter import config
-from notewriter.errors import run, writing
-from training import adapters, loop, overview, pairs, resumption, rows, weights
-from training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
-from training.tokenizer import load_tokenizer, stop_tokens
-from training.trainers import build_dpo_trainer
-
-logger = logging.getLogger(__name__)
-
-
-def main(argv: list[str]) -> None:
-    """One DPO run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
-
-    Raises:
-        UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
-    """
-    arguments, training, model = config.parse(
-        [DPOArguments, DPOConfiguration, ModelConfig], argv, prog="training/train_dpo.py", description=__doc__
-    )
-    check_devices(training)
-    check_fsdp_loading(model)
-    on_adapter = adapters.check_adapter(arguments.from_adapter, training, model)
-    base = weights.check_base(training, model, adapter=on_adapter)
-    files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
-    mixed = rows.mixed_files(arguments.mix)
-    inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
-    # Downloads the configuration of a model on the hub, whose commit then is in the run's fingerprints.
-    dtype = weights.stored_dtype(base, model.model_revision)
-    folder = resumption.run_folder(training, inputs, arguments, model)
-    if resumption.is_finished(folder):
-        logger.info("%s: this run is finished; remove the folder to train again", folder.path)
-        return
-
-    if on_adapter and arguments.from_adapter == adapters.STACK:
-        adapter = base
-        base = resumption.on_main_process(lambda: adapters.merged_base(adapter, str(folder.path), training))
-    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
-    stops = stop_tokens(base, model.model_revision, tokenizer)
-    with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):
-        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments)
-    overview.show(files, datasets, dropped, tokenizer, training)
-
-    trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
-    with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, dtype)
-        loop.record(
-            *(trainer, folder, training, model, base),
-            method="dpo",
-            pairs=arguments.pairs,
-            rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
-            dropped_long_rows=dropped,
-            metrics=metrics,
-            mix=arguments.mix,
-        )
-    trainer.end()  # type: ignore[no-untyped-call]
-
+from notewriter.ground.errors import run
+from notewriter.training.dpo import main
 
 if __name__ == "__main__":
     run(lambda: main(sys.argv[1:]))

@@ -1,72 +1,13 @@
-"""Supervised fine-tuning on chains, prompts with completions, or the better side of pairs.
+"""Fine-tune on chains, prompts with completions, or the better side of pairs, on any number of processes.
 
-ReaRAG's SFT (arXiv 2503.21729, equation 2): the loss is on what the assistant wrote, thoughts and actions; question,
-instructions and observations are masked. The mask is found for any chat template by rendering each conversation up to
-each turn, as a server does.
-
-    accelerate launch --config_file configs/accelerate/zero3.yaml training/train_sft.py \
+    accelerate launch --quiet --config_file configs/accelerate/zero3.yaml training/train_sft.py \
         --config configs/sft/rearag_glm4-9b.yaml --data data/chains
-
-Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
-resumes from its last checkpoint when the same command is given again; a finished run says so.
 """
 
-import logging
 import sys
 
-from trl import ModelConfig
-
-from notewriter import config
-from notewriter.errors import run, writing
-from training import conversations, loop, overview, resumption, rows, weights
-from training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
-from training.tokenizer import load_tokenizer, stop_tokens
-from training.trainers import build_sft_trainer
-
-logger = logging.getLogger(__name__)
-
-
-def main(argv: list[str]) -> None:
-    """One SFT run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
-
-    Raises:
-        UserError: the model, the data or the options cannot be trained with, or `output_dir` contains another run.
-    """
-    arguments, training, model = config.parse(
-        [SFTArguments, SFTConfiguration, ModelConfig], argv, prog="training/train_sft.py", description=__doc__
-    )
-    check_devices(training)
-    check_packing(training, model)
-    base = weights.check_base(training, model)
-    files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
-    mixed = rows.mixed_files(arguments.mix)
-    dtype = weights.stored_dtype(base, model.model_revision)
-    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
-    inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}
-    folder = resumption.run_folder(training, inputs, arguments, model)
-    if resumption.is_finished(folder):
-        logger.info("%s: this run is finished; remove the folder to train again", folder.path)
-        return
-
-    stops = stop_tokens(base, model.model_revision, tokenizer)
-    with training.main_process_first(local=False, desc="reading data"), writing(rows.cache()):
-        datasets, dropped = conversations.load(files, tokenizer, stops, training, arguments)
-    overview.show(files, datasets, dropped, tokenizer, training)
-
-    trainer = build_sft_trainer(base, tokenizer, datasets, arguments, training, model)
-    with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, dtype)
-        loop.record(
-            *(trainer, folder, training, model, base),
-            method="sft",
-            data=arguments.data,
-            rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
-            dropped_long_rows=dropped,
-            metrics=metrics,
-            mix=arguments.mix,
-        )
-    trainer.end()  # type: ignore[no-untyped-call]
-
+from notewriter.ground.errors import run
+from notewriter.training.sft import main
 
 if __name__ == "__main__":
     run(lambda: main(sys.argv[1:]))

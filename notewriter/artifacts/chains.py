@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from notewriter.artifacts.pairs import MESSAGES
 from notewriter.artifacts.parquet import BATCH, read_checked
-from notewriter.records import Message
+from notewriter.ground.records import Message
 
 SCHEMA = "notewriter/chain/1"
 

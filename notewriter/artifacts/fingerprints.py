@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
-from notewriter.digests import file_digest
-from notewriter.errors import UserError
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
 from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.retrieval import ADDRESSES, index_fingerprint
 from notewriter.retrieval.chain import contents

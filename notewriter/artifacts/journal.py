@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
-from notewriter.errors import UserError
-from notewriter.records import Question
-from notewriter.typecheck import misfit
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
 from notewriter.artifacts.reading import check_schema, known_fields
+from notewriter.ground import jsonl
 
 JUDGEMENT_SCHEMA = "notewriter/judgement/1"
 

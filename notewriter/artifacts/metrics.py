@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from notewriter.artifacts.predictions import COSTS
 from notewriter.artifacts.reading import check_schema, known_fields, read_json, write_json
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 
 METRICS_SCHEMA = "notewriter/metrics/1"
 
@@ -71,7 +71,7 @@ class Metrics:
         estimate: what a dry run predicted for this run.
         config_hash: a hash of all settings that can change a result.
         version: the version of notewriter.
-        judged: judgement -> the judge's model and what came of it (`eval.judgements.summary_of`).
+        judged: judgement -> the judge's model and what came of it (`notewriter.evaluation.judgements.summary_of`).
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, cast
 import pyarrow as pa
 
 from notewriter.artifacts.parquet import BATCH, read_checked
-from notewriter.records import Message
+from notewriter.ground.records import Message
 
 SCHEMA = "notewriter/pair/1"
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from notewriter.errors import UserError, one_line, writing
-from notewriter.typecheck import misfit
+from notewriter.ground.errors import UserError, one_line, writing
+from notewriter.ground.typecheck import misfit
 
 BATCH = 1000
 """Rows in memory."""

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from notewriter import jsonl
 from notewriter.artifacts.reading import check_present, check_schema, known_fields
-from notewriter.errors import UserError
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
 
 PREDICTION_SCHEMA = "notewriter/prediction/1"
 

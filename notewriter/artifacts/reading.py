@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
-from notewriter.errors import UserError
-from notewriter.typecheck import misfit
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.typecheck import misfit
 
 
 def check_present(path: Path) -> None:

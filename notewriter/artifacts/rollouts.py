@@ -8,7 +8,7 @@ from notewriter.artifacts.chains import Chain
 from notewriter.artifacts.journal import finished
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.traces import TraceRecord
-from notewriter.records import Message, Question
+from notewriter.ground.records import Message, Question
 
 JOURNAL = "rollouts.jsonl"
 

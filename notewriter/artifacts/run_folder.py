@@ -13,15 +13,16 @@ from typing import Any
 
 import yaml
 
-from notewriter import jsonl, retrieval
+from notewriter import retrieval
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
-from notewriter.config import load_yaml
-from notewriter.errors import UserError
-from notewriter.locks import locked
+from notewriter.artifacts.run_record import add_start, start_of
+from notewriter.ground import jsonl
+from notewriter.ground.config import load_yaml
+from notewriter.ground.errors import UserError
+from notewriter.ground.locks import locked
+from notewriter.ground.records import Question
+from notewriter.ground.typecheck import misfit
 from notewriter.models.server import with_number_format
-from notewriter.records import Question
-from notewriter.run_record import add_start, start_of
-from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter import jsonl
 from notewriter.artifacts.reading import check_present, check_schema, known_fields, pick
-from notewriter.errors import UserError
-from notewriter.records import Completion, Message, Sampling, SearchPart
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Completion, Message, Sampling, SearchPart
 
 TRACE_SCHEMA = "notewriter/trace/1"
 

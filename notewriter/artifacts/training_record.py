@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
 from notewriter.artifacts.reading import check_schema, pick, write_json
-from notewriter.errors import UserError
-from notewriter.typecheck import misfit
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.typecheck import misfit
 
 TRAINING_RECORD = "training.json"
 TRAINING_SCHEMA = "notewriter/training/1"

@@ -18,8 +18,6 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from notewriter import config, jsonl
-from notewriter.benchmarks import BENCHMARKS
 from notewriter.corpora import SOURCES, per_question
 from notewriter.corpora.pages import Pages
 from notewriter.corpora.per_question import PerQuestionArguments
@@ -40,9 +38,11 @@ from notewriter.corpora.writing import (
     skip_reasons,
     write,
 )
-from notewriter.digests import file_digest
-from notewriter.errors import UserError
-from notewriter.records import Passage
+from notewriter.datasets import BENCHMARKS
+from notewriter.ground import config, jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
-from notewriter.errors import UserError
-from notewriter.text import without_surrogates
+from notewriter.ground.errors import UserError
+from notewriter.ground.text import without_surrogates
 
 HEADER = ["id", "text", "title"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from notewriter.config import load_yaml
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
 from notewriter.corpora.time_limit import time_limit
-from notewriter.errors import UserError, one_line
+from notewriter.ground.config import load_yaml
+from notewriter.ground.errors import UserError, one_line
 
 MAX_BYTES = 50_000_000
 """Largest text that is read; parsers need a multiple of it as memory."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from notewriter.corpora.extraction import EXTRACTORS, extract
 from notewriter.corpora.source import Record, Skipped, Source
-from notewriter.errors import UserError
-from notewriter.text import without_surrogates
+from notewriter.ground.errors import UserError
+from notewriter.ground.text import without_surrogates
 
 
 def _inputs(paths: Sequence[Path]) -> Iterator[tuple[str, Path] | Skipped]:

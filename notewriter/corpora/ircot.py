@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.benchmarks import BENCHMARKS, iirc, musique
-from notewriter.benchmarks.reading import get, lines, passage_id, strings
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
-from notewriter.records import Passage
+from notewriter.datasets import BENCHMARKS, iirc, musique
+from notewriter.datasets.reading import get, lines, passage_id, strings
+from notewriter.ground.records import Passage
 
 MIN_WORDS = 11
 """Words of the shortest paragraph in IRCoT's corpus for IIRC."""

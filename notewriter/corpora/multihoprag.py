@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from notewriter.benchmarks.reading import array, get, passage_id
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
+from notewriter.datasets.reading import array, get, passage_id
 
 
 def _articles(name: str, path: Path) -> Iterator[Record]:

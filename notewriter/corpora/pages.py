@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from notewriter import jsonl
-from notewriter.benchmarks import load_questions
 from notewriter.corpora.source import Document
-from notewriter.errors import UserError
-from notewriter.text import page_title
+from notewriter.datasets import load_questions
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.text import page_title
 
 
 class Pages:

@@ -17,12 +17,12 @@ from typing import Annotated, TypedDict
 
 from annotated_types import Interval
 
-from notewriter.benchmarks import BENCHMARKS, load_questions
-from notewriter.config import choose
 from notewriter.corpora import ircot, reading
 from notewriter.corpora.source import Source
-from notewriter.errors import UserError
-from notewriter.records import Passage
+from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
 
 FILE = "per_question.jsonl"
 

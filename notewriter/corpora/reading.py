@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from notewriter.benchmarks.reading import get
 from notewriter.corpora.source import Record
-from notewriter.errors import UserError
-from notewriter.text import without_surrogates
+from notewriter.datasets.reading import get
+from notewriter.ground.errors import UserError
+from notewriter.ground.text import without_surrogates
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Decompression by file ending."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter.errors import install
+from notewriter.ground.errors import install
 
 Record = tuple[str, Any]
 """The place of a record, for messages, and the record as it was read."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from annotated_types import Interval
 
 from notewriter.corpora.source import INSTALL, Document, Origin
-from notewriter.errors import UserError, one_line
+from notewriter.ground.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

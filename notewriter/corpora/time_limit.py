@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 
 MAX_SECONDS = 300.0
 """Time to read a file, and again to split it; some damaged PDF files keep the parser busy for hours."""

@@ -4,9 +4,9 @@ Their wiki-18 is DPR's Wikipedia of December 2018 with the title in quotation ma
 `title` and `text` beside `contents`.
 """
 
-from notewriter.benchmarks.reading import get
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Source
+from notewriter.datasets.reading import get
 
 
 def _parse(place: str, line: str) -> list[Document]:

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from notewriter.benchmarks.reading import get
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
-from notewriter.errors import UserError
+from notewriter.datasets.reading import get
+from notewriter.ground.errors import UserError
 
 COLUMNS = ["id", "url", "title", "text"]
 BATCH = 256

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from notewriter.benchmarks.reading import get
 from notewriter.corpora import reading
 from notewriter.corpora.extraction import MAX_HTML_BYTES, html_tree
 from notewriter.corpora.source import Document, Origin, Record, Source
-from notewriter.errors import UserError
+from notewriter.datasets.reading import get
+from notewriter.ground.errors import UserError
 
 MAX_LINE = 4 * MAX_HTML_BYTES
 """Bytes of a line of an archive, which has the page's wikitext too; what is longer is skipped in pieces."""

@@ -21,12 +21,12 @@ from typing import IO, Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from notewriter import jsonl
 from notewriter.corpora.source import Document, Origin, Skipped, Source
 from notewriter.corpora.time_limit import time_limit
-from notewriter.errors import UserError, writing
-from notewriter.folders import check_replaceable, new_folder
-from notewriter.text import hash64, without_surrogates
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError, writing
+from notewriter.ground.folders import check_replaceable, new_folder
+from notewriter.ground.text import hash64, without_surrogates
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from notewriter.benchmarks.benchmark import Benchmark
-from notewriter.config import choose
-from notewriter.errors import UserError
-from notewriter.method import Method, Stage
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import MAX_TOKENS
 from notewriter.methods import (
     chain_of_note,
     corag,
@@ -37,7 +37,7 @@ from notewriter.methods import (
     sure,
     vanilla,
 )
-from notewriter.records import MAX_TOKENS
+from notewriter.rollouts.method import Method, Stage
 
 METHODS: dict[str, Method] = {
     each.METHOD.name: each.METHOD

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from notewriter.method import Stage
-from notewriter.records import Message
+from notewriter.ground.records import Message
 from notewriter.rollouts.actions import Action, parse_call
+from notewriter.rollouts.method import Stage
 from notewriter.rollouts.rollout import Rollout
 
 Tool = Callable[[str], Awaitable[str]]

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from notewriter.method import Stage
+from notewriter.ground.records import Passage
 from notewriter.models.client import RequestRefused
-from notewriter.records import Passage
+from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_note
 from notewriter.rollouts.rollout import Rollout
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 from notewriter.models.checkpoints import (
     TOKENIZER,
     adapter_base,

@@ -19,10 +19,10 @@ import httpx2
 import openai
 from openai.types import Batch, FileObject
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
+from notewriter.ground.terminal import escape_controls
 from notewriter.models.cache import ResponseCache
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
-from notewriter.terminal import escape_controls
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Batches(httpx2.AsyncBaseTransport):
         async with self._failing(set(lines)):
             content = ("\n".join(lines.values()) + "\n").encode()
             uploaded = await self._patiently(
-                lambda: self.api.files.create(file=("notewriter.jsonl", content), purpose="batch")
+                lambda: self.api.files.create(file=("notewriter.ground.jsonl", content), purpose="batch")
             )
             file = uploaded.id
             # Before it can cost anything.

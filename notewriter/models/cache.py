@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError, storage_error, writing
-from notewriter.records import Completion
-from notewriter.typecheck import misfit
+from notewriter.ground.errors import UserError, storage_error, writing
+from notewriter.ground.records import Completion
+from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 

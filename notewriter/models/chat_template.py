@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from notewriter.errors import UserError, one_line
+from notewriter.ground.errors import UserError, one_line
 from notewriter.models.checkpoints import check_model, is_adapter
 
 logger = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from annotated_types import Interval, MinLen
 
-from notewriter import jsonl
-from notewriter.digests import file_digest
-from notewriter.errors import UserError, one_line
-from notewriter.typecheck import misfit
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 

@@ -18,23 +18,15 @@ from annotated_types import Interval, MinLen
 from openai.types import Completion as TextCompletion
 from openai.types.chat import ChatCompletion
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Completion, Message, Sampling
+from notewriter.ground.terminal import escape_controls
+from notewriter.ground.text import without_surrogates
 from notewriter.models.batches import CUSTOM_ID, MAX_REQUESTS, Batches
 from notewriter.models.cache import ResponseCache
-from notewriter.models.connection import (
-    REMOVED,
-    UnreadableReply,
-    connect,
-    is_transient,
-    reason,
-    rejected_key,
-    retrying,
-)
+from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
-from notewriter.records import Completion, Message, Sampling
-from notewriter.terminal import escape_controls
-from notewriter.text import without_surrogates
 
 logger = logging.getLogger(__name__)
 

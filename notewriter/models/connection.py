@@ -21,8 +21,8 @@ import httpx2
 import openai
 import tenacity
 
-from notewriter.errors import UserError
-from notewriter.terminal import escape_controls
+from notewriter.ground.errors import UserError
+from notewriter.ground.terminal import escape_controls
 
 MAX_REPLY_BYTES = 16 * 2**20
 """The largest reply accepted; about 100,000 tokens with their log-probabilities."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl
-from notewriter.digests import file_digest
-from notewriter.errors import UserError, install, one_line, storage_error
-from notewriter.folders import new_folder
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError, install, one_line, storage_error
+from notewriter.ground.folders import new_folder
 from notewriter.models.checkpoints import check_model, load
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class FetchModelArguments:
 
 def main(argv: list[str]) -> None:
     """Command `notewriter fetch-model`."""
-    from notewriter.config import parse
+    from notewriter.ground.config import parse
 
     description = FetchModelArguments.__doc__
     (arguments,) = parse(FetchModelArguments, argv, prog="notewriter fetch-model", description=description)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """vLLM's options whose product is the number of devices of a server."""

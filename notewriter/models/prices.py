@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter import jsonl
-from notewriter.config import choose
-from notewriter.errors import UserError
-from notewriter.method import ROLES
-from notewriter.records import Message, Sampling
+from notewriter.ground import jsonl
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Message, Sampling
+from notewriter.models import ROLES
 
 SPENT = "spent.jsonl"
 """What a run with a budget has paid, a line per call."""

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
-from notewriter.config import check, choose
-from notewriter.errors import UserError
-from notewriter.method import ROLES
+from notewriter.ground.config import check, choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import MAX_TOKENS, Sampling
+from notewriter.ground.typecheck import misfit
+from notewriter.models import ROLES
 from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoints import contents_of, fingerprint
@@ -32,8 +34,6 @@ from notewriter.models.server import (
     serve,
     with_number_format,
 )
-from notewriter.records import MAX_TOKENS, Sampling
-from notewriter.typecheck import misfit
 
 
 @dataclass

@@ -26,10 +26,10 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
-from notewriter import jsonl
-from notewriter.config import parse
-from notewriter.errors import UserError, writing
-from notewriter.locks import locked
+from notewriter.ground import jsonl
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError, writing
+from notewriter.ground.locks import locked
 from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
 from notewriter.models.nodes import job_nodes, own_devices

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from notewriter.errors import UserError, install, writing
+from notewriter.ground.errors import UserError, install, writing
 from notewriter.models.checkpoints import check_model
 from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format

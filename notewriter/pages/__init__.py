@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from notewriter import jsonl
+from notewriter.ground import jsonl
 
 
 def write_page(output: Path, template: Path, data: Mapping[str, object], **variables: object) -> None:

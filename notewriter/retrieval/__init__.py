@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from notewriter import jsonl
-from notewriter.config import choose
-from notewriter.digests import file_digest
-from notewriter.errors import UserError
-from notewriter.folders import check_replaceable, new_folder
-from notewriter.records import Passage
+from notewriter.ground import jsonl
+from notewriter.ground.config import choose
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
+from notewriter.ground.folders import check_replaceable, new_folder
+from notewriter.ground.records import Passage
+from notewriter.ground.text import without_surrogates
+from notewriter.ground.typecheck import misfit
 from notewriter.retrieval import checksums
-from notewriter.text import without_surrogates
-from notewriter.typecheck import misfit
 
 MANIFEST = "manifest.json"
 

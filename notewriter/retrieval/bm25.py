@@ -34,13 +34,13 @@ from typing import Annotated, Any
 import tantivy
 from annotated_types import Interval
 
-from notewriter import jsonl
-from notewriter.config import choose
-from notewriter.errors import UserError, one_line
-from notewriter.records import Passage
+from notewriter.ground import jsonl
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.records import Passage
+from notewriter.ground.text import without_surrogates
+from notewriter.ground.typecheck import misfit
 from notewriter.retrieval import MANIFEST, Scope, check_top_k, checksums, passages, read_manifest, write_index
-from notewriter.text import without_surrogates
-from notewriter.typecheck import misfit
 
 SCHEMA = "notewriter/bm25/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""

@@ -7,12 +7,13 @@ from typing import Annotated
 from annotated_types import Interval
 from tqdm import tqdm
 
-from notewriter import config
-from notewriter.benchmarks import BENCHMARKS, load_corpus
-from notewriter.errors import UserError
+from notewriter.datasets import BENCHMARKS, load_corpus
+from notewriter.ground import config
+from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
-from notewriter.retrieval import corpus_fingerprint, encoders, search_engine
-from notewriter.retrieval.search_engine import Connection, Engine
+from notewriter.retrieval import corpus_fingerprint, encoders
+from notewriter.retrieval.sources import search_engine
+from notewriter.retrieval.sources.search_engine import Connection, Engine
 
 
 @dataclass(slots=True)

@@ -26,30 +26,22 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Interval
 
-from notewriter.config import check
-from notewriter.errors import UserError
+from notewriter.ground.config import check
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question, SearchPart
+from notewriter.ground.typecheck import misfit, shown
 from notewriter.models import checkpoints
 from notewriter.models.cache import ResponseCache
-from notewriter.records import Passage, Question, SearchPart
-from notewriter.retrieval import (
-    Retriever,
-    Scope,
-    check_top_k,
-    fusion,
-    identity,
-    index_fingerprint,
-    open_index,
-    read_manifest,
-)
-from notewriter.retrieval.documents import Documents, DocumentsPart
-from notewriter.retrieval.extract import Extract, ExtractPart
-from notewriter.retrieval.remote import Remote, ServerPart, health_of
-from notewriter.retrieval.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
-from notewriter.retrieval.scope import Scopes, WithinPart, digest_of
-from notewriter.retrieval.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine, content_of
+from notewriter.retrieval import Retriever, Scope, check_top_k, identity, index_fingerprint, open_index, read_manifest
 from notewriter.retrieval.source import Local, Source, Step
-from notewriter.retrieval.web import Web, WebPart
-from notewriter.typecheck import misfit, shown
+from notewriter.retrieval.sources.documents import Documents, DocumentsPart
+from notewriter.retrieval.sources.remote import Remote, ServerPart, health_of
+from notewriter.retrieval.sources.search_engine import ElasticsearchPart, OpensearchPart, SearchEngine, content_of
+from notewriter.retrieval.sources.web import Web, WebPart
+from notewriter.retrieval.steps import fusion
+from notewriter.retrieval.steps.extract import Extract, ExtractPart
+from notewriter.retrieval.steps.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
+from notewriter.retrieval.steps.scope import Scopes, WithinPart, digest_of
 
 Part = dict[str, Any]
 """A part as the configuration writes it."""

@@ -12,8 +12,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from notewriter import jsonl, run_record
-from notewriter.errors import UserError
+from notewriter.artifacts import run_record
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
 
 logger = logging.getLogger(__name__)
 

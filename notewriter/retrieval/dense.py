@@ -26,12 +26,14 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from notewriter import jsonl
-from notewriter.config import choose
-from notewriter.errors import UserError, writing
-from notewriter.locks import locked
+from notewriter.ground import jsonl
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError, writing
+from notewriter.ground.locks import locked
+from notewriter.ground.records import Passage
+from notewriter.ground.text import without_surrogates
+from notewriter.ground.typecheck import misfit
 from notewriter.models import checkpoints
-from notewriter.records import Passage
 from notewriter.retrieval import (
     MANIFEST,
     Scope,
@@ -45,8 +47,6 @@ from notewriter.retrieval import (
 )
 from notewriter.retrieval.encoders import Encoder, EncoderModel
 from notewriter.retrieval.passages import REMEDY
-from notewriter.text import without_surrogates
-from notewriter.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 

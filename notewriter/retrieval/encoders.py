@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 
-from notewriter.errors import UserError, install
+from notewriter.ground.errors import UserError, install
 from notewriter.models import checkpoints
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"

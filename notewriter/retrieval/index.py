@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from notewriter import config
-from notewriter.benchmarks import BENCHMARKS, load_corpus
-from notewriter.errors import UserError
-from notewriter.records import Passage
+from notewriter.artifacts.run_record import add_start, start_of
+from notewriter.datasets import BENCHMARKS, load_corpus
+from notewriter.ground import config
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25, corpus_fingerprint, dense, encoders, read_manifest
-from notewriter.run_record import add_start, start_of
 
 
 @dataclass(slots=True)

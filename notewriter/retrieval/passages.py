@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from notewriter.errors import UserError
-from notewriter.records import Passage
-from notewriter.text import hash64, without_surrogates
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+from notewriter.ground.text import hash64, without_surrogates
 
 PASSAGES, LINES, IDS, TITLES, DELETED = "passages.jsonl", "lines.npy", "ids.npy", "titles.npy", "deleted.npy"
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Interval, MinLen
 
-from notewriter.config import parse
-from notewriter.errors import UserError, install
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError, install
+from notewriter.ground.typecheck import misfit
 from notewriter.retrieval.chain import Chain, parts_of
-from notewriter.retrieval.remote import SCHEMA, reply_of
-from notewriter.typecheck import misfit
+from notewriter.retrieval.sources.remote import SCHEMA, reply_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

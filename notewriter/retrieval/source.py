@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, cast
 
-from notewriter.records import Passage
+from notewriter.ground.records import Passage
 from notewriter.retrieval import BatchIndex, Index, Scope
 
 MOST_QUERIES = 64

@@ -23,8 +23,8 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from notewriter.config import choose
-from notewriter.errors import UserError, one_line
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError, one_line
 from notewriter.retrieval import encoders
 
 Array = NDArray[np.float32]

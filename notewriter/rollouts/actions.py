@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from notewriter.ground.text import without_surrogates
 from notewriter.rollouts.parsing import after_thinking
-from notewriter.text import without_surrogates
 
 
 class Action(NamedTuple):

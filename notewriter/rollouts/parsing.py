@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from notewriter.text import ends_with_abbreviation, first_sentence
+from notewriter.ground.text import ends_with_abbreviation, first_sentence
 
 _THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.MULTILINE)
 

@@ -12,17 +12,17 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Interval
 
-from notewriter import jsonl
 from notewriter.artifacts.statistics import Tokens, UsageTotals
-from notewriter.config import check
-from notewriter.errors import UserError, one_line
-from notewriter.method import Kind, Stage
+from notewriter.ground import jsonl
+from notewriter.ground.config import check
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models import checkpoints
 from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.prices import Prices, check_prices, cost, prices_of
 from notewriter.models.roles import ModelArguments, sampling_by_stage
-from notewriter.records import Completion, Message, Question, Sampling
 from notewriter.retrieval.chain import Chain, Part
+from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.usage import Usage

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from notewriter.method import Stage
+from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
 from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
-from notewriter.records import Completion, Message, Sampling
 from notewriter.retrieval import Retriever
 from notewriter.retrieval.chain import Chain, Part
+from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 
 

@@ -7,12 +7,12 @@ from itertools import accumulate
 from typing import Any
 
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
-from notewriter.method import Stage
-from notewriter.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
+from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
+from notewriter.ground.text import without_surrogates
 from notewriter.retrieval.chain import find
+from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
-from notewriter.text import without_surrogates
 
 
 class Rollout:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from notewriter import jsonl
+from notewriter.artifacts.run_record import add_parameters
+from notewriter.ground import jsonl
+from notewriter.ground.records import Question
 from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, Serve, served_models
-from notewriter.records import Question
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
-from notewriter.run_record import add_parameters
 
 Record = dict[str, Any]
 """What is known of a finished question, as JSON."""

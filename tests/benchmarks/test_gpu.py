@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from training.prefix_sharing import Layout
+from notewriter.training.sharing.prefix_sharing import Layout
 
 ROOT = Path(__file__).parents[2]
 

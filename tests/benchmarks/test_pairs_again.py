@@ -13,10 +13,10 @@ import yaml
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, tiny_world, write_config
 
-from data_construction import pairs
+from notewriter.data import pairs
+from notewriter.experiments.pipelines.pipeline import read_pipeline
 from notewriter.models import roles
 from notewriter.models.adapters import groups
-from notewriter.pipelines.pipeline import read_pipeline
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from trl import ModelConfig
 
-from data_construction.options import GoldArguments, PairsArguments
-from data_construction.recipe import read_gold_recipe, read_recipe
-from eval.evaluate import EvaluateArguments
-from eval.results.experiment import read_experiment
 from notewriter.artifacts.journal import ResumeArguments
-from notewriter.config import parse
+from notewriter.data.options import GoldArguments, PairsArguments
+from notewriter.data.recipe import read_gold_recipe, read_recipe
+from notewriter.evaluation.evaluate import EvaluateArguments
+from notewriter.experiments.pipelines.pipeline import PROJECT, read_pipeline
+from notewriter.experiments.results.experiment import read_experiment
+from notewriter.ground.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
-from notewriter.pipelines.pipeline import PROJECT, read_pipeline
-from training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
 EXPERIMENTS = sorted((PROJECT / "configs/experiments").glob("e[0-9].yaml"))
 ROUNDS = PROJECT / "configs/pipelines/rounds.yaml"

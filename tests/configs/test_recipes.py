@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_construction.options import ChainsArguments, GoldArguments, PairsArguments
-from data_construction.reasoning import check_index
-from data_construction.recipe import read_gold_recipe, read_recipe
-from eval import evaluate
-from eval.report.papers import published_rows
-from notewriter.config import parse
+from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments
+from notewriter.data.reasoning import check_index
+from notewriter.data.recipe import read_gold_recipe, read_recipe
+from notewriter.evaluation import evaluate
+from notewriter.evaluation.report.papers import published_rows
+from notewriter.ground.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import parts_of

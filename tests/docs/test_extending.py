@@ -39,8 +39,7 @@ def insert(folder: Path, diff: str) -> None:
 def extended(tmp_path_factory):
     """A copy of the project with everything on the page."""
     folder = tmp_path_factory.mktemp("extended")
-    for package in ("notewriter", "data_construction", "eval"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "notewriter", folder / "notewriter", ignore=shutil.ignore_patterns("__pycache__"))
     for language, file, text in BLOCK.findall(PAGE):
         if file:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

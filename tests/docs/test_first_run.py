@@ -19,7 +19,7 @@ def test_the_first_run_gives_an_index_pairs_a_score_and_a_report(tmp_path: Path)
         (tmp_path / file).write_text(text)
     (shell,) = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.M | re.S)
     lines = shell.replace("\\\n", " ").splitlines()
-    # Set-up and the model need a network; tests/notewriter/models/test_fetch.py has the second.
+    # Set-up and the model need a network; tests/models/test_fetch.py has the second.
     assert lines[:2] == ["make setup", ".venv/bin/notewriter fetch-model"]
 
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from slurm_cluster import Cluster, free_port, two_nodes
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 from notewriter.models.fetch import fetch_model
 from notewriter.models.server import Server, serve
 

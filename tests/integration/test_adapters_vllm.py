@@ -10,14 +10,14 @@ from peft import LoraConfig, get_peft_model
 from tiny_world import tiny_world, write_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from eval import evaluate
-from notewriter import jsonl
 from notewriter.artifacts.traces import Trace
+from notewriter.evaluation import evaluate
+from notewriter.ground import jsonl
+from notewriter.ground.records import Message, Sampling
 from notewriter.models.client import Client, Endpoint
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.models.server import serve
-from notewriter.records import Message, Sampling
-from training.merge import merge
+from notewriter.training.run.merge import merge
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM
 
-from training import train_sft
+from notewriter.training import sft as train_sft
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training.interruption import STOPPED
+from notewriter.training.run.interruption import STOPPED
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
@@ -51,7 +51,12 @@ def launch(tiny_model: Path, tiny_pairs: Path, tmp_path_factory: pytest.TempPath
         } | changes
         command = [sys.executable, "-m", "accelerate.commands.launch"]
         if disturb:
-            command = [sys.executable, str(ROOT / "training/launcher.py"), "--log_dir", str(output.parent / "logs")]
+            command = [
+                sys.executable,
+                str(ROOT / "notewriter/training/run/launcher.py"),
+                "--log_dir",
+                str(output.parent / "logs"),
+            ]
         command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
         if accelerate != "cpu":
             # What is for eight GPUs, on two processes of the CPU.

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from data_construction import pairs
+from notewriter.data import pairs
 
 pytestmark = pytest.mark.integration
 

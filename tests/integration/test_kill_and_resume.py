@@ -17,8 +17,8 @@ import pytest
 from fake_endpoint import __file__ as fake_endpoint_file
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
+from notewriter.ground.records import Sampling
 from notewriter.models.client import Endpoint, cache_key
-from notewriter.records import Sampling
 
 pytestmark = pytest.mark.integration
 

@@ -16,18 +16,19 @@ from real_templates import FAMILIES, template_of
 from tiny_world import tiny_world, write_config
 from transformers import AutoTokenizer
 
-from data_construction import pairs
-from eval import evaluate
-from eval.comparison import compare
-from eval.report.page import write_report
-from notewriter import jsonl
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.errors import UserError
+from notewriter.data import pairs
+from notewriter.evaluation import evaluate
+from notewriter.evaluation.comparison import compare
+from notewriter.evaluation.report.page import write_report
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Sampling
 from notewriter.models.client import Client, Endpoint
-from notewriter.records import Passage, Sampling
 from notewriter.rollouts.prompts import Prompts
-from training import chat_templates, preflight
+from notewriter.training import preflight
+from notewriter.training.inputs import chat_templates
 
 pytestmark = pytest.mark.integration
 

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from eval.report.page import write_report
-from eval.statistics import bootstrap_interval
-from notewriter import jsonl
 from notewriter.artifacts.metrics import METRICS_SCHEMA
 from notewriter.artifacts.predictions import COSTS, PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
-from notewriter.records import Completion, Sampling
+from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground import jsonl
+from notewriter.ground.records import Completion, Sampling
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from data_construction import pairs
-from notewriter import lineage
-from notewriter.pipelines import command
-from notewriter.pipelines.pipeline import PROJECT
+from notewriter.data import pairs
+from notewriter.experiments import lineage
+from notewriter.experiments.pipelines import command
+from notewriter.experiments.pipelines.pipeline import PROJECT
 
 pytestmark = pytest.mark.integration
 

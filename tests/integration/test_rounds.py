@@ -16,9 +16,9 @@ from tiny_world import tiny_world
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.training_record import read_training_record
-from notewriter.benchmarks import load_questions
-from notewriter.lineage import lineage
-from notewriter.pipelines.pipeline import PROJECT
+from notewriter.datasets import load_questions
+from notewriter.experiments.lineage import lineage
+from notewriter.experiments.pipelines.pipeline import PROJECT
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from scripted_rollout import PROMPTS
 
+from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods.replug import replug
 from notewriter.methods.self_rag import self_rag
 from notewriter.models.client import Client, Endpoint
-from notewriter.records import Passage, Question, Sampling
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from slurm_cluster import Cluster, wait_until
 
-from notewriter.pipelines import slurm
-from notewriter.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.experiments.pipelines import slurm
+from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration

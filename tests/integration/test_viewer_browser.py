@@ -1,8 +1,8 @@
 import pytest
 from parquet_files import write_rows
 
-from data_construction.dataset.viewer import write_viewer
 from notewriter.artifacts.pairs import COLUMNS, SCHEMA
+from notewriter.data.dataset.viewer import write_viewer
 
 pytestmark = pytest.mark.integration
 

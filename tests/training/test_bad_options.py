@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 
 DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir", "o"]
 
@@ -12,18 +12,18 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
 @pytest.mark.parametrize(
     ("script", "argv", "problem"),
     [
-        ("train_dpo", [*DPO, "--learn", "3"], "unknown option --learn; did you mean '--learning"),
-        ("train_sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
+        ("dpo", [*DPO, "--learn", "3"], "unknown option --learn; did you mean '--learning"),
+        ("sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
         ("preflight", [*DPO, "--utiliz", "1"], "unknown option --utiliz; did you mean '--utilization'"),
-        ("merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
+        ("run.merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
         ("publishing.publish", ["--checkpoint", "c", "--repo", "a/b"], "option --repo; did you mean '--repo_id'"),
-        ("train_dpo", ["--config", "a", "--config", "b"], "--config is given twice"),
-        ("train_dpo", [*DPO[2:], "--pairs", ""], "pairs is empty"),
-        ("train_dpo", [*DPO, "--peak_tflops", "0"], "peak_tflops: 0.0 is too small; give above 0"),
-        ("train_dpo", [*DPO, "--peak_tflops", "nan"], "peak_tflops must be float | None, not nan"),
-        ("train_sft", [*SFT, "--mix", '{"f": "x"}'], "mix: f must be float, not 'x'"),
-        ("train_sft", [*SFT, "--mix", '{"f": 0}'], "mix: f: 0 is too small; give above 0"),
-        ("train_sft", [*SFT, "--mix", "[1]"], "is not a JSON object"),
+        ("dpo", ["--config", "a", "--config", "b"], "--config is given twice"),
+        ("dpo", [*DPO[2:], "--pairs", ""], "pairs is empty"),
+        ("dpo", [*DPO, "--peak_tflops", "0"], "peak_tflops: 0.0 is too small; give above 0"),
+        ("dpo", [*DPO, "--peak_tflops", "nan"], "peak_tflops must be float | None, not nan"),
+        ("sft", [*SFT, "--mix", '{"f": "x"}'], "mix: f must be float, not 'x'"),
+        ("sft", [*SFT, "--mix", '{"f": 0}'], "mix: f: 0 is too small; give above 0"),
+        ("sft", [*SFT, "--mix", "[1]"], "is not a JSON object"),
         ("preflight", [*DPO, "--gpus", "0"], "gpus: 0 is too small; give at least 1"),
         ("preflight", [*DPO, "--utilization", "0"], "utilization: 0.0 is too small; give above 0 and at most 1"),
         ("preflight", [*DPO, "--show", "-1"], "show: -1 is too small; give at least 0"),
@@ -34,6 +34,6 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
 def test_a_bad_option_is_named_in_one_line(script, argv, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
-        importlib.import_module(f"training.{script}").main(argv)
+        importlib.import_module(f"notewriter.training.{script}").main(argv)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)

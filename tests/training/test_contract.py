@@ -6,10 +6,10 @@ import pytest
 from trl import DPOTrainer
 from trl.trainer import utils
 
-from notewriter.errors import UserError
-from training import contract
-from training.options import DPOConfiguration
-from training.trainers import MeteredDPOTrainer, MeteredSFTTrainer
+from notewriter.ground.errors import UserError
+from notewriter.training import contract
+from notewriter.training.options import DPOConfiguration
+from notewriter.training.trainers import MeteredDPOTrainer, MeteredSFTTrainer
 
 
 def without_batch_size(self: Any, dataset: Any, name: str) -> None: ...

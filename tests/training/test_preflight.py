@@ -15,8 +15,9 @@ from transformers import (
     ViTConfig,
 )
 
-from notewriter.errors import UserError
-from training import preflight, train_dpo
+from notewriter.ground.errors import UserError
+from notewriter.training import dpo as train_dpo
+from notewriter.training import preflight
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 19}
 

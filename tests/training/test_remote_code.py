@@ -13,9 +13,12 @@ from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 from notewriter.rollouts import rehearsal
-from training import merge, preflight, train_dpo, train_sft
+from notewriter.training import dpo as train_dpo
+from notewriter.training import preflight
+from notewriter.training import sft as train_sft
+from notewriter.training.run import merge
 
 ROOT = Path(__file__).parents[2]
 ASKED = "cannot be loaded as a .* without running code shipped with it, which is never done; use an arch"

@@ -16,12 +16,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import ModelConfig
 
-from notewriter.errors import UserError
-from notewriter.locks import locked
+from notewriter.ground.errors import UserError
+from notewriter.ground.locks import locked
 from notewriter.models import checkpoints
-from training import launch, self_check, train_dpo
-from training.options import DPOArguments, DPOConfiguration
-from training.trainers import MeteredDPOTrainer
+from notewriter.training import dpo as train_dpo
+from notewriter.training.options import DPOArguments, DPOConfiguration
+from notewriter.training.run import launch
+from notewriter.training.sharing import self_check
+from notewriter.training.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
 
@@ -549,7 +551,7 @@ CONFIGURATIONS = sorted((Path(__file__).parents[2] / "configs/dpo").glob("*.yaml
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_configurations_of_the_repository_have_no_unknown_keys(path: Path) -> None:
-    from notewriter import config
+    from notewriter.ground import config
 
     values = yaml.safe_load(path.read_text())
     # bf16 and many processes need hardware; everything else is read as it would be in the run.

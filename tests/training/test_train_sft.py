@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import ModelConfig
 
-from notewriter import config
-from notewriter.errors import UserError
-from training import conversations, train_sft
-from training.options import SFTArguments, SFTConfiguration
+from notewriter.ground import config
+from notewriter.ground.errors import UserError
+from notewriter.training import sft as train_sft
+from notewriter.training.inputs import conversations
+from notewriter.training.options import SFTArguments, SFTConfiguration
 
 Options = Callable[..., list[str]]
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]

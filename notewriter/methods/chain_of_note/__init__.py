@@ -1,6 +1,6 @@
 """Chain-of-Note: a reading note on every passage, then the answer."""
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 TAKE_NOTES = Stage("chain_of_note/take_notes", "notes", "note")

@@ -5,9 +5,9 @@ from collections import Counter
 from statistics import fmean
 from typing import NamedTuple
 
-from notewriter.config import choose
-from notewriter.method import Method, Stage
-from notewriter.records import Passage
+from notewriter.ground.config import choose
+from notewriter.ground.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 SUB_QUERY = Stage("corag/sub_query", "query", "query", temperature=0.0, max_tokens=64)

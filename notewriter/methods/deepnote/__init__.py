@@ -1,8 +1,8 @@
 """DeepNote: adaptive retrieval extends a note, and the answer is written from the note."""
 
-from notewriter.errors import UserError
-from notewriter.method import Method, Stage
+from notewriter.ground.errors import UserError
 from notewriter.methods.vanilla import vanilla
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_status
 from notewriter.rollouts.rollout import Rollout
 

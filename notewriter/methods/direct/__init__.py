@@ -1,6 +1,6 @@
 """Direct answering: no retrieval."""
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("direct/answer", "answer", "answer")

@@ -4,10 +4,10 @@ import math
 from itertools import accumulate
 from typing import Any
 
-from notewriter.errors import UserError
-from notewriter.method import Method, Stage
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
 from notewriter.methods.notes_writing import take_notes
-from notewriter.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import next_sentence, parse_answer
 from notewriter.rollouts.rollout import Rollout
 

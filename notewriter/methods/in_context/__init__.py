@@ -1,7 +1,7 @@
 """In-context: as much of the corpus as fits in the prompt."""
 
-from notewriter.method import Method, Stage
-from notewriter.records import Passage
+from notewriter.ground.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("in_context/answer", "answer", "answer")

@@ -2,9 +2,9 @@
 
 import re
 
-from notewriter.method import Method, Stage
-from notewriter.records import Message, Passage
+from notewriter.ground.records import Message, Passage
 from notewriter.rollouts.actions import parse_call
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import is_nothing, parse_json_object
 from notewriter.rollouts.rollout import Rollout
 

@@ -1,8 +1,8 @@
 """IRCoT: each sentence of a chain of thought is the query for the passages of the next one."""
 
-from notewriter.method import Method, Stage
+from notewriter.ground.records import Passage
 from notewriter.methods.notes_writing import take_notes
-from notewriter.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import next_sentence, parse_answer
 from notewriter.rollouts.rollout import Rollout
 

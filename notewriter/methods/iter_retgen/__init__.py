@@ -1,6 +1,6 @@
 """Iter-RetGen: each generation is the query for the retrieval that improves the next one."""
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
 

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from notewriter.config import choose
-from notewriter.method import Method, Stage
+from notewriter.ground.config import choose
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("langchain_react/step", rehearsal="{filling}\nAction: search\nAction Input: {query}", calls="max_step")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from notewriter.method import Method, Stage
-from notewriter.records import Passage
+from notewriter.ground.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_word
 from notewriter.rollouts.rollout import Rollout
 

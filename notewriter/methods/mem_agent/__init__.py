@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from notewriter.corpora.splitting import load_tokenizer
-from notewriter.method import Method, Stage
-from notewriter.records import Passage
+from notewriter.ground.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 from notewriter.rollouts.rollout import Rollout
 

@@ -2,7 +2,7 @@
 
 import re
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 DRAFT = Stage("rat/draft")

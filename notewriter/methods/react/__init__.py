@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from notewriter.artifacts.traces import OPENED_PAGES
-from notewriter.method import Method, Stage
+from notewriter.ground.records import Passage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation
 from notewriter.methods.renact import renact
-from notewriter.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("react/step", rehearsal=REHEARSAL)

@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from notewriter.method import Method, Stage
-from notewriter.records import Message
+from notewriter.ground.records import Message
 from notewriter.rollouts.actions import Action, parse_action
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 ACTIONS = {"search": "query", "finish": "answer"}

@@ -1,6 +1,6 @@
 """RECOMP: compress the retrieved passages into a summary, which may be empty, and answer from it alone."""
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import is_nothing
 from notewriter.rollouts.rollout import Rollout
 
@@ -17,7 +17,7 @@ async def recomp(question: str, rollout: Rollout, *, top_k: int = 5, answer_styl
     rarely reply with nothing at all, the word "nothing" stands for it.
 
     The extractive compressor (section 3.1) needs no method of its own: it is the part `extract` of a retriever, in
-    front of `vanilla` (`notewriter.retrieval.extract`).
+    front of `vanilla` (`notewriter.retrieval.steps.extract`).
 
     Args:
         question: the question to answer.

@@ -1,9 +1,9 @@
 """ReNAct: ReAct that observes notes on the documents instead of the documents (NotesWriting)."""
 
-from notewriter.method import Method, Stage
+from notewriter.ground.records import Passage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation, take_notes
-from notewriter.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("renact/step", rehearsal=REHEARSAL)

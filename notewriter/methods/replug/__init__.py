@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from notewriter.config import choose
-from notewriter.method import Method, Stage
-from notewriter.records import Completion
+from notewriter.ground.config import choose
+from notewriter.ground.records import Completion
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_word
 from notewriter.rollouts.rollout import Rollout
 

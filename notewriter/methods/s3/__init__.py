@@ -2,9 +2,9 @@
 
 import re
 
-from notewriter.method import Method, Stage
+from notewriter.ground.records import Passage
 from notewriter.methods.search_r1 import as_question, continued, with_documents
-from notewriter.records import Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_json_object
 from notewriter.rollouts.rollout import Rollout
 

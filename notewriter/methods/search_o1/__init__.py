@@ -1,7 +1,7 @@
 """Search-o1: a reasoning model searches while it reasons, and a separate module reads the documents."""
 
-from notewriter.method import Method, Stage
 from notewriter.methods.search_r1 import continued
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import after_thinking, parse_answer
 from notewriter.rollouts.rollout import Rollout
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from notewriter.method import Method, Stage
-from notewriter.records import Message, Passage
+from notewriter.ground.records import Message, Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 REASON = Stage(

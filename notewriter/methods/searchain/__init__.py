@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from notewriter.method import Method, Stage
-from notewriter.records import Message
+from notewriter.ground.records import Message
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import after_thinking, parse_answer
 from notewriter.rollouts.rollout import Rollout
 

@@ -4,9 +4,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from notewriter.errors import UserError
-from notewriter.method import Method, Stage
-from notewriter.records import Completion, Message, Passage
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Completion, Message, Passage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 DECIDE = Stage("self_rag/decide", rehearsal="[Retrieval]", calls=1, raw=True, scored=True)

@@ -2,7 +2,7 @@
 
 import itertools
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_lines, parse_word
 from notewriter.rollouts.rollout import Rollout
 

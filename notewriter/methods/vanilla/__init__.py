@@ -1,6 +1,6 @@
 """Vanilla RAG: retrieve once, answer from the passages."""
 
-from notewriter.method import Method, Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 ANSWER = Stage("vanilla/answer", "answer", "answer")

@@ -8,9 +8,9 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from notewriter.errors import UserError, one_line
-from notewriter.records import Message
-from notewriter.text import without_surrogates
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.records import Message
+from notewriter.ground.text import without_surrogates
 
 SYSTEM = ".system.jinja"
 """The end of the name of a file with a stage's system message."""

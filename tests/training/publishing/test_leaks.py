@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from notewriter.errors import UserError
-from training.publishing import leaks
+from notewriter.ground.errors import UserError
+from notewriter.training.publishing import leaks
 
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"

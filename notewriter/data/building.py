@@ -1,0 +1,112 @@
+"""The frame of `pairs`, `gold` and `chains`: read options and inputs, roll out the questions, write the dataset."""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Generic, NamedTuple
+
+from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
+from notewriter.artifacts.rollouts import JOURNAL
+from notewriter.artifacts.run_folder import defaults, open_run
+from notewriter.data.dataset.contents import Contents, Options
+from notewriter.data.dataset.overlap import read_checks, renew_checks
+from notewriter.data.dataset.selection import Selection, clean_selection
+from notewriter.data.dataset.statistics import check_made
+from notewriter.ground.config import parse
+from notewriter.ground.records import Question
+from notewriter.models.prices import CostArguments, check_costs
+from notewriter.models.roles import ModelArguments, policy_of
+from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.rehearsal import DryRunArguments, estimate
+from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.runner import Record, run_questions
+
+Work = Callable[[Question, Resources], Awaitable[Record | None]]
+"""Rolls out a question; returns its record, or None if there is nothing to do."""
+
+
+class Settings(NamedTuple, Generic[Options]):
+    """The options of a command; `arguments` are those that only this command has."""
+
+    arguments: Options
+    models: ModelArguments
+    resume: ResumeArguments
+    dry: DryRunArguments
+    costs: CostArguments
+
+
+def read_settings(
+    contents: Contents[Options], argv: Sequence[str], *, prog: str, description: str | None
+) -> Settings[Options]:
+    """The options of a command that builds a dataset, from its command line.
+
+    Raises:
+        UserError: as `parse`.
+    """
+    kinds = [contents.options, ModelArguments, ResumeArguments, DryRunArguments, CostArguments]
+    return Settings(*parse(kinds, argv, prog=prog, description=description))
+
+
+def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
+    """The parts of the retriever, checked, and the questions; before anything is written or started.
+
+    Raises:
+        UserError: an input is missing, malformed or contradicts another one.
+    """
+    parts = parts_of(settings.arguments.index, settings.arguments.retriever)
+    check_costs(settings.costs)
+    check_inputs(settings.models, parts)
+    return parts, clean_selection(settings.arguments)
+
+
+def build(
+    contents: Contents[Options],
+    settings: Settings[Options],
+    parts: Sequence[Part],
+    selection: Selection,
+    roll_out: Callable[[Question, Resources], Awaitable[Record]],
+    *,
+    description: str,
+    count: Callable[[Record], Mapping[str, int]] = lambda record: {},
+    begin: Callable[[Path], tuple[int, Work]] | None = None,
+) -> None:
+    """Roll out the questions in the run folder, new or resumed, and write the dataset; a dry run only estimates this.
+
+    Args:
+        contents: what the dataset is made of.
+        settings: what `read_settings` returned.
+        parts: the parts of the retriever.
+        selection: the questions.
+        roll_out: rolls out a question; returns its record.
+        description: what the progress bar says.
+        count: what the progress bar adds up.
+        begin: given the journal, how many questions are left, and what rolls them out; default: those that the journal
+            lacks, and `roll_out`.
+
+    Raises:
+        UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
+            was made.
+    """
+    (arguments, models, resume, dry, costs), members = settings, selection.members
+    if dry.dry_run:
+        estimate(dry, models, parts, members, roll_out, Path(arguments.output_dir), costs.prices)
+        return
+    config = asdict(arguments) | asdict(models)
+    policy_of(models)
+    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
+        journal = folder / JOURNAL
+        check_journal(journal, contents.record)
+        if resume.retry_errors:
+            drop_errors(journal)
+        to_do, work = begin(journal) if begin else (contents.to_do(arguments, selection, journal), roll_out)
+        if to_do:
+            run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
+        checks = read_checks(folder)
+        made = contents.finish(arguments, folder, selection, config)
+        renew_checks(folder, config, checks, changed=bool(to_do))
+        errors = tell_errors(journal, members)
+    sys.stdout.write(made.summary)
+    # A shard may have nothing to add to the others.
+    if not arguments.shard or (members and errors.total() == len(members)):
+        check_made(made, folder, errors)

@@ -1,0 +1,221 @@
+"""What a judge sees and what it returns."""
+
+import math
+import random
+import statistics
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+from notewriter.ground.records import Passage, Question
+from notewriter.rollouts.method import Kind, Stage
+
+Rejected = Literal["worst", "hardest"]
+"""Which of the worse candidates is rejected."""
+
+RESOLUTION = 1e-9
+"""Smaller differences of scores are floating-point noise, as between equal means of thirds."""
+
+SIMILAR = math.log(2)
+"""The difference of two logarithms of lengths up to which the lengths are similar."""
+
+
+class AskModel(Protocol):
+    """Sends the prompt of a stage to the model of its role and returns the reply; the variables fill the prompt."""
+
+    def __call__(
+        self, stage: Stage, json_schema: dict[str, Any] | None = None, sample: int = 0, **variables: Any
+    ) -> Awaitable[str]:
+        """One reply, without surrounding white space; `sample` numbers the draws of one prompt."""
+
+
+class Finish(Protocol):
+    """Rolls a candidate forward to the method's answer; `number` tells its continuations apart."""
+
+    def __call__(self, candidate: str, number: int = 0) -> Awaitable[str | None]:
+        """The answer; None if the endpoint refuses a request on the way."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The candidates of one prompt, and the means to compare them.
+
+    Args:
+        question: the question being rolled out.
+        kind: what the candidates are (`notewriter.rollouts.method.Kind`).
+        request: the prompt that the candidates reply to.
+        variables: what filled that prompt.
+        options: the method's options with their values.
+        candidates: distinct, non-empty texts.
+        barred: for each candidate, why it may only be rejected, as a predicate ("was cut at its token limit"); empty if
+            it may be chosen.
+        last_resort: for each candidate, how late it may be the hardest (`hardest`).
+        ask: asks the judge's model, or that of another role.
+        search: asks the index for passages (query, top-k).
+        finish: rolls a candidate forward to the method's answer.
+        next_query: the first query that the method sends to the index after a candidate; None if it sends none.
+        family: the metric family that scores answers.
+        random: the source of chance, seeded per prompt.
+        orders: in how many orders a judge's model sees the candidates, 1 or 2.
+        min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how many answers of a candidate are scored.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected, for judges that score.
+    """
+
+    question: Question
+    kind: Kind
+    request: str
+    variables: Mapping[str, Any]
+    options: Mapping[str, Any]
+    candidates: Sequence[str]
+    barred: Sequence[str]
+    last_resort: Sequence[int]
+    ask: AskModel
+    search: Callable[[str, int], Awaitable[list[Passage]]]
+    finish: Finish
+    next_query: Callable[[str], Awaitable[str | None]]
+    family: str
+    random: random.Random
+    orders: int = 2
+    min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
+    rejected: Rejected = "worst"
+
+    @property
+    def choosable(self) -> list[bool]:
+        """For each candidate, whether it may be chosen."""
+        return [not reason for reason in self.barred]
+
+    def among(self, members: Sequence[int]) -> "Case":
+        """The same case restricted to some of its candidates."""
+        return replace(
+            self,
+            candidates=[self.candidates[index] for index in members],
+            barred=[self.barred[index] for index in members],
+            last_resort=[self.last_resort[index] for index in members],
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The chosen and the rejected candidate, or the reason why there is no pair.
+
+    Args:
+        chosen: index of the better candidate. Without a pair, the one that the method continues with.
+        rejected: index of the worse candidate.
+        scores: one per candidate, for judges that score; None for a candidate without a score.
+        replies: raw replies of the judge's model, or the answers that candidates led to.
+        orders: for each reply, the indices of the candidates in the order in which the model saw them.
+        agreements: for each question put in two orders, whether both replies named the same candidates.
+        reason: why there is no pair; empty if there is one.
+        best: indices tied with the chosen candidate.
+        worst: indices tied with the rejected candidate.
+        alike: whether all candidates are equally good, so that `chosen` is arbitrary.
+        judge: the judges that decided, separated by commas.
+        unreadable: how many of the replies could not be parsed.
+        noise: the standard error of each score, for judges that know it.
+        refusal: why the endpoint refused a judge's request; empty if it did not.
+    """
+
+    chosen: int | None = None
+    rejected: int | None = None
+    scores: list[float | None] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    orders: list[list[int]] = field(default_factory=list)
+    agreements: list[bool] = field(default_factory=list)
+    reason: str = ""
+    best: Sequence[int] = ()
+    worst: Sequence[int] = ()
+    alike: bool = False
+    judge: str = ""
+    unreadable: int = 0
+    noise: list[float | None] = field(default_factory=list)
+    refusal: str = ""
+
+
+Judge = Callable[[Case], Awaitable[Verdict]]
+
+
+def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
+    """Pair the highest choosable score with the lowest, or with the `hardest`; ties are broken at random.
+
+    The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
+    difference of two independent scores. Of equal scores, the less noisy one is taken.
+
+    Args:
+        case: the candidates.
+        scores: one per candidate; None excludes it from the pair.
+        noise: the standard error of each score; empty if unknown.
+    """
+    errors = [error or 0.0 for error in noise] or [0.0] * len(scores)
+    undecided = Verdict(scores=_rounded(scores), noise=_rounded(noise))
+    scored = {index: value for index, value in enumerate(scores) if value is not None}
+    if not scored:
+        return replace(undecided, reason="no candidate could be rolled forward")
+    choosable = {index: (value, -errors[index]) for index, value in scored.items() if case.choosable[index]}
+    if not choosable:
+        reasons = dict.fromkeys(case.barred[index] for index in scored)
+        return replace(undecided, reason=f"every candidate {' or '.join(reasons)}")
+    highest, precision = max(choosable.values())
+    best = [index for index, value in choosable.items() if value == (highest, precision)]
+    chosen = case.random.choice(best)
+    verdict = replace(undecided, chosen=chosen, best=best)
+    if highest < RESOLUTION:
+        return replace(verdict, alike=True, reason="no candidate better than nothing")
+    lower = {
+        index: (value, errors[index])
+        for index, value in scored.items()
+        if highest - value >= max(case.min_gap, RESOLUTION)
+    }
+    if not lower:
+        return replace(verdict, alike=True, reason="candidates too much alike")
+    worse = {
+        index: (value, error)
+        for index, (value, error) in lower.items()
+        if highest - value > case.noise_margin * math.hypot(precision, error)
+    }
+    if not worse:
+        return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
+    if case.rejected == "hardest":
+        worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
+    else:
+        worst = [index for index, value in worse.items() if value == min(worse.values())]
+    return replace(verdict, rejected=case.random.choice(worst), worst=worst)
+
+
+def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
+    """The worse candidate that least gives itself away by anything but what it says.
+
+    In this order: the least `last_resort`; a length within a factor of two of the chosen one's; the lowest score; the
+    closest length. So a cut or an empty completion is rejected only if no other candidate is worse than the chosen.
+
+    Args:
+        case: the candidates.
+        chosen: index of the chosen one.
+        worse: index -> score of those that may be rejected.
+    """
+
+    def order(index: int) -> tuple[int, bool, float, float, int]:
+        difference = abs(math.log(len(case.candidates[index]) / len(case.candidates[chosen])))
+        return case.last_resort[index], difference > SIMILAR, worse[index], difference, index
+
+    return min(worse, key=order)
+
+
+def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
+    """As `by_score`, by the mean of several scores per candidate and its standard error (unknown for one score).
+
+    A candidate of which one score is None has none.
+    """
+    whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
+    means = [statistics.fmean(values) if values else None for values in whole]
+    if case.continuations == 1:
+        return by_score(case, means)
+    noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]
+    return by_score(case, means, noise)
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]

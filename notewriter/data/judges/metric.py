@@ -1,0 +1,18 @@
+"""The task's metric scores answers."""
+
+from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.evaluation.metrics import score
+
+
+async def metric(case: Case) -> Verdict:
+    """Rank answers by the task's metric, without a model (DeepNote, appendix D: D_Ans).
+
+    If all scores are 0 or 1, this is the paper's random right answer against a random wrong one.
+    """
+    return by_score(case, [answer_score(case, candidate) for candidate in case.candidates])
+
+
+def answer_score(case: Case, answer: str) -> float:
+    """The F1 of an answer, or the first metric of a family without F1; in [0, 1]."""
+    scores = score(case.family, answer, case.question)
+    return scores.get("f1", next(iter(scores.values())))

@@ -1,0 +1,21 @@
+"""The index scores queries."""
+
+import asyncio
+
+from notewriter.data.judges.case import Case, Verdict, by_score
+
+
+async def retrieval(case: Case) -> Verdict:
+    """Rank queries by the mean reciprocal rank of the supporting passages, without a model.
+
+    The query sent is the one that the method makes of the candidate (`deepnote` appends the question).
+    """
+    scores: list[float | None] = []
+    for query in await asyncio.gather(*map(case.next_query, case.candidates)):
+        if query is None:
+            scores.append(None)
+            continue
+        found = [passage.id for passage in await case.search(query, 10)]
+        ranks = [1 / (found.index(id) + 1) if id in found else 0.0 for id in case.question.supporting_ids]
+        scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
+    return by_score(case, scores)

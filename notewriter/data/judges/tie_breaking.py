@@ -1,0 +1,66 @@
+"""Several judges in order, each deciding what those before it left tied."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from notewriter.data.judges.case import Case, Judge, Verdict
+from notewriter.models.client import RequestRefused
+
+
+async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
+    """Ask judges, given with their names, in order; each further one only about the ties of those before it.
+
+    If one finds all candidates alike, the next judges them all. If one finds several best or several worst candidates,
+    the next names one among them. Ties that nobody breaks are broken at random. A judge whose request the endpoint
+    refuses, for example because all candidates together exceed its context, leaves all of them tied.
+    """
+    verdict = await _decide(judges, case)
+    # No judge prefers a candidate: the method continues with any of them, and there is no pair.
+    return replace(verdict, rejected=None) if verdict.alike else verdict
+
+
+async def _decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
+    """As `decide`, but a worst candidate is named also where no better one is, so that it can break a tie."""
+    (name, judge), *others = judges
+    try:
+        verdict = replace(await judge(case), judge=name)
+    except RequestRefused as refusal:
+        reason = "the endpoint refused the judge's request"
+        verdict = Verdict(alike=True, reason=reason, judge=name, refusal=str(refusal))
+    if not others:
+        return verdict
+    if verdict.alike:
+        further = await _decide(others, case)
+        return replace(
+            _joined(verdict, further, range(len(case.candidates))),
+            chosen=verdict.chosen if further.chosen is None else further.chosen,
+            rejected=further.rejected,
+            scores=further.scores or verdict.scores,
+            noise=further.noise if further.scores else verdict.noise,
+            reason=further.reason,
+            alike=further.alike or further.chosen is None,
+        )
+    best, worst = verdict.best, verdict.worst
+    if len(best) > 1:
+        further = await _decide(others, case.among(best))
+        chosen = verdict.chosen if further.chosen is None else best[further.chosen]
+        verdict = replace(_joined(verdict, further, best), chosen=chosen)
+    if len(worst) > 1:
+        further = await _decide(others, case.among(worst))
+        rejected = verdict.rejected if further.rejected is None else worst[further.rejected]
+        verdict = replace(_joined(verdict, further, worst), rejected=rejected)
+    return verdict
+
+
+def _joined(verdict: Verdict, further: Verdict, members: Sequence[int]) -> Verdict:
+    """The verdict with the replies of a further judge, which saw `members` of the candidates."""
+    names = verdict.judge.split(", ")
+    return replace(
+        verdict,
+        replies=verdict.replies + further.replies,
+        orders=verdict.orders + [[members[index] for index in order] for order in further.orders],
+        agreements=verdict.agreements + further.agreements,
+        unreadable=verdict.unreadable + further.unreadable,
+        refusal=verdict.refusal or further.refusal,
+        judge=", ".join(dict.fromkeys([*names, *further.judge.split(", ")])),
+    )

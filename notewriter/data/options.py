@@ -1,0 +1,165 @@
+"""The options of `notewriter pairs`, `gold` and `chains`; merging shards reads them back from config.yaml."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from notewriter.data.dataset.selection import SelectionArguments
+from notewriter.data.gold import GOLD
+from notewriter.data.judges import JUDGES
+from notewriter.data.judges.case import Rejected
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
+from notewriter.methods.rearag import RETRIES
+
+_GOLD_STAGES = ", ".join(name for name, stage in STAGES.items() if stage.kind in GOLD and not stage.scored)
+
+
+@dataclass(kw_only=True)
+class RolloutArguments(SelectionArguments):
+    """How the methods of the trained stages are run."""
+
+    method_options: dict[str, dict[str, Any]] = field(
+        default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
+    )
+    top_k_range: list[Annotated[int, Interval(ge=1, le=MAX_PASSAGES)]] = field(
+        default_factory=lambda: [3, 9],
+        metadata={
+            "help": "[least, most] passages per retrieval, drawn per question so that prompts vary in length, where "
+            "method_options give no top_k; not for methods that read everything (their own top_k is 1,000 or more)"
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class GoldArguments(RolloutArguments):
+    """The stages whose replies are written from the gold evidence."""
+
+    gold_stages: list[str] = field(
+        metadata={
+            "help": "stages to write conversations for; their methods are run, and the model plays the other stages. "
+            f"Possible: {_GOLD_STAGES}"
+        },
+    )
+    balanced_stages: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "gold stages of which as many replies of the more frequent kind are kept as there are of the other "
+            "(notes on a document or none; a note that is better or not), the rest left out evenly"
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class PairsArguments(RolloutArguments):
+    """What is rolled out, which stages are trained, and who judges them."""
+
+    stages: dict[str, Any] = field(
+        metadata={
+            "help": "stage -> judge, or a list of judges, each of which breaks the ties of those before it, e.g. "
+            "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "
+            f"Judges: {', '.join(JUDGES)}"
+        },
+    )
+    temperatures: list[float] = field(
+        default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "one candidate for each temperature x top_p"}
+    )
+    top_ps: list[float] = field(default_factory=lambda: [0.1, 0.5, 0.9], metadata={"help": "see temperatures"})
+    gold_stages: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages where a text written from the gold evidence joins the candidates, marked in the pair; for "
+            f"weak teachers. Possible at: {_GOLD_STAGES}"
+        },
+    )
+    rejected: Rejected = field(
+        default="worst",
+        metadata={
+            "help": "which of the worse candidates is rejected, by judges that score: worst (the lowest score), or "
+            "hardest (the lowest score of those neither cut nor empty and similar in length to the chosen one; others "
+            "only if there is none)"
+        },
+    )
+    gold_negatives: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages of notes where the gold note without the sentences that contain the answer is rejected if "
+            "no whole completion is worse than the chosen one; with rejected: hardest; marked in the pair"
+        },
+    )
+    quotas: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "stage -> maximum number of training pairs, taken from the first questions; dev gets its share "
+            "(dev_share) in addition. The run ends when every stage has its pairs. Each shard keeps its part of a "
+            "quota without knowing the others' pairs: merged shards have as many pairs as a single run, mostly but not "
+            "only from the same questions. Without quotas they are identical byte for byte"
+        },
+    )
+    sample_full_stages: bool = field(
+        default=True,
+        metadata={
+            "help": "still sample and judge a stage that has its quota while a later stage of its method needs pairs, "
+            "which then continues from the preferred candidate (DNAlign); false saves the calls"
+        },
+    )
+    quota_block: Annotated[int, Interval(ge=1)] = field(
+        default=128,
+        metadata={
+            "help": "quotas are checked between blocks of this many questions, which makes the pairs reproducible; "
+            "use at least half of concurrency to keep the server busy"
+        },
+    )
+    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
+        default=2,
+        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
+    )
+    min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
+    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
+        default=1,
+        metadata={
+            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
+            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
+        },
+    )
+    noise_margin: Annotated[float, Interval(ge=0)] = field(
+        default=2.0,
+        metadata={
+            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
+        },
+    )
+    family: str | None = field(
+        default=None,
+        metadata={"help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}"},
+    )
+
+
+@dataclass(kw_only=True)
+class ChainsArguments(SelectionArguments):
+    """How the teacher reasons, and which chains are kept."""
+
+    reasoning: bool = field(
+        default=True,
+        metadata={
+            "help": "false: the teacher gets the gold sub-questions and the gold answer and writes the whole chain in "
+            "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
+        },
+    )
+    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(
+        default=3, metadata={"help": "passages per search (the authors' code: 3)"}
+    )
+    max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = field(
+        default=25, metadata={"help": "maximum number of steps per chain (the authors' code: 25)"}
+    )
+    retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
+        default=RETRIES,
+        metadata={
+            "help": "how many replies without a parsable action are sampled again in one chain before it is given up "
+            "(the authors' code: 20); at a temperature near 0 the samples hardly differ"
+        },
+    )
+    min_searches: Annotated[int, Interval(ge=0)] = field(
+        default=1, metadata={"help": "drop chains with fewer searches: they answer from the teacher's memory"}
+    )
+    drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})

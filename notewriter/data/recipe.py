@@ -1,0 +1,262 @@
+"""How pairs are sampled and judged, from the options of `notewriter pairs`."""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from notewriter.data.dataset.balance import TWO_KINDS
+from notewriter.data.gold import GOLD, NEGATIVES
+from notewriter.data.judges import JUDGES
+from notewriter.data.judges.case import Judge, Rejected
+from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.metrics import check_family
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Sampling
+from notewriter.ground.typecheck import misfit
+from notewriter.methods import STAGES, check_index, prepare, stage_named, with_style
+from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
+from notewriter.retrieval.chain import parts_of
+from notewriter.rollouts.method import Method
+
+_GRID = (0.1, 0.5, 0.9)
+
+
+class PreparedMethod(NamedTuple):
+    """A method with its checked options."""
+
+    method: Method
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How candidates are drawn and judged.
+
+    Args:
+        judges: trained stage -> its judges with their names, in the order in which they are asked.
+        samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
+        gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
+        orders: in how many orders a judge's model sees the candidates, 1 or 2.
+        min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected.
+        gold_negatives: stages where the gold note without the answer may be rejected.
+        family: the metric family that scores answers.
+        seed: the seed of every random choice.
+        methods: the methods of the trained stages, by name.
+        top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so or it
+            reads everything.
+        sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
+    """
+
+    judges: Mapping[str, Sequence[tuple[str, Judge]]]
+    samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
+    gold_stages: frozenset[str] = frozenset()
+    orders: int = 2
+    min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
+    rejected: Rejected = "worst"
+    gold_negatives: frozenset[str] = frozenset()
+    family: str = "hotpotqa"
+    seed: int | None = 0
+    methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
+    top_k_range: tuple[int, int] = (3, 9)
+    sample_full_stages: bool = True
+
+    def sampled(self, open_stages: Collection[str]) -> list[str]:
+        """The stages to sample so that the open ones get pairs.
+
+        These are the open ones and, with `sample_full_stages`, those that they continue from: in DNAlign, y+ of the
+        note is part of the query's prompt (DeepNote, section 3.4), so the note is still chosen once its own quota is
+        full. In a loop, every stage of it comes before the next round of any other.
+        """
+        if not self.sample_full_stages:
+            return [stage for stage in self.judges if stage in open_stages]
+        needed = set(open_stages)
+        for method, options in self.methods.values():
+            order = [stage.name for stage in method.stages]
+            once = {stage for stage in order if calls_of(method, options, [stage]) == {stage: 1}}
+            for stage in needed & set(order):
+                place = order.index(stage)
+                needed |= set(order[:place])
+                if stage not in once:
+                    needed |= set(order[place:]) - once
+        return [stage for stage in self.judges if stage in needed]
+
+
+def read_recipe(arguments: PairsArguments) -> Recipe:
+    """Check the options before any model is called; sets `family` to the dataset's if it is not given.
+
+    Raises:
+        UserError: an option does not fit the others or names something that does not exist.
+    """
+    arguments.family = arguments.family or choose("dataset", arguments.dataset, BENCHMARKS).family
+    check_family(arguments.family)
+    if not arguments.stages:
+        raise UserError("stages: is empty; give stage -> judge, e.g. {deepnote/init_note: reference}")
+    judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
+    methods, top_k_range = read_methods(arguments, arguments.stages)
+    for option in ("gold_stages", "gold_negatives", "quotas"):
+        if unknown := set(getattr(arguments, option)) - set(arguments.stages):
+            raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
+    for stage, quota in arguments.quotas.items():
+        if type(quota) is not int or quota < 1:
+            raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
+    _check_gold(arguments.gold_stages)
+    for stage in arguments.gold_negatives:
+        choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
+    if arguments.gold_negatives and arguments.rejected != "hardest":
+        raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
+    samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
+    for temperature, top_p in samplers:
+        check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
+    for stage in arguments.stages:
+        if len(samplers) + (stage in arguments.gold_stages) < 2:
+            raise UserError(
+                f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
+            )
+    return Recipe(
+        judges=judges,
+        samplers=samplers,
+        gold_stages=frozenset(arguments.gold_stages),
+        orders=arguments.judge_orders,
+        min_gap=arguments.min_gap,
+        continuations=arguments.continuations,
+        noise_margin=arguments.noise_margin,
+        rejected=arguments.rejected,
+        gold_negatives=frozenset(arguments.gold_negatives),
+        family=arguments.family,
+        seed=arguments.seed,
+        methods=methods,
+        top_k_range=top_k_range,
+        sample_full_stages=arguments.sample_full_stages,
+    )
+
+
+def read_gold_recipe(arguments: GoldArguments) -> Recipe:
+    """Check the options before any model is called, as `read_recipe`; the stages have no judges.
+
+    Raises:
+        UserError: an option does not fit the others or names something that does not exist.
+    """
+    if not arguments.gold_stages:
+        raise UserError("gold_stages: is empty; name stages, e.g. [deepnote/init_note, deepnote/answer]")
+    _check_gold(arguments.gold_stages)
+    possible = {name: STAGES[name] for name in arguments.gold_stages if STAGES[name].kind in TWO_KINDS}
+    for stage in arguments.balanced_stages:
+        choose("gold stage with two kinds of replies", stage, possible)
+    methods, top_k_range = read_methods(arguments, dict.fromkeys(arguments.gold_stages))
+    judges: dict[str, Sequence[tuple[str, Judge]]] = dict.fromkeys(arguments.gold_stages, ())
+    return Recipe(judges=judges, seed=arguments.seed, methods=methods, top_k_range=top_k_range)
+
+
+def read_methods(
+    arguments: RolloutArguments, stages: Mapping[str, object]
+) -> tuple[dict[str, PreparedMethod], tuple[int, int]]:
+    """The methods of some stages with their checked options, and `top_k_range`.
+
+    Raises:
+        UserError: an option is out of range, or names something that does not exist.
+    """
+    if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
+        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
+    methods = {}
+    for name in methods_of(stages):
+        # As in evaluation: a stage's prompt is the same in training as where it is served.
+        options = with_style(name, arguments.method_options.get(name, {}), benchmark)
+        methods[name] = PreparedMethod(prepare(name, options), options)
+        check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
+    if unused := set(arguments.method_options) - set(methods):
+        raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
+    least, most = arguments.top_k_range
+    return methods, (least, most)
+
+
+def _check_gold(stages: Sequence[str]) -> None:
+    for stage in stages:
+        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+        _check_replies("gold_stages", stage)
+
+
+def check_models(recipe: Recipe, models: ModelArguments) -> None:
+    """Check that the models can play what the judges ask of them.
+
+    Raises:
+        UserError: a judge needs a model of its own, or several continuations would all be the same.
+    """
+    for stage, judges in recipe.judges.items():
+        for name, _ in judges:
+            for role in JUDGES[name].roles:
+                if role not in models.models:
+                    raise UserError(
+                        f"stages: {stage}: {name} needs a model for the role {role} that stays the same whatever is "
+                        f'trained; give --models \'{{"{role}": {{"serve": "MODEL"}}}}\', or a base_url and a model'
+                    )
+    general, by_stage = sampling_by_stage(models)
+    if recipe.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
+        raise UserError(
+            f"continuations: {recipe.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
+            "continuation"
+        )
+
+
+def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:
+    """How often a method calls each of some stages at most; None if one of them does not say."""
+    values = {**method.options, **options}
+    calls = {}
+    for stage in method.stages:
+        if stage.name in stages:
+            if stage.calls is None:
+                return None
+            calls[stage.name] = int(values[stage.calls]) if isinstance(stage.calls, str) else stage.calls
+    return calls
+
+
+def methods_of(stages: Mapping[str, object]) -> list[str]:
+    """The names of the methods that stages belong to, in the stages' order."""
+    return list(dict.fromkeys(stage.split("/")[0] for stage in stages))
+
+
+def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
+    """A stage's judges, in the order in which they are asked.
+
+    Raises:
+        UserError: no such stage or judge, the stage has no replies to train, or the judge does not understand their
+            kind.
+    """
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names or misfit(names, list[str]):
+        raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
+    kind = stage_named(stage).kind
+    _check_replies("stages", stage)
+    for name in names:
+        choose(f"judge for {stage}", name, JUDGES)
+        kinds = JUDGES[name].kinds
+        if kind not in kinds:
+            others = [other for other, entry in JUDGES.items() if kind in entry.kinds]
+            raise UserError(
+                f"stages: {name} judges candidates of kind {' or '.join(kinds)}, and {stage} gives a {kind}; "
+                f"its judges are: {', '.join(others)}"
+            )
+    return [(name, JUDGES[name].judge) for name in names]
+
+
+def _check_replies(option: str, stage: str) -> None:
+    """Check that another text can be the reply at a stage.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if STAGES[stage].continues:
+        reason = "continues a text and has no reply of its own"
+    elif STAGES[stage].scored:
+        reason = "is read with its log-probabilities alone, which no other text has"
+    else:
+        return
+    raise UserError(f"{option}: {stage}: {reason}; choose another stage")

@@ -1,0 +1,437 @@
+"""The sampling rollout: a method runs as at inference, and at the trained stages its choices become pairs."""
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from notewriter.artifacts.pairs import SCHEMA, Pair, Source
+from notewriter.artifacts.rollouts import PairsRollout
+from notewriter.artifacts.traces import Gold
+from notewriter.data.dataset.faults import pair_fault
+from notewriter.data.dataset.quotas import Quotas
+from notewriter.data.gold import GOLD, NEGATIVES
+from notewriter.data.harvest import Harvest, Judged
+from notewriter.data.judges.case import Case, Verdict
+from notewriter.data.judges.tie_breaking import decide
+from notewriter.data.recipe import Recipe, calls_of, methods_of
+from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
+from notewriter.models.client import RequestRefused
+from notewriter.retrieval.chain import find
+from notewriter.rollouts.method import Method, Stage
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout, reply_of
+
+READS_EVERYTHING = 1000
+"""The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence.
+
+    A `negative` is written to be rejected: the gold note without the answer.
+    """
+
+    text: str
+    sampling: Sampling | None = None
+    completion: Completion | None = None
+    negative: bool = False
+
+    @property
+    def cut(self) -> bool:
+        """Whether the completion was cut at its token limit."""
+        return self.completion is not None and self.completion.finish_reason == "length"
+
+    @property
+    def barred(self) -> str:
+        """Why it may only be rejected; empty if it may be chosen."""
+        if self.cut:
+            return "was cut at its token limit"
+        return "is the gold note without the answer" if self.negative else ""
+
+    @property
+    def last_resort(self) -> int:
+        """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
+        return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
+
+    @property
+    def source(self) -> Source:
+        """Where the text comes from, as recorded in a pair."""
+        if self.sampling is None:
+            return {"kind": "gold without the answer" if self.negative else "gold"}
+        return {
+            "kind": "model",
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "max_tokens": self.sampling.max_tokens,
+        }
+
+
+async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:
+    """Run the methods of the trained stages on one question in the sampling rollout.
+
+    Returns:
+        A `PairsRollout`.
+    """
+    harvest = Harvest()
+    traces = []
+    for name in methods_of(recipe.judges):
+        method, options = recipe.methods[name]
+        options = with_top_k(method, options, question, recipe)
+        rollout = SamplingRollout(question, method, options, resources, recipe, harvest)
+        await rollout.run(to_the_end=False)
+        traces.append(rollout.trace.to_dict())
+    return dict(harvest.record(question.id, traces))
+
+
+def with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
+    """A method's options with the passages per retrieval of a question, if it retrieves and the options do not say.
+
+    DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9). A method that reads
+    whatever there is keeps its own number.
+    """
+    if not method.retrieves:
+        return dict(options)
+    drawn = random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
+    own: int = method.options["top_k"]
+    return {"top_k": own if own >= READS_EVERYTHING else drawn, **options}
+
+
+async def roll_out_open_stages(
+    question: Question, resources: Resources, recipe: Recipe, quotas: Quotas
+) -> dict[str, Any] | None:
+    """As `roll_out`, for the stages below their quota and those they continue from; None if there are none."""
+    stages = await quotas.open_stages(question)
+    if not stages:
+        return None
+    open_recipe = replace(recipe, judges={stage: recipe.judges[stage] for stage in recipe.sampled(stages)})
+    record = await roll_out(question, resources, open_recipe)
+    quotas.add(cast(PairsRollout, record))
+    return record
+
+
+def pairs_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
+    """The number of pairs in a `PairsRollout`, by stage; the progress bar shows their sums."""
+    return Counter(row["stage"] for row in record["rows"])
+
+
+class SamplingRollout(Rollout):
+    """A rollout that draws several candidates at the trained stages and continues with the better one."""
+
+    def __init__(
+        self,
+        question: Question,
+        method: Method,
+        options: Mapping[str, Any],
+        resources: Resources,
+        recipe: Recipe,
+        harvest: Harvest,
+    ) -> None:
+        super().__init__(question, method.name, resources)
+        self._method = method
+        self._options = options
+        self._recipe = recipe
+        self._harvest = harvest
+        self._counted: set[bytes] = set()
+        self._replies: dict[str, list[Completion]] = {}
+        self._found: dict[tuple[str, int], list[Passage]] = {}
+        self._to_sample: dict[str, int] | None = None
+
+    @property
+    def continuations(self) -> int:
+        """How often a candidate is rolled forward."""
+        return self._recipe.continuations
+
+    async def run(self, to_the_end: bool = True) -> None:
+        """Run the method and record its answer, or the error that ended it, in the trace.
+
+        Args:
+            to_the_end: false: stop without an answer as soon as the method can no longer reach a trained stage, if
+                these stages declare how often they are called (`Stage.calls`).
+        """
+        if not to_the_end:
+            self._to_sample = calls_of(self._method, self._options, self._recipe.judges)
+        try:
+            self.trace.answer = await self._method.run(self.question.question, self, **self._options)
+        except _Sampled:
+            pass
+        except RequestRefused as refusal:
+            self.trace.error = str(refusal)
+            self._harvest.refused.append(self.trace.method)
+
+    async def generate(
+        self,
+        stage: Stage,
+        *,
+        stop: tuple[str, ...] = (),
+        json_schema: dict[str, Any] | None = None,
+        sample: int = 0,
+        **variables: Any,
+    ) -> str:
+        """One completion; at a trained stage, the candidate that the judge prefers.
+
+        Without a pair, the method continues with the judge's favourite if it has one, else with the first candidate,
+        which was drawn most conservatively.
+        """
+        if stage.name not in self._recipe.judges:
+            return await super().generate(stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
+        # Appended before anything is awaited, so that the order of concurrent prompts is fixed.
+        judged = Judged(stage.name)
+        self._harvest.judged.append(judged)
+        messages = self.resources.prompts.render(stage.name, **variables)
+        sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
+        candidates = await self._candidates(stage, messages, sampling, sample, variables)
+        verdict = await self._judge(stage, messages, variables, candidates)
+        judged.agreements, judged.unreadable, judged.refusal = verdict.agreements, verdict.unreadable, verdict.refusal
+        if verdict.chosen is not None and verdict.rejected is not None:
+            chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
+            row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)
+            judged.reason = pair_fault(row, chosen.cut) or ""
+            judged.row = None if judged.reason else row
+        else:
+            judged.reason = verdict.reason
+        taken = candidates[verdict.chosen or 0] if candidates else None
+        if taken and taken.sampling and taken.completion:
+            self.record(stage, messages, taken.sampling, taken.completion)
+        elif taken:
+            self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
+        self.count_down(stage)
+        text = taken.text if taken else ""
+        self._remember(stage, messages, _as_completion(text))
+        return text
+
+    def count_down(self, stage: Stage) -> None:
+        """Note that a prompt at a trained stage has its reply."""
+        if self._to_sample is not None:
+            self._to_sample[stage.name] -= 1
+
+    async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
+        """One completion, recorded, and remembered for rolling candidates forward."""
+        self._check_unsampled()
+        completion = await super().complete(stage, messages, sampling, sample)
+        self._remember(stage, messages, completion)
+        return completion
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """The best passages for a query, remembered likewise."""
+        self._check_unsampled()
+        passages = await super().retrieve(query, top_k)
+        self._found[query, top_k] = passages
+        return passages
+
+    def _check_unsampled(self) -> None:
+        """Stop the method if every prompt at a trained stage has been sampled."""
+        if self._to_sample is not None and not any(left > 0 for left in self._to_sample.values()):
+            raise _Sampled
+
+    def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
+        self._replies.setdefault(_key(stage, messages), []).append(completion)
+
+    async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
+        """A call of a model; its tokens are counted unless this question made the same call before."""
+        completion = await super().call(stage, messages, sampling, sample)
+        # A digest, since prompts are long and a question makes a hundred calls.
+        digest = hashlib.sha256(
+            repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
+        ).digest()
+        if digest not in self._counted:
+            self._counted.add(digest)
+            self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
+                calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
+            )
+        return completion
+
+    async def _candidates(
+        self,
+        stage: Stage,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
+    ) -> list[Candidate]:
+        """The distinct, non-empty completions in the samplers' order, the gold evidence's text, and its negative."""
+        samplings = [
+            replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
+        ]
+        # A sampling listed twice is drawn twice; the cache distinguishes draws by their number.
+        repeats = [
+            samplings[:position].count(each) + sample * len(samplings) for position, each in enumerate(samplings)
+        ]
+        drawn = await asyncio.gather(
+            *(self.draw(stage, messages, *each) for each in zip(samplings, repeats, strict=True))
+        )
+        candidates: dict[str, Candidate] = {}
+        for each, completion in zip(samplings, drawn, strict=True):
+            candidate = Candidate(reply_of(stage, completion), each, completion)
+            known = candidates.get(candidate.text)
+            if candidate.text and (known is None or (known.cut and not candidate.cut)):
+                candidates[candidate.text] = candidate
+        if stage.name in self._recipe.gold_stages:
+            gold = await GOLD[stage.kind](self.question, variables, self._search)
+            if gold is not None and gold not in candidates:
+                candidates[gold] = Candidate(gold)
+        if stage.name in self._recipe.gold_negatives and candidates:
+            negative = await NEGATIVES[stage.kind](self.question, variables, self._search)
+            if negative is not None and negative not in candidates:
+                candidates[negative] = Candidate(negative, negative=True)
+        return list(candidates.values())
+
+    async def _judge(
+        self, stage: Stage, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
+    ) -> Verdict:
+        if len(candidates) < 2:
+            return Verdict(reason="fewer than two distinct candidates")
+        key = _key(stage, messages)
+        case = Case(
+            question=self.question,
+            kind=stage.kind,
+            request="\n\n".join(message["content"] for message in messages),
+            variables=variables,
+            options=self._method.options | dict(self._options),
+            candidates=[candidate.text for candidate in candidates],
+            barred=[candidate.barred for candidate in candidates],
+            last_resort=[candidate.last_resort for candidate in candidates],
+            ask=self._ask_judge,
+            search=self._search,
+            finish=lambda text, number=0: self._finish(key, text, number),
+            next_query=lambda text: self._next_query(key, text),
+            family=self._recipe.family,
+            # Independent of the order in which questions, or the prompts of one, happen to run.
+            random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
+            orders=self._recipe.orders,
+            min_gap=self._recipe.min_gap,
+            continuations=self._recipe.continuations,
+            noise_margin=self._recipe.noise_margin,
+            rejected=self._recipe.rejected,
+        )
+        return await decide(self._recipe.judges[stage.name], case)
+
+    async def _ask_judge(
+        self, stage: Stage, json_schema: dict[str, Any] | None = None, sample: int = 0, **variables: Any
+    ) -> str:
+        """A reply of a judge's model; not in the trace, since the method did not ask for it."""
+        messages = self.resources.prompts.render(stage.name, **variables)
+        sampling = replace(self.sampling(stage), json_schema=json_schema)
+        return (await self.draw(stage, messages, sampling, sample)).text.strip()
+
+    async def _search(self, query: str, top_k: int) -> list[Passage]:
+        """A search on behalf of a judge, not in the trace either; searches are not repeated."""
+        if (query, top_k) not in self._found:
+            assert self.resources.retriever is not None
+            self._found[query, top_k] = (await find(self.resources.retriever, query, top_k, self.question)).passages
+        return self._found[query, top_k]
+
+    async def _finish(self, key: str, text: str, number: int) -> str | None:
+        """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request."""
+        continuation = Continuation(self, key, text, number=number)
+        try:
+            return await self._method.run(self.question.question, continuation, **self._options)
+        except RequestRefused:
+            return None
+
+    async def _next_query(self, key: str, text: str) -> str | None:
+        """The method's first query if `text` is the reply to the prompt `key`; None if it sends none."""
+        continuation = Continuation(self, key, text, until_search=True)
+        with contextlib.suppress(_Searched, RequestRefused):
+            await self._method.run(self.question.question, continuation, **self._options)
+        return continuation.query
+
+    def _row(
+        self,
+        stage: str,
+        messages: list[Message],
+        chosen: Candidate,
+        rejected: Candidate,
+        verdict: Verdict,
+        candidates: list[Candidate],
+    ) -> Pair:
+        texts = [candidate.text for candidate in candidates]
+        scores = dict(zip(texts, verdict.scores, strict=False))
+        noise = dict(zip(texts, verdict.noise, strict=False))
+        drawn = [candidate.completion for candidate in candidates if candidate.completion]
+        row: Pair = {
+            "schema": SCHEMA,
+            "prompt": messages,
+            "chosen": [{"role": "assistant", "content": chosen.text}],
+            "rejected": [{"role": "assistant", "content": rejected.text}],
+            "stage": stage,
+            "method": self.trace.method,
+            "question_id": self.question.id,
+            "top_k": self._options.get("top_k"),
+            "chosen_source": chosen.source,
+            "rejected_source": rejected.source,
+            "chosen_score": scores.get(chosen.text),
+            "rejected_score": scores.get(rejected.text),
+            "judge": verdict.judge,
+            "judge_replies": verdict.replies,
+            "judge_orders": verdict.orders,
+            "prompt_tokens": drawn[0].prompt_tokens if drawn else None,
+            "chosen_tokens": chosen.completion.completion_tokens if chosen.completion else None,
+            "rejected_tokens": rejected.completion.completion_tokens if rejected.completion else None,
+        }
+        if noise:
+            row |= {"chosen_noise": noise.get(chosen.text), "rejected_noise": noise.get(rejected.text)}
+        return row
+
+
+class _Sampled(Exception):
+    """Every prompt at a trained stage has been sampled; the rest of the method yields no pair."""
+
+
+class _Searched(Exception):
+    """A continuation has reached its first search, which is as far as it was to run."""
+
+
+class Continuation(Rollout):
+    """The method run from its start to its end, with a given text as the reply to one prompt of a sampling rollout.
+
+    Up to that prompt the sampling rollout's own completions and passages are replayed, looked up by prompt or query,
+    without a call; the method, which depends on nothing else, reaches the same prompt and gets the text. Later prompts
+    are completed as at inference, with one completion each. These calls are cached and counted like any other, but are
+    not steps of the sampling rollout. Continuations with different numbers draw different completions.
+    """
+
+    def __init__(
+        self, origin: SamplingRollout, key: str, text: str, *, number: int = 0, until_search: bool = False
+    ) -> None:
+        super().__init__(origin.question, origin.trace.method, origin.resources)
+        self.query: str | None = None
+        self._origin = origin
+        self._tried = _as_completion(text)
+        self._number = number
+        self._until_search = until_search
+        self._arrived = False
+        self._replies = {known: list(completions) for known, completions in origin._replies.items()}
+        self._replies.setdefault(key, []).append(self._tried)
+
+    async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
+        """The recorded replies to this prompt, each once and in order, then new completions."""
+        replies = self._replies.get(_key(stage, messages))
+        if not replies:
+            # The first continuation makes the calls that a single one makes.
+            draw = sample * self._origin.continuations + self._number
+            return await self._origin.draw(stage, messages, sampling, draw)
+        completion = replies.pop(0)
+        self._arrived = self._arrived or completion is self._tried
+        return completion
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        """The passages of an earlier search for the same query, or of a new one."""
+        if self._arrived and self._until_search:
+            self.query = query
+            raise _Searched
+        return await self._origin._search(query, top_k)
+
+
+def _key(stage: Stage, messages: list[Message]) -> str:
+    return repr((stage.name, messages))
+
+
+def _as_completion(text: str) -> Completion:
+    """A candidate's text as a completion, to replay it."""
+    return Completion(text, "stop", 0, 0, 0, 0.0)

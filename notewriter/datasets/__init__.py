@@ -1,0 +1,122 @@
+"""Questions and corpora in our own JSON Lines and in the benchmarks' own formats, one module per benchmark.
+
+The corpus of a benchmark is the set of distinct paragraphs that come with its questions.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import (
+    asqa,
+    bamboogle,
+    fanoutqa,
+    flashrag,
+    frames,
+    hotpotqa,
+    iirc,
+    multihoprag,
+    musique,
+    nq,
+    own,
+    popqa,
+    strategyqa,
+    triviaqa,
+    two_wiki_multihop_qa,
+)
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "jsonl": own.BENCHMARK,
+    "hotpotqa": hotpotqa.BENCHMARK,
+    "2wikimultihopqa": two_wiki_multihop_qa.BENCHMARK,
+    "musique": musique.BENCHMARK,
+    "strategyqa": strategyqa.BENCHMARK,
+    "asqa": asqa.BENCHMARK,
+    "nq": nq.BENCHMARK,
+    "iirc": iirc.BENCHMARK,
+    "fanoutqa": fanoutqa.BENCHMARK,
+    "frames": frames.BENCHMARK,
+    "multihoprag": multihoprag.BENCHMARK,
+    "triviaqa": triviaqa.BENCHMARK,
+    "popqa": popqa.BENCHMARK,
+    "bamboogle": bamboogle.BENCHMARK,
+}
+"""Benchmarks by their `--dataset` name; `jsonl` is our own format."""
+
+
+def load_questions(dataset: str, path: str | Path) -> list[Question]:
+    """All questions of a file, in file order. `dataset` is a key of `BENCHMARKS`.
+
+    Files in FlashRAG's form (`golden_answers`) are read for any benchmark.
+
+    Raises:
+        UserError: the dataset is unknown, the file cannot be read or contains no questions, a record is malformed,
+            a field is missing or has the wrong type, or an id occurs twice.
+    """
+    benchmark = choose("dataset", dataset, BENCHMARKS)
+    load = flashrag.load_questions if flashrag.is_flashrag(Path(path)) else benchmark.load_questions
+    return load(Path(path))
+
+
+def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
+    """Stream the passages of a file; only their ids are kept in memory. `dataset` is a key of `BENCHMARKS`.
+
+    Raises:
+        UserError: the dataset is unknown or has no passages; during iteration, as `load_questions`.
+    """
+    benchmark = choose("dataset", dataset, BENCHMARKS)
+    if benchmark.load_corpus is None:
+        raise UserError(
+            f"{path}: {benchmark.title} contains no pages; choose its pages from a dump or a crawl with "
+            "`notewriter corpus --pages_of`, and index those with --dataset jsonl"
+        )
+    return benchmark.load_corpus(Path(path))
+
+
+def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:
+    """The questions whose metadata match every key of `where`, in order.
+
+    Metadata may have several values, in a list or separated by `|`: FRAMES writes
+    `Numerical reasoning | Multiple constraints`.
+
+    Raises:
+        UserError: no question matches; lists the values of the first key that fails.
+    """
+    for key, value in where.items():
+        found = [each for each in questions if value in _values(each.metadata.get(key))]
+        if not found:
+            there = Counter(str(value) for each in questions for value in _values(each.metadata.get(key)))
+            known = ", ".join(value for value, _ in there.most_common(10)) or "none"
+            raise UserError(f"where: no question has {key}: {value!r} in its metadata; its values are: {known}")
+        questions = found
+    return questions
+
+
+def _values(value: Any) -> list[Any]:
+    parts = value if isinstance(value, list) else [value]
+    if isinstance(value, str) and "|" in value:
+        parts = [value, *(part.strip() for part in value.split("|"))]
+    return [part for part in parts if part is not None]
+
+
+def select(questions: list[Question], limit: int | None = None, seed: int | None = None) -> list[Question]:
+    """The first `limit` questions, or with a `seed` a random sample of that size, in file order.
+
+    All questions if `limit` is None or not smaller than their number.
+
+    Raises:
+        UserError: the limit is below 1.
+    """
+    if limit is None or limit >= len(questions):
+        return list(questions)
+    if limit < 1:
+        raise UserError(f"limit: {limit} questions cannot be evaluated; give at least 1 or leave it out for all")
+    if seed is None:
+        return questions[:limit]
+    return [questions[index] for index in sorted(random.Random(seed).sample(range(len(questions)), limit))]

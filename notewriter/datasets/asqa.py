@@ -1,0 +1,58 @@
+"""ASQA: ambiguous questions, answered by a paragraph that covers every reading."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import nq, reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+load_corpus = nq.load_corpus
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The original `ASQA.json` (its dev split, or its only one) or ALCE's list of 948 questions."""
+    return reading.questions(_records, _question, path)
+
+
+def _records(path: Path) -> reading.Records:
+    return reading.array(path) if reading.is_list(path) else _split(path)
+
+
+def _split(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    splits = dict(reading.mapping(path))
+    if "dev" not in splits and len(splits) != 1:
+        raise UserError(f"{path}: has no split 'dev'; use ASQA.json as it was released")
+    name = "dev" if "dev" in splits else next(iter(splits))
+    for id, record in reading.get(splits, name, dict, str(path)).items():
+        place = f"{path}: question {id}"
+        if not isinstance(record, dict):
+            raise UserError(f"{place}: is a {type(record).__name__}, not an object; use the original file")
+        yield place, {"sample_id": id} | record
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Gold answers are the short answers of all readings; the metadata groups them by reading."""
+    readings = [reading.strings(pair, "short_answers", place) for pair in reading.objects(record, "qa_pairs", place)]
+    key = "ambiguous_question" if "ambiguous_question" in record else "question"
+    if not readings or not all(readings):
+        raise UserError(f"{place}: has a reading without short answers; use the original file")
+    return Question(
+        id=reading.get(record, "sample_id", str, place),
+        question=reading.get(record, key, str, place),
+        answers=reading.distinct(answer for answers in readings for answer in answers),
+        metadata={"short_answers": [list(answers) for answers in readings]},
+    )
+
+
+BENCHMARK = Benchmark(
+    title="ASQA",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="asqa",
+    answer_style="long",
+    source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",
+    licence="apache-2.0",
+)

@@ -1,0 +1,32 @@
+"""Bamboogle: 125 two-hop questions in a table of `Question` and `Answer` (Press et al., 2023)."""
+
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.datasets.nq import load_corpus
+from notewriter.ground.records import Question
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The questions of the CSV, or of a TSV with the same columns."""
+    return reading.questions(reading.table, _question, path, numbered=True)
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Rows have no ids; a digest of the question is used."""
+    question = reading.get(record, "Question", str, place).strip()
+    answer = reading.get(record, "Answer", str, place).strip()
+    return Question(reading.question_id("bamboogle", question), question, (answer,))
+
+
+BENCHMARK = Benchmark(
+    title="Bamboogle",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="nq",
+    source="github.com/ofirpress/self-ask: the linked table as CSV, or FlashRAG's test.jsonl; "
+    "corpus: DPR's psgs_w100.tsv",
+    licence="mit",
+)

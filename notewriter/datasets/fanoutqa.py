@@ -1,0 +1,49 @@
+"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """The gold answer is the answer as text; the metadata have its original form and the pages needed."""
+    if "answer" not in record:
+        raise UserError(f"{place}: has no 'answer'; the test set has no answers, use the dev set")
+    return Question(
+        id=reading.get(record, "id", str, place),
+        question=reading.get(record, "question", str, place),
+        answers=(_text(record["answer"]),),
+        metadata={"answer": record["answer"], "pages": list(dict.fromkeys(_pages(record, place)))},
+    )
+
+
+def _text(answer: Any) -> str:
+    if isinstance(answer, dict):
+        return "; ".join(f"{key}: {_text(value)}" for key, value in answer.items())
+    if isinstance(answer, list):
+        return ", ".join(map(_text, answer))
+    return {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else str(answer)
+
+
+def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
+    for part in reading.objects(record, "decomposition", place):
+        if part.get("evidence"):
+            yield reading.get(reading.get(part, "evidence", dict, place), "title", str, place)
+        yield from _pages(part, place)
+
+
+load_questions = partial(reading.questions, reading.array, _question)
+
+BENCHMARK = Benchmark(
+    title="FanOutQA",
+    load_questions=load_questions,
+    family="fanoutqa",
+    answer_style="list",
+    source="the PyPI package fanoutqa: fanout-final-dev.json",
+    licence="cc-by-sa-4.0",
+)

@@ -1,0 +1,43 @@
+"""FlashRAG's JSON Lines of `id`, `question` and `golden_answers`, in which it has all benchmarks, as has Search-R1.
+
+The files are read with the `--dataset` of any benchmark, which gives metric family and answer style. They have no
+supporting facts in a common form.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+KEY = "golden_answers"
+
+
+def is_flashrag(path: Path) -> bool:
+    """Whether the first line of a file is a record of this form; False for a file that cannot be read."""
+    try:
+        with reading.open_text(path) as file:
+            head = reading.read(file, reading.CHUNK, path).lstrip()
+    except UserError:
+        return False
+    return head.startswith("{") and f'"{KEY}"' in head.partition("\n")[0]
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Numbers, strings and truth values of the metadata are kept, whole contexts are not."""
+    question = reading.get(record, "question", str, place).strip()
+    answers = reading.distinct(reading.strings(record, KEY, place))
+    if not answers:
+        raise UserError(f"{place}: {KEY!r} is empty; use a split with answers")
+    metadata = reading.get(record, "metadata", dict, place) if record.get("metadata") is not None else {}
+    return Question(
+        id=reading.get(record, "id", str, place),
+        question=question,
+        answers=answers,
+        metadata={key: value for key, value in metadata.items() if isinstance(value, str | int | float)},
+    )
+
+
+load_questions = partial(reading.questions, reading.lines, _question)

@@ -1,0 +1,38 @@
+"""FRAMES: questions over several Wikipedia pages, as TSV with `Prompt` and `Answer` or as JSON Lines."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.records import Question
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The original `test.tsv`, or JSON Lines with `question` and `answer`."""
+    return reading.questions(reading.table if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Rows have no ids; a digest of the question is used."""
+    question = reading.get(record, "Prompt" if "Prompt" in record else "question", str, place)
+    keys = [key for key, value in record.items() if key.startswith("wikipedia_link") and value]
+    cells = [reading.get(record, key, str, place) for key in keys]
+    # The last cell may contain several addresses, followed by explanations.
+    links = [link.split()[0] for cell in cells for link in re.split(r"[,;\s]+(?=https?://)", cell) if link.strip()]
+    return Question(
+        id=str(record.get("id") or reading.question_id("frames", question)),
+        question=question,
+        answers=(reading.get(record, "Answer" if "Answer" in record else "answer", str, place),),
+        metadata={"pages": links, "type": record.get("reasoning_types") or ""},
+    )
+
+
+BENCHMARK = Benchmark(
+    title="FRAMES",
+    load_questions=load_questions,
+    family="nq",
+    source="huggingface.co/datasets/google/frames-benchmark: test.tsv",
+    licence="apache-2.0",
+)

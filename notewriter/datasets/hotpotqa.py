@@ -1,0 +1,70 @@
+"""HotpotQA: a JSON list; each question has `context`, a list of [title, sentences]."""
+
+from functools import partial
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Supporting facts that refer to no sentence of the context, as some in HotpotQA, are dropped.
+
+    For a supporting paragraph that is not in the context, as in HotpotQA's fullwiki file, the title serves as the id.
+    `answer_id` is 2WikiMultihopQA's key for the answer's aliases.
+    """
+    # Of two paragraphs with the same title, the first is meant.
+    paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
+    ids, facts = [], []
+    for title, index in reading.pairs(record, "supporting_facts", (str, int), place):
+        if title not in paragraphs:
+            ids.append(title)
+            continue
+        passage_id, sentences = paragraphs[title]
+        if 0 <= index < len(sentences) and sentences[index]:
+            ids.append(passage_id)
+            facts.append(sentences[index])
+    return Question(
+        id=reading.get(record, "_id", str, place),
+        question=reading.get(record, "question", str, place),
+        answers=(reading.get(record, "answer", str, place),),
+        supporting_ids=reading.distinct(ids),
+        supporting_facts=reading.distinct(facts),
+        metadata={key: record[key] for key in ("type", "level", "answer_id") if record.get(key) is not None},
+    )
+
+
+def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    return [Passage(id, title, _join(sentences)) for id, title, sentences in _context(record, place)]
+
+
+def _context(record: dict[str, Any], place: str) -> list[tuple[str, str, list[str]]]:
+    """The id, title and stripped sentences of each paragraph; sentence indices are unchanged."""
+    paragraphs = []
+    for title, sentences in reading.pairs(record, "context", (str, list), place):
+        if not all(isinstance(sentence, str) for sentence in sentences):
+            raise UserError(f"{place}: a sentence in 'context' is not a string; use the original file")
+        stripped = [sentence.strip() for sentence in sentences]
+        paragraphs.append((reading.passage_id(title, _join(stripped)), title, stripped))
+    return paragraphs
+
+
+def _join(sentences: list[str]) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+load_questions = partial(reading.questions, reading.array, _question)
+load_corpus = partial(reading.union, reading.array, _passages)
+load_contexts = partial(reading.contexts, reading.array, _passages, "_id")
+
+BENCHMARK = Benchmark(
+    title="HotpotQA",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    load_contexts=load_contexts,
+    family="hotpotqa",
+    source="hotpotqa.github.io: hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
+    licence="cc-by-sa-4.0",
+)

@@ -1,0 +1,40 @@
+"""MultiHop-RAG: questions over news articles with evidence sentences; the articles are a second file."""
+
+from functools import partial
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.records import Passage, Question
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """Questions have no ids; a digest of the question is used."""
+    question = reading.get(record, "query", str, place)
+    evidence = reading.objects(record, "evidence_list", place)
+    return Question(
+        id=reading.question_id("multihoprag", question),
+        question=question,
+        answers=(reading.get(record, "answer", str, place),),
+        supporting_facts=reading.distinct(reading.get(part, "fact", str, place) for part in evidence),
+        metadata={"type": record.get("question_type", ""), "hops": len(evidence)},
+    )
+
+
+def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    return reading.paragraphs(reading.get(record, "title", str, place), reading.get(record, "body", str, place))
+
+
+load_questions = partial(reading.questions, reading.array, _question, numbered=True)
+load_corpus = partial(reading.union, reading.array, _passages)
+"""`corpus.json`, a list of articles; passages are the distinct paragraphs of their `body`."""
+
+BENCHMARK = Benchmark(
+    title="MultiHop-RAG",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="multihoprag",
+    source="huggingface.co/datasets/yixuantt/MultiHopRAG: MultiHopRAG.json; corpus: corpus.json",
+    licence="odc-by",
+    passages="its passages are news articles of their publishers",
+)

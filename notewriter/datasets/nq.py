@@ -1,0 +1,59 @@
+"""NQ-open: JSON Lines of `question` and `answer` (a list), over Wikipedia of December 2018."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """NQ-open has no ids; a digest of the question is used. "Lost in the Middle" writes `answers`."""
+    question = reading.get(record, "question", str, place)
+    key = "answers" if "answers" in record else "answer"
+    answers = reading.strings(record, key, place)
+    if not answers:
+        raise UserError(f"{place}: {key!r} is empty; use the original file")
+    return Question(reading.question_id("nq", question), question, reading.distinct(answers))
+
+
+def load_corpus(path: Path) -> Iterator[Passage]:
+    """DPR's `psgs_w100.tsv`: 21,015,324 passages of a hundred words, columns id, text, title."""
+    for place, row in reading.tsv(path):
+        if len(row) != 3:
+            raise UserError(f"{place}: has {len(row)} columns, not id, text, title; use psgs_w100.tsv")
+        id, text, title = row
+        if id != "id":
+            yield Passage(id, title, text)
+
+
+def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
+    """The documents beside each question in the files of "Lost in the Middle" (Liu et al. 2024), unpacked."""
+    repeats: Counter[str] = Counter()
+    for place, record in reading.lines(path):
+        documents = (
+            (reading.get(each, "title", str, place), reading.get(each, "text", str, place))
+            for each in reading.objects(record, "ctxs", place)
+        )
+        passages = [Passage(reading.passage_id(title, text), title, text) for title, text in documents]
+        id = reading.question_id("nq", reading.get(record, "question", str, place))
+        yield reading.unrepeated(id, repeats), passages
+
+
+load_questions = partial(reading.questions, reading.lines, _question, numbered=True)
+
+BENCHMARK = Benchmark(
+    title="Natural Questions",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    load_contexts=load_contexts,
+    family="nq",
+    source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
+    "corpus: DPR's psgs_w100.tsv",
+    licence="cc-by-sa-3.0",
+)

@@ -1,0 +1,46 @@
+"""PopQA: a TSV of questions about Wikidata entities, most of them rare (Mallen et al., 2023)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.datasets.nq import load_corpus
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The questions of `popQA.tsv`."""
+    return reading.questions(reading.table, _question, path)
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """The metadata have the relation and the monthly page views of subject and object (`s_pop`, `o_pop`)."""
+    cell = reading.get(record, "possible_answers", str, place)
+    try:
+        answers = reading.strings({"possible_answers": json.loads(cell)}, "possible_answers", place)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: 'possible_answers' is not JSON ({error}); use the original file") from error
+    if not answers:
+        raise UserError(f"{place}: 'possible_answers' is empty; use the original file")
+    views = {key: record[key] for key in ("s_pop", "o_pop") if record.get(key)}
+    return Question(
+        id=reading.get(record, "id", str, place),
+        question=reading.get(record, "question", str, place),
+        answers=reading.distinct(answers),
+        metadata={"prop": reading.get(record, "prop", str, place)}
+        | {key: int(value) for key, value in views.items() if value.isdecimal()},
+    )
+
+
+BENCHMARK = Benchmark(
+    title="PopQA",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="popqa",
+    source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "
+    "corpus: DPR's psgs_w100.tsv",
+    licence="mit",
+)

@@ -1,0 +1,133 @@
+"""Question sets: which of a benchmark's questions are used, as a list of ids or as the rule that chose them.
+
+Those of the papers are in `configs/question_sets/<benchmark>/`.
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from annotated_types import Interval
+
+from notewriter.datasets import reading
+from notewriter.ground.config import check_mapping, read_mapping
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+NAMED = 5
+"""Missing ids that an error names."""
+
+ID_KEYS = ("question_id", "_id", "id")
+"""Where JSON Lines of questions have their id; IRCoT's released files say `question_id`."""
+
+
+class Draw(TypedDict):
+    """`sample` questions drawn without replacement by Python's `random.sample`, after seeding it with `seed`."""
+
+    sample: Annotated[int, Interval(ge=1)]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that chooses questions by their place in the file.
+
+    Args:
+        questions: how many questions the whole file has; the rule means other questions in any other file.
+        first: take this many from the beginning.
+        draw: take these; in the order in which they are drawn.
+        held_out: a draw made before, from the whole file, whose questions are left out.
+    """
+
+    questions: Annotated[int, Interval(ge=1)] | None = None
+    first: Annotated[int, Interval(ge=1)] | None = None
+    draw: Draw | None = None
+    held_out: Draw | None = None
+
+
+def with_question_set(questions: list[Question], path: Path, source: str | Path) -> list[Question]:
+    """The questions of a set, in the set's order.
+
+    Args:
+        questions: all questions of a file.
+        path: the set: a `Rule` (`.yaml`), JSON Lines of questions (`.jsonl`), or ids, one per line, where lines that
+            begin with # are comments.
+        source: the file that the questions are from, for errors.
+
+    Raises:
+        UserError: the set cannot be read, names a question twice or one that is missing, or is a rule for another file.
+    """
+    if path.suffix in (".yaml", ".yml"):
+        return _by_rule(questions, _read_rule(path), path, source)
+    by_id = {question.id: question for question in questions}
+    ids = _read_ids(path)
+    if missing := [id for id in ids if id not in by_id]:
+        first = ", ".join(map(repr, missing[:NAMED])) + (", ..." if len(missing) > NAMED else "")
+        raise UserError(
+            f"{path}: {len(missing):,} of its {len(ids):,} questions are not in {source}: {first}; "
+            "use the file that the set was made from"
+        )
+    return [by_id[id] for id in ids]
+
+
+def _read_ids(path: Path) -> list[str]:
+    """The ids in a file, without comments."""
+    places: dict[str, str] = {}
+    for place, id in _ids_of_records(path) if path.suffix == ".jsonl" else _ids_of_lines(path):
+        if id in places:
+            raise UserError(f"{place}: names {id!r}, which {places[id]} names already; remove one")
+        places[id] = place
+    if not places:
+        raise UserError(f"{path}: names no questions; write one id per line")
+    return list(places)
+
+
+def _ids_of_lines(path: Path) -> list[tuple[str, str]]:
+    with reading.open_text(path) as file:
+        lines = reading.read(file, -1, path).split("\n")
+    return [
+        (f"{path}:{number}", line.strip())
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and not line.startswith("#")
+    ]
+
+
+def _ids_of_records(path: Path) -> list[tuple[str, str]]:
+    found = []
+    for place, record in reading.lines(path):
+        key = next((key for key in ID_KEYS if key in record), "id")
+        found.append((place, reading.get(record, key, str, place)))
+    return found
+
+
+def _read_rule(path: Path) -> Rule:
+    _, content = read_mapping(path, "check the path of the question set")
+    check_mapping(content, Rule, str(path))
+    if (content.get("first") is None) == (content.get("draw") is None):
+        raise UserError(f"{path}: must have either first or draw; see docs/evaluation.md")
+    return Rule(**content)
+
+
+def _by_rule(questions: list[Question], rule: Rule, path: Path, source: str | Path) -> list[Question]:
+    if rule.questions is not None and rule.questions != len(questions):
+        raise UserError(
+            f"{path}: is a rule for a file of {rule.questions:,} questions, and {source} has {len(questions):,}; "
+            "use the whole original file"
+        )
+    if rule.held_out:
+        left_out = {question.id for question in _drawn(questions, rule.held_out, path, source)}
+        questions = [question for question in questions if question.id not in left_out]
+    if rule.draw:
+        return _drawn(questions, rule.draw, path, source)
+    return _enough(questions, rule.first or 0, path, source)[: rule.first]
+
+
+def _drawn(questions: list[Question], draw: Draw, path: Path, source: str | Path) -> list[Question]:
+    return random.Random(draw["seed"]).sample(_enough(questions, draw["sample"], path, source), draw["sample"])
+
+
+def _enough(questions: list[Question], wanted: int, path: Path, source: str | Path) -> list[Question]:
+    if wanted > len(questions):
+        raise UserError(f"{path}: takes {wanted:,} questions, and {source} has {len(questions):,} to take; use another")
+    return questions

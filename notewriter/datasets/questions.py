@@ -1,0 +1,75 @@
+"""The questions of a run: the options shared by all commands that read a question file."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from notewriter.datasets import BENCHMARKS, load_questions, select, with_metadata
+from notewriter.datasets.question_sets import with_question_set
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+
+@dataclass(kw_only=True)
+class QuestionArguments:
+    """The questions, the index to search, and the run folder."""
+
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
+    path: str = field(metadata={"help": "the question file"})
+    output_dir: str = field(metadata={"help": "the run folder; run the same command again to resume"})
+    index: list[str] | None = field(
+        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
+    )
+    retriever: list[dict[str, Any]] | None = field(
+        default=None,
+        metadata={
+            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
+            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
+        },
+    )
+    ids: str | None = field(
+        default=None, metadata={"help": "as question_set, but the questions stay in the order of their file"}
+    )
+    question_set: str | None = field(
+        default=None,
+        metadata={
+            "help": "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
+            "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used"
+        },
+    )
+    where: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "use the questions with this metadata, e.g. {type: bridge}"},
+    )
+    limit: Annotated[int, Interval(ge=1)] | None = field(
+        default=None,
+        metadata={"help": "maximum number of questions, sampled with the seed after ids or question_set and where"},
+    )
+    seed: int | None = field(
+        default=0,
+        metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
+    )
+
+
+def load_selected(arguments: QuestionArguments) -> list[Question]:
+    """The questions selected by the options, in file order, or in the order of the question set.
+
+    A limit that excludes no question is set to None, so that the run is the same as one without it.
+
+    Raises:
+        UserError: as `load_questions`, `with_question_set`, `with_metadata` and `select`.
+    """
+    if arguments.ids and arguments.question_set:
+        raise UserError("ids and question_set are both given; leave one of them out")
+    questions = load_questions(arguments.dataset, arguments.path)
+    if arguments.ids:
+        named = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
+        questions = [question for question in questions if question.id in named]
+    if arguments.question_set:
+        questions = with_question_set(questions, Path(arguments.question_set), arguments.path)
+    questions = with_metadata(questions, arguments.where or {})
+    if arguments.limit is not None and arguments.limit >= len(questions):
+        arguments.limit = None
+    return select(questions, arguments.limit, arguments.seed)

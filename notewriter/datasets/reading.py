@@ -1,0 +1,270 @@
+"""Reading benchmark files: streaming records, typed fields, and errors that name the place.
+
+A paragraph's id is its title and a digest of its text, so that it is the same in every file and `supporting_ids` can
+be computed without the corpus.
+"""
+
+import csv
+import hashlib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import without_surrogates
+from notewriter.ground.typecheck import shown
+
+T = TypeVar("T")
+Records = Iterator[tuple[str, dict[str, Any]]]
+"""Pairs of a record's place in the file, for errors, and the record."""
+
+CHUNK = 1 << 20
+"""Characters read at a time."""
+
+
+def questions(
+    records: Callable[[Path], Records],
+    parse: Callable[[dict[str, Any], str], Question],
+    path: Path,
+    *,
+    numbered: bool = False,
+) -> list[Question]:
+    """All questions of a file, in file order, with unique ids.
+
+    `numbered` is for formats whose ids derive from the question's text (`unrepeated`).
+
+    Raises:
+        UserError: the file or a record cannot be read, an id occurs twice, or there are no questions.
+    """
+    questions, places = [], dict[str, str]()
+    repeats: Counter[str] = Counter()
+    for place, record in records(path):
+        try:
+            question = _encodable(parse(record, place))
+        except RecursionError as error:
+            raise UserError(f"{place}: is nested too deeply; use the original file") from error
+        if numbered:
+            question = replace(question, id=unrepeated(question.id, repeats))
+        if question.id in places:
+            raise UserError(f"{place}: has the same id {question.id!r} as {places[question.id]}; make ids unique")
+        places[question.id] = place
+        questions.append(question)
+    if not questions:
+        raise UserError(f"{path}: contains no questions; check that it is the right file")
+    return questions
+
+
+def unrepeated(id: str, repeats: Counter[str]) -> str:
+    """An id with the suffix `-2` when it comes for the second time, and so on; `repeats` counts how often each came."""
+    repeats[id] += 1
+    return id if repeats[id] == 1 else f"{id}-{repeats[id]}"
+
+
+def _encodable(question: Question) -> Question:
+    """A question with lone surrogates replaced, which neither hashes nor files accept."""
+    text = json.dumps(asdict(question), ensure_ascii=False)
+    clean = without_surrogates(text)
+    return question if clean == text else Question(**{k: _tupled(v) for k, v in json.loads(clean).items()})
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def union(
+    records: Callable[[Path], Records], parse: Callable[[dict[str, Any], str], list[Passage]], path: Path
+) -> Iterator[Passage]:
+    """The distinct passages of all records."""
+    seen = set()
+    for place, record in records(path):
+        for passage in parse(record, place):
+            if passage.id not in seen:
+                seen.add(passage.id)
+                yield passage
+    if not seen:
+        raise UserError(f"{path}: contains no passages; check that it is the right file")
+
+
+def contexts(
+    records: Callable[[Path], Records],
+    parse: Callable[[dict[str, Any], str], list[Passage]],
+    key: str,
+    path: Path,
+) -> Iterator[tuple[str, list[Passage]]]:
+    """The id of each question, found under `key`, and the paragraphs beside it; test sets have these too."""
+    return ((get(record, key, str, place), parse(record, place)) for place, record in records(path))
+
+
+def lines(path: Path) -> Records:
+    """The objects of a JSON Lines file."""
+    return ((f"{path}:{number}", record) for number, record in jsonl.read(path))
+
+
+def array(path: Path) -> Records:
+    """Stream the objects of a JSON list: training files have hundreds of megabytes."""
+    decoder = json.JSONDecoder()
+    buffer, position, size = "", 0, CHUNK
+    number, separator = 1, re.compile(r"\s*\[\s*")
+    with open_text(path) as file:
+        while True:
+            place = f"{path}: record {number}"
+            try:
+                match = separator.match(buffer, position)
+                if not match:
+                    raise ValueError("no " + ("list" if number == 1 else "comma before it"))
+                if buffer[match.end() : match.end() + 1] == "]":
+                    position = match.end() + 1
+                    break
+                record, end = decoder.raw_decode(buffer, match.end())
+            except (ValueError, RecursionError) as error:
+                # Either the record continues beyond the buffer or the file is broken; reading more decides.
+                more = read(file, size, path)
+                if not more:
+                    message = getattr(error, "msg", str(error))
+                    raise UserError(f"{place}: is not JSON ({message}); use the original file") from error
+                buffer, position, size = buffer[position:] + more, 0, 2 * size
+                continue
+            if not isinstance(record, dict):
+                raise UserError(f"{place}: is a {type(record).__name__}, not an object; use the original file")
+            yield place, record
+            number, separator = number + 1, re.compile(r"\s*(,\s*|(?=\]))")
+            position, size = end, CHUNK
+        rest = buffer[position:]
+        while rest and not rest.strip():
+            rest = read(file, CHUNK, path)
+        if rest:
+            raise UserError(f"{path}: has text after the end of its list: {shown(rest.strip())}; remove it")
+
+
+def is_list(path: Path) -> bool:
+    """Whether a JSON file contains a list."""
+    with open_text(path) as file:
+        return read(file, 1000, path).lstrip().startswith("[")
+
+
+def mapping(path: Path) -> Iterator[tuple[str, Any]]:
+    """The keys and values of a file that contains one JSON object, read into memory."""
+    with open_text(path) as file:
+        try:
+            content = json.loads(read(file, -1, path))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: is not JSON ({error}); use the original file") from error
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{path}: is not a non-empty JSON object; use the original file")
+    yield from content.items()
+
+
+def tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a TSV file with their places; the first row has the column names."""
+    return _rows(path, "\t")
+
+
+def table(path: Path) -> Records:
+    """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
+    rows = _rows(path, "," if path.suffix == ".csv" else "\t")
+    _, names = next(rows, ("", []))
+    for place, row in rows:
+        yield place, dict(zip(names, row, strict=False))
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    csv.field_size_limit(sys.maxsize)
+    with open_text(path) as file:
+        rows = csv.reader(file, delimiter=delimiter)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except (UnicodeDecodeError, csv.Error) as error:
+                kind = "comma-separated" if delimiter == "," else "tab-separated"
+                raise UserError(f"{path}:{rows.line_num + 1}: is not UTF-8 {kind} text ({error})") from error
+            yield f"{path}:{rows.line_num}", row
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a text file for reading."""
+    try:
+        return open(path, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+
+
+def read(file: TextIO, size: int, path: Path) -> str:
+    """Read `size` characters of a text file, or all of them with -1."""
+    try:
+        return file.read(size)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+
+
+def paragraphs(title: str, text: str) -> list[Passage]:
+    """The non-blank lines of a text as passages, with white space normalised."""
+    lines = filter(None, (" ".join(line.split()) for line in text.split("\n")))
+    return [Passage(passage_id(title, line), title, line) for line in lines]
+
+
+def passage_id(title: str, text: str) -> str:
+    """The title and a digest of the text, since titles are not unique."""
+    return f"{title}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def question_id(prefix: str, text: str) -> str:
+    """An id for a question without one: a digest of its text."""
+    return f"{prefix}_{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def distinct(values: Iterable[str]) -> tuple[str, ...]:
+    """The distinct values in order of first occurrence."""
+    return tuple(dict.fromkeys(values))
+
+
+def get(record: dict[str, Any], key: str, expected: type[T], place: str) -> T:
+    """A required field of a given type."""
+    if key not in record:
+        raise UserError(f"{place}: has no {key!r}; check the file and the name of the dataset")
+    value = record[key]
+    if not isinstance(value, expected):
+        raise UserError(f"{place}: {key!r} is a {type(value).__name__}, not a {expected.__name__}")
+    return value
+
+
+def strings(record: dict[str, Any], key: str, place: str, optional: bool = False) -> tuple[str, ...]:
+    """A field that is a list of strings."""
+    if optional and key not in record:
+        return ()
+    values = get(record, key, list, place)
+    for value in values:
+        if not isinstance(value, str):
+            raise UserError(
+                f"{place}: {key!r} must be a list of strings, but contains a value of type {type(value).__name__}"
+            )
+    return tuple(values)
+
+
+def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
+    """A field that is a list of objects."""
+    values = get(record, key, list, place)
+    for value in values:
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{place}: {key!r} must be a list of objects, but contains a value of type {type(value).__name__}"
+            )
+    return values
+
+
+def pairs(record: dict[str, Any], key: str, types: tuple[type, type], place: str) -> list[Any]:
+    """A field that is a list of pairs of these types."""
+    values = get(record, key, list, place)
+    for value in values:
+        if not (isinstance(value, list) and len(value) == 2 and all(map(isinstance, value, types))):
+            first, second = (expected.__name__ for expected in types)
+            raise UserError(f"{place}: {key!r} must be a list of [{first}, {second}] pairs, as in the original file")
+    return values

@@ -1,0 +1,49 @@
+"""TriviaQA: one JSON object whose `Data` lists questions, each with its answer's aliases (Joshi et al., 2017)."""
+
+from pathlib import Path
+from typing import Any
+
+from notewriter.datasets import reading
+from notewriter.datasets.benchmark import Benchmark
+from notewriter.datasets.nq import load_corpus
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The questions of an original file, read into memory."""
+    return reading.questions(_records, _question, path)
+
+
+def _records(path: Path) -> reading.Records:
+    content = dict(reading.mapping(path))
+    for number, record in enumerate(reading.objects(content, "Data", str(path)), start=1):
+        yield f"{path}: record {number}", record
+
+
+def _question(record: dict[str, Any], place: str) -> Question:
+    """The main answer is `Value`; the aliases follow, and those that the official scorer reads."""
+    if "Answer" not in record:
+        raise UserError(f"{place}: has no 'Answer'; use a split with answers")
+    answer = reading.get(record, "Answer", dict, place)
+    keys = ("Aliases", "NormalizedAliases", "HumanAnswers")
+    aliases = (reading.strings(answer, key, place, optional=True) for key in keys)
+    return Question(
+        id=reading.get(record, "QuestionId", str, place),
+        question=reading.get(record, "Question", str, place),
+        answers=reading.distinct(
+            [reading.get(answer, "Value", str, place), *(each for some in aliases for each in some)]
+        ),
+    )
+
+
+BENCHMARK = Benchmark(
+    title="TriviaQA",
+    load_questions=load_questions,
+    load_corpus=load_corpus,
+    family="triviaqa",
+    source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "
+    "corpus: DPR's psgs_w100.tsv",
+    # The authors license their code (Apache-2.0) and say that they do not own the questions.
+    licence="unknown",
+)

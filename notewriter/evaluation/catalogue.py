@@ -1,0 +1,23 @@
+"""Every score and cost that a run may have, collected from the modules that compute them."""
+
+from notewriter.evaluation import accounting, evidence, notes
+from notewriter.evaluation.judgements import JUDGEMENTS
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.evaluation.metrics.metric import Metric
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metrics in (
+        *(family.metrics for family in FAMILIES.values()),
+        *(judgement.metrics for judgement in JUDGEMENTS.values()),
+        evidence.METRICS,
+        accounting.METRICS,
+        notes.METRICS,
+    )
+    for metric in metrics
+}
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of that name; an undeclared one is labelled with its name, and higher is better."""
+    return METRICS.get(name) or Metric(name, name, "")

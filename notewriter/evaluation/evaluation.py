@@ -1,0 +1,198 @@
+"""An evaluation: a method run over a benchmark's questions in a run folder, and scored."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from notewriter import __version__
+from notewriter.artifacts.costs import write_costs
+from notewriter.artifacts.journal import (
+    ResumeArguments,
+    check_answered,
+    check_journal,
+    drop_errors,
+    finished,
+    has_errors,
+    remaining,
+)
+from notewriter.artifacts.judgements import FOLDER
+from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.run_folder import config_hash, defaults, open_run
+from notewriter.artifacts.traces import Trace, TraceRecord
+from notewriter.datasets import BENCHMARKS
+from notewriter.datasets.questions import QuestionArguments, load_selected
+from notewriter.evaluation.accounting import run_costs
+from notewriter.evaluation.judged import read_run_judgements, summary_of, with_judgements
+from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
+from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+from notewriter.methods import METHODS, check_index, prepare, with_style
+from notewriter.models.prices import CostArguments, check_costs, prices_of
+from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
+from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.method import Method
+from notewriter.rollouts.rehearsal import estimated
+from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.runner import run_questions
+
+
+@dataclass(kw_only=True)
+class EvaluateArguments(QuestionArguments):
+    """What is evaluated, on which questions, and how answers are scored."""
+
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
+    method_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
+    )
+    family: str | None = field(
+        default=None,
+        metadata={
+            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
+        },
+    )
+    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation whose inputs were found good.
+
+    Args:
+        arguments: with the defaults that follow from the benchmark.
+        models: the models.
+        costs: what they cost, and how much may be spent.
+        method: the method.
+        parts: the parts of the retriever.
+        questions: the selected questions.
+    """
+
+    arguments: EvaluateArguments
+    models: ModelArguments
+    costs: CostArguments
+    method: Method
+    parts: list[Part]
+    questions: list[Question]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What decides the result, for the run folder."""
+        return asdict(self.arguments) | asdict(self.models) | {"prices": self.costs.prices}
+
+    async def work(self, question: Question, resources: Resources) -> dict[str, Any]:
+        """Roll out a question; returns its trace as JSON."""
+        return await trace_of(question, resources, self.method, self.arguments.method_options)
+
+
+def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArguments) -> Evaluation:
+    """Check all inputs of an evaluation before anything is written or started.
+
+    Raises:
+        UserError: an input is missing, malformed or contradicts another one.
+    """
+    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
+    arguments.family = arguments.family or benchmark.family
+    check_family(arguments.family)
+    method = prepare(arguments.method, arguments.method_options)
+    arguments.method_options = with_style(arguments.method, arguments.method_options, benchmark)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_index(method, parts)
+    check_costs(costs)
+    check_inputs(models, parts)
+    questions = load_selected(arguments)
+    check_questions(arguments.family, questions)
+    return Evaluation(arguments, models, costs, method, parts, questions)
+
+
+def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models) -> Metrics:
+    """Evaluate in the run folder; questions that were finished before are not asked again.
+
+    Args:
+        evaluation: what `checked` returned.
+        resume: how to resume.
+        serve: yields the models' endpoints, starting servers where needed.
+
+    Raises:
+        UserError: the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
+    """
+    arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
+    known = defaults(arguments, models, evaluation.costs)
+    policy_of(models)
+    with open_run(arguments.output_dir, evaluation.config, questions, known) as folder:
+        journal = folder / "traces.jsonl"
+        check_journal(journal, TraceRecord)
+        if resume.retry_errors and has_errors(journal):
+            if (judged := folder / FOLDER).is_dir():
+                raise UserError(
+                    f"{judged}: has judgements of answers that --retry_errors would replace; remove the folder, and "
+                    "judge again afterwards: replies for answers that stay the same are in the judge's cache"
+                )
+            drop_errors(journal)
+        if remaining(journal, questions):
+            run_questions(
+                models,
+                evaluation.parts,
+                questions,
+                evaluation.work,
+                journal,
+                description="evaluating",
+                count=lambda trace: {"errors": int(bool(trace["error"]))},
+                costs=evaluation.costs,
+                serve=serve,
+            )
+        # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
+        check_answered(journal, questions)
+        metrics = _finish(folder, evaluation)
+    return metrics
+
+
+def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
+    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
+
+    Scores that `notewriter judge` left in the folder are kept.
+    """
+    arguments, questions, method = evaluation.arguments, evaluation.questions, evaluation.method
+    by_id = {question.id: question for question in questions}
+    family = arguments.family or BENCHMARKS[arguments.dataset].family
+    judgements = read_run_judgements(folder)
+    scored = (prediction_of(by_id[trace.question_id], trace, family) for trace in _traces(folder, questions, method))
+    path = folder / "predictions.jsonl"
+    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
+    predictions = read_predictions(path).values()
+    metrics = Metrics(
+        name=arguments.name or folder.name,
+        dataset=arguments.dataset,
+        method=arguments.method,
+        model=_model_name(evaluation.models),
+        family=family,
+        **summarise(predictions),
+        estimate=estimated(folder).get("estimate"),
+        config_hash=config_hash(evaluation.config),
+        version=__version__,
+        judged=summary_of(judgements),
+    )
+    prices = prices_of(evaluation.costs.prices, evaluation.models.models)
+    costs = run_costs(_traces(folder, questions, method), predictions, prices)
+    write_costs(folder / "costs.json", costs)
+    write_metrics(folder / "metrics.json", metrics)
+    return metrics
+
+
+def _traces(folder: Path, questions: list[Question], method: Method) -> Iterator[Trace]:
+    """The run's traces in the order of the questions, one at a time in memory."""
+    for record in finished(folder / "traces.jsonl", questions):
+        trace = Trace.from_checked(record)
+        if trace.retrieves is None:
+            # Earlier versions did not record it.
+            trace.retrieves = method.retrieves
+        yield trace
+
+
+def _model_name(models: ModelArguments) -> str:
+    """The name of the policy's model; of a served one, its folder's."""
+    policy = models.models.get("policy", {})
+    path = models.serve or policy.get("serve")
+    return Path(path).name if path else str(models.model or policy.get("model", ""))

@@ -1,0 +1,240 @@
+"""Judgements: what a judge model is asked about a question of a finished run, and how its reply becomes scores.
+
+A judgement is an async function of a `Case`; `JUDGEMENTS` contains them by name.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from notewriter.evaluation.metrics.metric import Metric
+from notewriter.rollouts.method import Stage
+from notewriter.rollouts.parsing import parse_correct, parse_decision, parse_evidence, parse_ratings
+
+ANSWER = Stage("judge/answer", "judge")
+GRADED_ANSWER = Stage("judge/graded_answer", "judge")
+EXPLAINED_ANSWER = Stage("judge/explained_answer", "judge")
+CHAIN = Stage("judge/chain", "judge")
+DENSITY = Stage("judge/density", "judge")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a judge sees of a question.
+
+    Args:
+        question: its text.
+        golds: its gold answers.
+        prediction: the method's answer.
+        steps: the method's thoughts, actions and observations (`chain_of`).
+        reference: the text the answer was written from (`evidence.reference_of`); None where there is none.
+        ask: sends a stage's prompt to the judge's model and returns its reply.
+    """
+
+    question: str
+    golds: Sequence[str]
+    prediction: str
+    steps: Sequence[str]
+    reference: str | None
+    ask: Callable[..., Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A question's scores, or the reason why it has none; `counts` are numbers that belong to the scores."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+NOT_READABLE = Outcome(reason="judge reply not readable")
+
+CRITERIA = ("efficiency", "redundancy", "coherence")
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with exactly these keys."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+async def _judged_answer(
+    case: Case, stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
+) -> Outcome:
+    """The prediction against the gold answers, as `read` reads the judge's reply; 0 for a blank one without asking."""
+    if not case.prediction.strip():
+        return Outcome({score: 0.0})
+    reply = await case.ask(stage, question=case.question, golds=case.golds, prediction=case.prediction, **options)
+    value = read(reply)
+    return NOT_READABLE if value is None else Outcome({score: float(value)})
+
+
+async def answer(case: Case) -> Outcome:
+    """`judged_accuracy`: 1.0 where the prediction contains the meaning of a gold answer, else 0.0.
+
+    One of several golds is enough, even where each answers a different reading of the question (ASQA).
+    """
+    schema = _object({"correct": {"type": "string", "enum": ["yes", "no"]}})
+    return await _judged_answer(case, ANSWER, "judged_accuracy", parse_correct, json_schema=schema)
+
+
+GRADES = (0.0, 0.5, 1.0)
+
+
+async def graded_answer(case: Case) -> Outcome:
+    """`graded_accuracy`: 0, 0.5 or 1 for an answer that is wrong, partly right or right (ReaRAG's ACC_L).
+
+    The paper does not print its prompt, but has values such as 28.25 of 200 questions (Table 1), and speaks of a full
+    score (section 4.5).
+    """
+    schema = _object({"score": {"type": "number", "enum": list(GRADES)}})
+    return await _judged_answer(case, GRADED_ANSWER, "graded_accuracy", _grade, json_schema=schema)
+
+
+def _grade(reply: str) -> float | None:
+    grade = (parse_ratings(reply, ("score",), 1) or {}).get("score")
+    return grade if grade in GRADES else None
+
+
+async def explained_answer(case: Case) -> Outcome:
+    """`explained_accuracy`: 1.0 where the judge, after an explanation, finds a gold answer in the prediction, else 0.0.
+
+    NotesWriting's GPT-4 score (figure 6): `Explanation: ...`, then `Decision: TRUE` or `FALSE`.
+    """
+    return await _judged_answer(case, EXPLAINED_ANSWER, "explained_accuracy", parse_decision)
+
+
+async def chain(case: Case) -> Outcome:
+    """`chain_efficiency`, `chain_redundancy`, `chain_coherence`: the quality of the steps, each from 0 to 5.
+
+    5 is always best: a redundancy of 5 means that the chain repeats nothing. The judge gives its reasons before the
+    ratings (NotesWriting, section 6, figure 7).
+    """
+    if not case.steps:
+        return Outcome(reason="no steps")
+    ratings_schema = {criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA}
+    schema = _object({"reasoning": {"type": "string"}, **ratings_schema})
+    reply = await case.ask(CHAIN, json_schema=schema, question=case.question, steps=case.steps)
+    ratings = parse_ratings(reply, CRITERIA, 5)
+    if ratings is None:
+        return NOT_READABLE
+    return Outcome({f"chain_{criterion}": rating for criterion, rating in ratings.items()})
+
+
+async def density(case: Case) -> Outcome:
+    """`knowledge_density`: the share of the reference text, in tokens, that the judge marks as evidence.
+
+    DeepNote, section 5.3: evidence tokens / reference tokens. In the paper the answering model marks the evidence; use
+    it as the judge to reproduce this. Pieces that do not occur verbatim in the text do not count, and no token counts
+    twice. Tokens are words and punctuation marks, so no tokenizer is needed.
+    """
+    if case.reference is None:
+        return Outcome(reason="no reference text")
+    if not case.reference.strip():
+        return Outcome(reason="empty reference text")
+    schema = _object({"evidence": {"type": "array", "items": {"type": "string"}}})
+    reply = await case.ask(DENSITY, json_schema=schema, question=case.question, reference=case.reference)
+    evidence = parse_evidence(reply)
+    if evidence is None:
+        return NOT_READABLE
+    counts = marked(case.reference, evidence)
+    return Outcome({"knowledge_density": counts["evidence_tokens"] / counts["reference_tokens"]}, counts=counts)
+
+
+@dataclass(frozen=True)
+class JudgementKind:
+    """How a question is judged, and the scores that this yields."""
+
+    judge: Callable[[Case], Awaitable[Outcome]]
+    metrics: tuple[Metric, ...]
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores' names."""
+        return tuple(metric.name for metric in self.metrics)
+
+
+def _rating(name: str, label: str, scale: str) -> Metric:
+    return Metric(name, label, f"A judge model's rating of the steps; {scale}.", decimals=1, share=False)
+
+
+JUDGEMENTS = {
+    "answer": JudgementKind(
+        answer,
+        (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
+    ),
+    "graded_answer": JudgementKind(
+        graded_answer,
+        (
+            Metric(
+                "graded_accuracy",
+                "Accuracy, graded by the judge",
+                "Right answers count 1, partly right ones 0.5 (ReaRAG's ACC_L).",
+            ),
+        ),
+    ),
+    "explained_answer": JudgementKind(
+        explained_answer,
+        (
+            Metric(
+                "explained_accuracy",
+                "Accuracy, by the judge's explained decision",
+                "Share of predictions in which a judge model finds a gold answer, after an explanation (NotesWriting).",
+            ),
+        ),
+    ),
+    "chain": JudgementKind(
+        chain,
+        (
+            _rating("chain_efficiency", "Efficiency of the chain (0 to 5)", "5 is the best"),
+            _rating("chain_redundancy", "Redundancy of the chain (0 to 5; 5: none)", "5 is none at all"),
+            _rating("chain_coherence", "Coherence of the chain (0 to 5)", "5 is the best"),
+        ),
+    ),
+    "density": JudgementKind(
+        density,
+        (Metric("knowledge_density", "Knowledge density", "Share of the note that a judge model marks as evidence."),),
+    ),
+}
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def marked(reference: str, evidence: Sequence[str]) -> dict[str, int]:
+    """Count the tokens of a text that quoted pieces of it mark as evidence.
+
+    A piece marks the first place where all of its tokens occur, in the same order and case, and none is marked yet.
+
+    Returns:
+        `reference_tokens`, `evidence_tokens` (those marked), `pieces`, and `not_verbatim`: pieces without such a place.
+    """
+    tokens = _TOKEN.findall(reference)
+    free, not_verbatim = [*tokens], 0
+    for piece in map(_TOKEN.findall, evidence):
+        start = _find(free, piece)
+        if start is None:
+            not_verbatim += 1
+        else:
+            free[start : start + len(piece)] = [""] * len(piece)
+    return {
+        "reference_tokens": len(tokens),
+        "evidence_tokens": free.count(""),
+        "pieces": len(evidence),
+        "not_verbatim": not_verbatim,
+    }
+
+
+def _find(tokens: list[str], piece: list[str]) -> int | None:
+    """The index at which a piece begins in a list of tokens; None where it does not occur."""
+    if not piece:
+        return None
+    # No token contains a line break, so a text search finds whole tokens, at the speed of a text search.
+    text = "\n" + "".join(f"{token}\n" for token in tokens)
+    place = text.find("\n" + "".join(f"{token}\n" for token in piece))
+    return None if place < 0 else text.count("\n", 0, place)

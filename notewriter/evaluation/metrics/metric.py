@@ -1,0 +1,54 @@
+"""What a metric and a metric family are; each family declares its own in its own file."""
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import Literal
+
+from notewriter.ground.records import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number per question.
+
+    Args:
+        name: its key in files.
+        label: its name in tables and plots.
+        meaning: what it measures, in one sentence.
+        better: which direction is better; None where neither is.
+        decimals: how many are shown.
+        share: whether its values lie in [0, 1], so that tables in percent multiply them by 100.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    better: Literal["higher", "lower"] | None = "higher"
+    decimals: int = 3
+    share: bool = True
+
+
+@dataclass(frozen=True)
+class Family:
+    """The metrics of a benchmark, computed as its own scorer does.
+
+    Args:
+        score: `score(prediction, question)` returns values in [0, 1] by metric name. Rounding for print is left out,
+            except where a scorer rounds single items.
+        metrics: what `score` returns.
+        check: raises `UserError` where a required package is not installed.
+        golds: what `score` compares a prediction with, for families that need more than the question's gold answers;
+            empty or raising where the question lacks it. Cheap, as it is called for all questions before a run.
+    """
+
+    score: Callable[[str, Question], dict[str, float]]
+    metrics: tuple[Metric, ...]
+    check: Callable[[], object] = lambda: None
+    golds: Callable[[Question], Sized] = lambda question: question.answers
+
+
+EXACT_MATCH = Metric(
+    "em", "Exact match", "Share of predictions that equal a gold answer up to case, punctuation and articles."
+)
+F1 = Metric("f1", "Token F1", "Overlap of the words of prediction and gold, 0 to 1, for the best-matching gold answer.")
+ACCURACY = Metric("acc", "Accuracy", "Share of predictions that are right according to the benchmark's own rule.")

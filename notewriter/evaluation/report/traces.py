@@ -1,0 +1,185 @@
+"""Traces as the page embeds them: compressed blocks, of which the page unpacks those that a reader opens."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, read_traces
+from notewriter.evaluation.report.coding import Vocabulary, gaps
+from notewriter.evaluation.report.runs import Run
+from notewriter.pages import packed
+
+CHUNK = 50
+"""Questions of a run that are compressed together."""
+
+PIECE = re.compile(r"\[\d+\] |[^\n]*\n|[^\n]+")
+"""A line of a prompt. The number before a passage, which differs between prompts, is a piece of its own."""
+
+NOTES_ROLE = "notes"
+"""The role of the model that writes notes: its completions are states of the note."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What all runs did on all questions, in blocks of `CHUNK` questions of one run, the runs in turn.
+
+    Args:
+        places: for each run, question id -> `CHUNK` times the number of the block, plus the index in it.
+        errors: for each run, question id -> error.
+        vocabulary: what texts are coded with.
+        first_pieces: for each block, the number of the first piece of a prompt that appears in it. Pieces are numbered
+            in the order of the blocks; each is stored in the first block that needs it.
+        with_prompts: the first blocks, up to the limit that was asked for.
+        without_prompts: all blocks, without prompts.
+    """
+
+    places: list[dict[str, int]]
+    errors: list[dict[str, str]]
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    first_pieces: list[int] = field(default_factory=list)
+    with_prompts: list[str] = field(default_factory=list)
+    without_prompts: list[str] = field(default_factory=list)
+
+    def fitting(self, room: int) -> tuple[list[str], int]:
+        """The blocks, in at most `room` characters if possible, and how many of them include their prompts."""
+        prompts = (len(whole) - len(bare) for whole, bare in zip(self.with_prompts, self.without_prompts, strict=False))
+        sizes = itertools.accumulate(prompts, initial=sum(map(len, self.without_prompts)))
+        whole = max(0, sum(size <= room for size in sizes) - 1)
+        return self.with_prompts[:whole] + self.without_prompts[whole:], whole
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did on a question; `steps` is None where there is no trace."""
+
+    question_id: str
+    prediction: str
+    note: str
+    error: str
+    steps: list[Step] | None
+
+
+def pack(runs: Sequence[Run], limit: int) -> Traces:
+    """Compress the traces of run folders, one block in memory at a time; of prompts about `limit` characters.
+
+    Raises:
+        UserError: a trace that is malformed or a duplicate; names file and line.
+    """
+    traces = Traces([{} for _ in runs], [{} for _ in runs])
+    numbers: dict[str, int] = {}
+    size = 0
+    for run, chunk in _in_turn([_chunks(_outcomes(run)) for run in runs]):
+        for place, outcome in enumerate(chunk, start=len(traces.without_prompts) * CHUNK):
+            traces.places[run][outcome.question_id] = place
+            traces.errors[run][outcome.question_id] = outcome.error
+        traces.first_pieces.append(len(numbers))
+        block = [_coded(outcome, traces.vocabulary.code) for outcome in chunk]
+        traces.without_prompts.append(packed(block))
+        if size <= limit:
+            prompts = [_prompts(outcome, numbers, traces.vocabulary.code) for outcome in chunk]
+            traces.with_prompts.append(packed([each | more for each, more in zip(block, prompts, strict=True)]))
+            size += len(traces.with_prompts[-1])
+    return traces
+
+
+def _in_turn(streams: Sequence[Iterable[Item]]) -> Iterator[tuple[int, Item]]:
+    """`(number of the stream, item)`: the first item of each stream, the second of each, ..."""
+    for items in itertools.zip_longest(*streams):
+        yield from ((number, item) for number, item in enumerate(items) if item is not None)
+
+
+def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
+    while chunk := list(itertools.islice(items, CHUNK)):
+        yield chunk
+
+
+def _outcomes(run: Run) -> Iterator[Outcome]:
+    """A run's outcomes in the order of its traces; predictions without a trace come last."""
+    seen = set()
+    for trace in read_traces(run.folder / "traces.jsonl"):
+        seen.add(trace.question_id)
+        if prediction := run.predictions.get(trace.question_id):
+            error = prediction.error or trace.error
+            yield Outcome(trace.question_id, prediction.prediction, prediction.note, error, trace.steps)
+    for id, prediction in run.predictions.items():
+        if id not in seen:
+            yield Outcome(id, prediction.prediction, prediction.note, prediction.error, None)
+
+
+def _coded(outcome: Outcome, code: Callable[[str], str]) -> dict[str, object]:
+    """An outcome without its prompts, its texts coded."""
+    steps = None
+    if outcome.steps is not None:
+        sources = _sources(outcome.steps)
+        steps = [_coded_step(step, source, code) for step, source in zip(outcome.steps, sources, strict=True)]
+    texts = {"prediction": outcome.prediction, "note": outcome.note, "error": outcome.error}
+    return {**{key: code(text) for key, text in texts.items()}, "steps": steps}
+
+
+def _coded_step(step: Step, source: int | None, code: Callable[[str], str]) -> dict[str, object]:
+    """A step without its prompt; `source` is the number of the note that a note was written from."""
+    if isinstance(step, Retrieval):
+        return {
+            "kind": "retrieve",
+            "query": code(step.query),
+            "seconds": round(step.seconds, 2),
+            "titles": [code(passage["title"]) for passage in step.passages],
+        }
+    completion = None if isinstance(step, Gold) else step.completion
+    coded: dict[str, object] = {
+        "kind": "generate",
+        "stage": step.stage,
+        "is_note": step.role == NOTES_ROLE,
+        "text": code(_text(step)),
+        "cut": completion is not None and completion.finish_reason == "length",
+        "prompt_tokens": completion.prompt_tokens if completion else 0,
+        "completion_tokens": completion.completion_tokens if completion else 0,
+        "seconds": round(completion.seconds, 1) if completion else 0,
+    }
+    return coded if source is None else coded | {"previous": source}
+
+
+def _text(step: Generation | Gold) -> str:
+    return step.text if isinstance(step, Gold) else step.completion.text
+
+
+def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
+    """For each note the number of the note that it was written from, -1 for the first; None for other steps.
+
+    That is the latest note that appears in its prompt (a method may have discarded newer ones), else the latest.
+    """
+    notes: list[str] = []
+    for step in steps:
+        if isinstance(step, Retrieval) or step.role != NOTES_ROLE:
+            yield None
+            continue
+        sent = "\n".join(message["content"] for message in step.messages)
+        used = [number for number, note in enumerate(notes) if note and note in sent]
+        yield used[-1] if used else len(notes) - 1
+        notes.append(_text(step).strip())
+
+
+def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], str]) -> dict[str, object]:
+    """An outcome's prompts, call by call, as numbers of pieces, and in `pieces` those that had no number before.
+
+    One trace sends its passages and notes several times, and all traces send the same instructions, farther apart than
+    a compressor looks back.
+    """
+    known = len(numbers)
+    prompts = [
+        [
+            [
+                message["role"],
+                gaps([numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])]),
+            ]
+            for message in step.messages
+        ]
+        for step in outcome.steps or ()
+        if not isinstance(step, Retrieval)
+    ]
+    new = list(itertools.islice(reversed(numbers), len(numbers) - known))[::-1]
+    return {"pieces": [code(piece) for piece in new], "prompts": prompts}

@@ -1,0 +1,108 @@
+"""The way of a question: its rollout leaves a trace, the trace becomes a prediction, predictions become the summary."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from notewriter.artifacts.metrics import FewerSearches, Summary
+from notewriter.artifacts.predictions import COSTS, Prediction
+from notewriter.artifacts.traces import Trace
+from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
+from notewriter.evaluation.metrics import score
+from notewriter.evaluation.notes import note_quality
+from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground.records import Question
+from notewriter.models.client import RequestRefused
+from notewriter.rollouts.method import Method
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
+
+RIGHT = ("judged_accuracy", "explained_accuracy", "graded_accuracy", "acc", "em", "strict", "str_hit")
+"""Scores that are 1 for a right answer; a judge takes precedence over the benchmark's own scorer."""
+
+
+async def trace_of(question: Question, resources: Resources, method: Method, options: dict[str, Any]) -> dict[str, Any]:
+    """Run a method on one question; returns the line in traces.jsonl.
+
+    A request that the endpoint refuses, such as a prompt longer than the model's context, leaves the question without
+    an answer and the reason in the trace; it counts as wrong and as an error.
+    """
+    rollout = Rollout(question, method.name, resources)
+    rollout.trace.retrieves = method.retrieves
+    try:
+        rollout.trace.answer = await method.run(question.question, rollout, **options)
+    except RequestRefused as refusal:
+        rollout.trace.error = str(refusal)
+    return rollout.trace.to_dict()
+
+
+def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
+    """A question's prediction: the answer, the scores of answer, note and retrieval, and the costs.
+
+    After an error every score is 0, including those of a note that had been written before it.
+
+    Raises:
+        UserError: see `notewriter.evaluation.metrics.score`.
+    """
+    scores = score(family, trace.answer, question)
+    if trace.note is not None:
+        scores |= note_quality(trace.note, question)
+    scores |= supporting_recall(trace, question)
+    if trace.error:
+        scores = dict.fromkeys(scores, 0.0)
+    completions = [step.completion for step in trace.generations]
+    reference = reference_of(trace, question.question) or ""
+    return Prediction(
+        question_id=question.id,
+        question=question.question,
+        answers=list(question.answers),
+        prediction=trace.answer,
+        note=trace.note or "",
+        error=trace.error,
+        scores=scores,
+        calls=len(completions),
+        retrievals=trace.searches,
+        prompt_tokens=sum(completion.prompt_tokens for completion in completions),
+        completion_tokens=sum(completion.completion_tokens for completion in completions),
+        words_retrieved=sum(step.words for step in trace.retrievals),
+        words_answered_from=len(reference.split()),
+        gold_documents=gold_documents(question),
+        counts=trace.counts,
+        metadata=question.metadata,
+    )
+
+
+def summarise(predictions: Iterable[Prediction]) -> Summary:
+    """Counts, mean scores with their 95% bootstrap intervals, mean costs and `fewer_searches`."""
+    predictions = list(predictions)
+    scores: dict[str, list[float]] = {}
+    for prediction in predictions:
+        for metric, value in prediction.scores.items():
+            scores.setdefault(metric, []).append(value)
+    return Summary(
+        questions=len(predictions),
+        errors=sum(bool(prediction.error) for prediction in predictions),
+        metrics={metric: bootstrap_interval(values) for metric, values in scores.items()},
+        per_question={
+            cost: sum(prediction.cost(cost) for prediction in predictions) / len(predictions) for cost in COSTS
+        },
+        fewer_searches=fewer_searches(predictions),
+    )
+
+
+def fewer_searches(predictions: Iterable[Prediction]) -> FewerSearches | None:
+    """How many right answers took fewer searches than there are gold documents (NotesWriting, section 6, Table 5).
+
+    An answer is right according to the first of `RIGHT` that it was scored by. Only questions whose gold documents are
+    known count; None where there are none of these, or where nothing was searched at all.
+    """
+    known = [prediction for prediction in predictions if prediction.gold_documents]
+    if not any(prediction.retrievals for prediction in known):
+        return None
+    right = list(filter(is_right, known))
+    fewer = sum(prediction.retrievals < prediction.gold_documents for prediction in right)
+    return FewerSearches(right=len(right), fewer=fewer)
+
+
+def is_right(prediction: Prediction) -> bool:
+    """Whether an answer has the full score by the first of `RIGHT` that it was scored by."""
+    return next((prediction.scores[key] for key in RIGHT if key in prediction.scores), 0.0) == 1

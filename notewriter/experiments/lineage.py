@@ -1,0 +1,152 @@
+"""`notewriter lineage RUN`: the way from the corpus to a run's scores, as each stage recorded it.
+
+With `--rerun FILE` it becomes a pipeline that goes this way again.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from notewriter.artifacts import statistics
+from notewriter.artifacts.fingerprints import fingerprints, read_fingerprints
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.run_folder import CONFIG, read_config
+from notewriter.artifacts.run_record import read_run_record
+from notewriter.artifacts.training_record import read_training_record
+from notewriter.experiments.pipelines.rerun import rerun
+from notewriter.ground import jsonl
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError
+from notewriter.ground.terminal import escape_controls
+from notewriter.retrieval import read_manifest
+
+IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
+"""Settings that name places to write to."""
+
+
+@dataclass
+class LineageArguments:
+    """Print what a run was made from: its stage, settings, code, machine and inputs, and the same of each input.
+
+    Models, indexes and prompts whose contents have changed since the run began are marked.
+    """
+
+    run: str = field(metadata={"help": "a run folder; `--run` may be omitted if it comes first"})
+    rerun: str | None = field(
+        default=None,
+        metadata={
+            "help": "write a pipeline to this file that does the run again with all that it was made from, each stage "
+            "into a new folder and without replies from the cache; then: notewriter pipeline FILE"
+        },
+    )
+    launch: str | None = field(
+        default=None,
+        metadata={
+            "help": "with --rerun: the accelerate configuration of trainings; required where several processes trained"
+        },
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Command `notewriter lineage`."""
+    if argv and not argv[0].startswith("-"):
+        argv = ["--run", *argv]
+    (arguments,) = parse(LineageArguments, argv, prog="notewriter lineage", description=LineageArguments.__doc__)
+    if arguments.rerun is None:
+        sys.stdout.write("\n".join(map(escape_controls, lineage(Path(arguments.run)))) + "\n")
+        return
+    pipeline = rerun(Path(arguments.run), arguments.launch)
+    pipeline["output_dir"] = f"runs/{Path(arguments.rerun).stem}"
+    jsonl.write_text(arguments.rerun, [yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)])
+    sys.stdout.write(
+        f"{arguments.rerun}: {len(pipeline['stages'])} stages; run: notewriter pipeline {arguments.rerun}\n"
+    )
+
+
+def lineage(folder: Path) -> list[str]:
+    """The lines that tell how the run in a folder came about.
+
+    Raises:
+        UserError: the folder is not a run's, or one of the records on the way is damaged.
+    """
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder / CONFIG}: no such file; give the folder of a run, for example runs/NAME")
+    return list(_lines(str(folder), "", set()))
+
+
+def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
+    folder = Path(path)
+    yield f"{indent}{path}" + "".join(f": {what}" for what in [described(folder)] if what)
+    if folder.resolve() in seen:
+        yield f"{indent}  (as above)"
+        return
+    seen.add(folder.resolve())
+    indent += "  "
+    if (manifest := read_manifest(folder) if folder.is_dir() else None) and manifest.get("source"):
+        yield f"{indent}source: {manifest['source']}"
+    if not (folder / CONFIG).is_file():
+        return
+    config = read_config(folder)
+    record = read_run_record(folder)
+    for start in record.starts if record else ():
+        code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
+        parts: list[Mapping[str, object]] = [start.hardware, start.packages, start.seeds]
+        yield f"{indent}ran with {code}; " + "; ".join(_pairs(each) for each in parts if each)
+    before, now = read_fingerprints(folder), fingerprints(config)
+    for setting, content in before.items():
+        if now.get(setting, content) != content:
+            yield f"{indent}CHANGED SINCE: {setting} was {content[:12]}, is {now[setting][:12]}"
+    digests = {name.removesuffix(".sha256") for name in (each.name for each in folder.glob("*.sha256"))}
+    for name in sorted(digests):
+        yield f"{indent}{name}: SHA-256 {(folder / f'{name}.sha256').read_text(encoding='ascii').strip()[:12]}"
+    for setting, source in sources(config):
+        yield f"{indent}{setting}:"
+        yield from _lines(source, indent + "  ", seen)
+
+
+def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The settings that name existing files or folders, and model ids, those of each role's endpoint included."""
+    for setting, value in config.items():
+        if setting in IGNORED:
+            continue
+        if setting == "models" and isinstance(value, Mapping):
+            for role, endpoint in value.items():
+                if isinstance(endpoint, Mapping):
+                    yield from ((f"models.{role}.{key}", each) for key, each in sources(endpoint))
+            continue
+        # The keys of `mix` are folders of data.
+        for each in value if isinstance(value, list | Mapping) else [value]:
+            named = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
+            if isinstance(each, str) and each and (named or ("/" in each and Path(each).exists())):
+                yield setting, each
+
+
+def described(folder: Path) -> str:
+    """What a folder contains, in a few words; empty if that is unknown."""
+    if (training := read_training_record(folder)) is not None:
+        rows = sum(training.rows.get("train", {}).values())
+        return f"{training.method}, {training.parameters}, {training.steps} steps on {rows} rows"
+    if (folder / "metrics.json").is_file():
+        metrics = read_metrics(folder / "metrics.json")
+        scores = [f"{name} {each.text()}" for name, each in metrics.metrics.items()]
+        return f"{metrics.method} on {metrics.questions} questions of {metrics.dataset}; " + ", ".join(scores)
+    if (folder / statistics.NAME).is_file():
+        record = read_json(folder / statistics.NAME, "restore the file")
+        counts = (
+            [(kind, record.get(kind)) for kind in ("pairs", "chains", "conversations")]
+            if isinstance(record, dict)
+            else []
+        )
+        return ", ".join(f"{kind}: {_pairs(each)}" for kind, each in counts if isinstance(each, dict))
+    if folder.is_dir() and (manifest := read_manifest(folder)):
+        return f"index {manifest.get('kind', '')} of {manifest.get('passages', '?')} passages"
+    return ""
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())

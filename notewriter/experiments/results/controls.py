@@ -1,0 +1,65 @@
+"""Each cell's notes beside notes without a model, at as many words (`notewriter.evaluation.controls`)."""
+
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.comparison import Comparison, Paired, against_controls
+from notewriter.evaluation.controls import CONTROLS
+from notewriter.evaluation.report.markup import Table, markdown
+from notewriter.experiments.results.experiment import Experiment
+from notewriter.ground.errors import UserError
+
+FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
+
+
+def without_a_model(experiment: Experiment) -> list[str]:
+    """The section of a page that shows facts in notes; empty for other pages and before the first run."""
+    if FACTS not in experiment.metrics:
+        return []
+    tables: list[Table] = []
+    missing: list[str] = []
+    for name, title in experiment.sets.items():
+        beside: dict[str, dict[str, Comparison]] = {}
+        for cell in experiment.cells:
+            try:
+                beside[cell] = against_controls(list(experiment.runs(cell, name).values()))
+            except UserError as error:
+                missing.append(f"- {cell}, {title}: not shown; {error}")
+        tables += [
+            (
+                f"{metric_named(metric).label} ({metric}), {title}",
+                ["cell", "words", "the cell's notes", *CONTROLS],
+                rows,
+            )
+            for metric in (FACTS, ANSWER)
+            if (rows := [_row(cell, found, metric) for cell, found in beside.items() if _has(found, metric)])
+        ]
+    if not tables and not missing:
+        return []
+    rules = "; ".join(f"`{name}`: {control.sentences}" for name, control in CONTROLS.items())
+    return [
+        "## Notes without a model",
+        "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "
+        f"{rules}. In brackets the cell's notes minus these, paired by question, with the 95% interval; an asterisk "
+        "marks one that excludes zero. More words hold more facts whoever wrote them, so this is the comparison at "
+        "equal words.",
+        markdown(tables),
+        "\n".join(missing),
+    ]
+
+
+def _has(found: dict[str, Comparison], metric: str) -> bool:
+    return bool(found) and all(metric in against for against in found.values())
+
+
+def _row(cell: str, found: dict[str, Comparison], metric: str) -> list[str]:
+    first = next(iter(found.values()))
+    return [
+        cell,
+        f"{first[WORDS].after:.{metric_named(WORDS).decimals}f}",
+        f"{first[metric].after:.{metric_named(metric).decimals}f}",
+        *(_shown(against[metric], metric_named(metric).decimals) for against in found.values()),
+    ]
+
+
+def _shown(paired: Paired, places: int) -> str:
+    mark = " *" if paired.difference.excludes_zero else ""
+    return f"{paired.before:.{places}f} ({paired.difference.text(places, '+')}{mark})"

@@ -1,0 +1,158 @@
+"""Reading and writing JSON Lines."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from notewriter.ground.errors import UserError, writing
+from notewriter.ground.locks import acquire
+from notewriter.ground.typecheck import misfit
+
+UNENCODABLE = "backslashreplace"
+"""Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
+
+
+def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield `(line_number, record)` for every non-empty line of a JSON Lines file.
+
+    In a journal a last line without a newline is ignored too: an interrupted write left it.
+
+    Raises:
+        UserError: the file cannot be read, or a line is not a JSON object; names file and line.
+    """
+    try:
+        file = open(path, encoding="utf-8")  # noqa: SIM115 - closed below; only opening is guarded here
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    with file:
+        try:
+            for number, line in enumerate(file, start=1):
+                if line.strip() and not (journal and not line.endswith("\n")):
+                    yield number, _parse(line, f"{path}:{number}")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+
+
+def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
+    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typecheck.misfit`).
+
+    Raises:
+        UserError: it cannot be read, is not JSON or has another type; names the file, the key and the remedy.
+    """
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not JSON ({error}); {remedy}") from error
+    if problem := misfit(value, kind, str(path)):
+        raise UserError(f"{problem}; {remedy}")
+    return value
+
+
+def _parse(line: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{place}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: cannot be read ({error}); fix or remove the line") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: is a {type(record).__name__}, not an object; write one JSON object per line")
+    return record
+
+
+def dumps(record: dict[str, Any]) -> str:
+    """A record as one line, without the newline."""
+    return json.dumps(record, ensure_ascii=False)
+
+
+def write(path: str | Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write a whole file atomically: it appears under its name only when complete."""
+    write_text(path, (dumps(record) + "\n" for record in records))
+
+
+def write_text(path: str | Path, parts: Iterable[str]) -> None:
+    """Write a text file atomically: it appears under its name only when complete.
+
+    Raises:
+        UserError: it cannot be written, or another process is writing it.
+    """
+    path = Path(path)
+    if path.name in ("", ".."):
+        raise UserError(f"{path}: is a folder; give the name of a file")
+    partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not truncated yet: it may belong to another process.
+        with open(partial, "a", encoding="utf-8", errors=UNENCODABLE) as file:
+            if not acquire(file.fileno(), partial):
+                raise UserError(f"{path}: another process is writing this file; wait until it has finished")
+            try:
+                file.truncate(0)
+                file.writelines(parts)
+                file.flush()
+                # Network file systems report a full disk only here.
+                os.fsync(file.fileno())
+                os.replace(partial, path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+
+
+class Journal:
+    """An append-only JSON Lines file that survives a kill: every appended record is kept.
+
+    Opening it removes a partial last line, left by a kill or a full disk.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered, so that closing does not retry a write that a full disk has refused.
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - stays open with the journal
+            _drop_partial_line(self.path)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write one line, unbuffered.
+
+        Raises:
+            UserError: it cannot be written; earlier lines are unaffected.
+        """
+        rest = memoryview(dumps(record).encode("utf-8", UNENCODABLE) + b"\n")
+        with writing(self.path):
+            start = self._file.seek(0, os.SEEK_END)
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError:
+                # Remove the part of the line that fitted.
+                self._file.truncate(start)
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with writing(self.path):
+            self._file.close()
+
+
+def _drop_partial_line(path: Path) -> None:
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        position = end
+        while position > 0:
+            start = max(0, position - 65536)
+            file.seek(start)
+            newline = file.read(position - start).rfind(b"\n")
+            if newline >= 0:
+                file.truncate(start + newline + 1)
+                return
+            position = start
+        file.truncate(0)

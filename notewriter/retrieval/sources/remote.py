@@ -1,0 +1,191 @@
+"""Searching over HTTP: `POST /retrieve`, the contract of the retrieval servers of Search-R1 and FlashRAG's users.
+
+The request is `{"queries": [...], "topk": 3, "return_scores": true}`, the reply `{"result": [[{"document": {"id": ...,
+"contents": "\\"title\\"\\ntext"}, "score": 0.9}, ...], ...]}`, a list for each query; without scores the documents are
+not wrapped. `notewriter retriever-serve` adds `title` and `text` to each document, and accepts `within`, the ids or
+titles that the search is restricted to. Scores are always requested: Search-R1's own server fails without them.
+"""
+
+import asyncio
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+from annotated_types import Interval
+
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+from notewriter.ground.text import without_surrogates
+from notewriter.ground.typecheck import misfit
+from notewriter.models.connection import read_key
+from notewriter.retrieval import Scope
+from notewriter.retrieval.source import Batches, within
+from notewriter.retrieval.sources.service import Service
+
+SCHEMA = "notewriter/retriever/1"
+"""In the reply to `GET /health` of our own servers."""
+
+MOST_QUERIES = 32
+"""Queries sent in one request at most."""
+
+IN_FLIGHT = 6
+"""Requests in flight at most; further queries wait and are sent together, since a request costs as much as a search."""
+
+MOST_RESTRICTED = 1000
+"""Passages fetched at most from servers that cannot restrict a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPart:
+    """`url`: a retrieval server.
+
+    `timeout` is in seconds and covers the whole reply, `attempts` the number of tries; `api_key_env` names the
+    environment variable of a bearer token.
+    """
+
+    url: str
+    weight: Annotated[float, Interval(gt=0)] = 1.0
+    timeout: Annotated[float, Interval(gt=0)] = 60.0
+    attempts: Annotated[int, Interval(ge=1)] = 6
+    api_key_env: str | None = None
+
+
+class Health(TypedDict, total=False):
+    """What our own servers say of themselves at `/health`."""
+
+    schema: str
+    status: str
+    corpus: str
+    fingerprint: str
+
+
+class Remote:
+    """A retrieval server, as a source of a chain.
+
+    Queries that wait for a free connection and ask for the same number of passages are sent in one request.
+    """
+
+    def __init__(self, part: ServerPart) -> None:
+        base = part.url.rstrip("/").removesuffix("/retrieve")
+        key = read_key(part.api_key_env) if part.api_key_env else ""
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        self.name, self.corpus = part.url, ""
+        self._base = base
+        self._service = Service(
+            f"{base}/retrieve", "retriever: url", part.timeout, part.attempts, headers, part.api_key_env or ""
+        )
+        self._ours = False
+        self._batches = Batches(self._send, MOST_QUERIES, IN_FLIGHT)
+
+    async def check(self) -> None:
+        """Ask what the server is; one of another kind is asked for a passage.
+
+        Raises:
+            UserError: it cannot be reached.
+        """
+        try:
+            health = await self._service.get(f"{self._base}/health", _health)
+        except UserError:
+            await self._service.post(_request(["test"], 1, None), functools.partial(read_reply, queries=1))
+        else:
+            self._ours, self.corpus = health.get("schema") == SCHEMA, health.get("corpus", "")
+
+    async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
+        """At most `top_k` passages of the scope, best first.
+
+        Raises:
+            UserError: no usable reply.
+        """
+        query = without_surrogates(query)
+        if scope is not None and not self._ours:
+            return await within(scope, lambda count: self._batches.search(query, count, None), top_k, MOST_RESTRICTED)
+        return await self._batches.search(query, top_k, scope)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._batches.close()
+        await self._service.close()
+
+    async def _send(self, queries: list[str], top_k: int, scope: Scope | None) -> list[list[Passage]]:
+        read = functools.partial(read_reply, queries=len(queries))
+        return await self._service.post(_request(queries, top_k, scope), read)
+
+
+def health_of(url: str) -> Health | None:
+    """What a server says of itself; None if it cannot be reached or is not one of ours."""
+
+    async def ask() -> Health | None:
+        remote = Remote(ServerPart(url))
+        try:
+            health = await remote._service.get(f"{remote._base}/health", _health, attempts=1)
+        except UserError:
+            return None
+        finally:
+            await remote.close()
+        return health if health.get("schema") == SCHEMA else None
+
+    return asyncio.run(ask())
+
+
+def _health(reply: Any) -> Health:
+    if problem := misfit(reply, Health, "health"):
+        raise ValueError(problem)
+    health: Health = reply
+    return health
+
+
+def _request(queries: Sequence[str], top_k: int, scope: Scope | None) -> dict[str, object]:
+    body: dict[str, object] = {"queries": list(queries), "topk": top_k, "return_scores": True}
+    return body if scope is None else body | {"within": list(scope)}
+
+
+def reply_of(results: Sequence[Sequence[Passage]], scores: bool) -> dict[str, object]:
+    """The reply to a request. Chains have ranks but no common scores, so the score is 1 / rank."""
+    documents = [[_document(passage) for passage in found] for found in results]
+    if not scores:
+        return {"result": documents}
+    return {
+        "result": [
+            [{"document": document, "score": 1 / rank} for rank, document in enumerate(found, start=1)]
+            for found in documents
+        ]
+    }
+
+
+def read_reply(reply: Any, queries: int) -> list[list[Passage]]:
+    """The passages in a reply, for each query.
+
+    Raises:
+        ValueError: the reply has another form.
+    """
+    result = reply.get("result") if isinstance(reply, dict) else None
+    if problem := misfit(result, list[list[dict[str, Any]]], "result"):
+        raise ValueError(problem)
+    assert isinstance(result, list)
+    if len(result) != queries:
+        raise ValueError(f"{len(result)} results for {queries} queries")
+    return [[_passage(each.get("document", each)) for each in found] for found in result]
+
+
+def _document(passage: Passage) -> dict[str, str]:
+    contents = f'"{passage.title}"\n{passage.text}'
+    return {"id": passage.id, "title": passage.title, "text": passage.text, "contents": contents}
+
+
+def _passage(document: object) -> Passage:
+    if not isinstance(document, Mapping):
+        raise ValueError("a document that is not an object")
+    title, text = document.get("title"), document.get("text")
+    contents = document.get("contents")
+    if isinstance(contents, str) and not (isinstance(title, str) and isinstance(text, str)):
+        title, _, text = contents.partition("\n")
+        title = title.strip().strip('"')
+    if not (isinstance(title, str) and isinstance(text, str)):
+        raise ValueError("a document without contents")
+    id = document.get("id")
+    if not isinstance(id, str | int):
+        # Search-R1's BM25 server leaves ids out.
+        id = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()[:16]
+    return Passage(*map(without_surrogates, (str(id), title, text)))

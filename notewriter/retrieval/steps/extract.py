@@ -1,0 +1,82 @@
+"""Extracting sentences: of all passages found, only the sentences nearest to the query remain (RECOMP, extractive)."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from notewriter.ground.records import Passage
+from notewriter.ground.text import sentences_in, without_surrogates
+from notewriter.retrieval.encoders import Encoder, encode, load, prompts
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractPart:
+    """`extract`: a sentence encoder, a model folder or hub id, such as fangyuan/hotpotqa_extractive_compressor.
+
+    Of all sentences of the passages, the `sentences` nearest to the query remain, by `similarity` of their
+    embeddings; `device` is chosen by PyTorch unless set.
+    """
+
+    extract: str
+    sentences: Annotated[int, Interval(ge=1, le=10_000)] = 1
+    similarity: Literal["dot", "cosine"] = "dot"
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = 64
+    device: str | None = None
+
+
+class Extract:
+    """RECOMP's extractive compressor (Xu et al. 2023, section 3.1): inner products of query and sentence embeddings.
+
+    A sentence is embedded after the title of its passage, as in the paper.
+
+    Raises:
+        UserError: sentence-transformers is not installed, or the model cannot be loaded.
+    """
+
+    def __init__(self, part: ExtractPart) -> None:
+        self.name = f"extract {part.extract}"
+        self._part = part
+        self._model = load(part.extract, part.device)
+        query, passage = prompts(self._model, Encoder(encoder=part.extract))
+        self._settings = {"query_prompt": query, "passage_prompt": passage, "similarity": part.similarity}
+        # One thread: fast tokenizers are not thread-safe, and PyTorch uses all cores anyway.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="extract")
+
+    def candidates(self, top_k: int) -> int:
+        """How many passages it needs: sentences are taken from `top_k` passages."""
+        return top_k
+
+    async def check(self) -> None:
+        """The model was loaded when the chain was opened."""
+
+    async def apply(self, query: str, passages: list[Passage]) -> list[Passage]:
+        """The passages with a chosen sentence, reduced to those sentences; the passage of the nearest one first."""
+        pool = [(place, text) for place, passage in enumerate(passages) for text in sentences_in(passage.text)]
+        if not pool:
+            return []
+        loop = asyncio.get_running_loop()
+        texts = [text for _, text in pool]
+        titled = [f"{passages[place].title} {text}".lstrip() for place, text in pool]
+        scores = await loop.run_in_executor(self._thread, self._scores, without_surrogates(query), titled)
+        best = sorted(range(len(pool)), key=lambda index: -scores[index])[: self._part.sentences]
+        chosen: dict[int, list[int]] = {}
+        for index in best:
+            chosen.setdefault(pool[index][0], []).append(index)
+        return [
+            replace(passages[place], text=" ".join(texts[index] for index in sorted(indices)))
+            for place, indices in chosen.items()
+        ]
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _scores(self, query: str, texts: list[str]) -> list[float]:
+        asked = encode(self._model.encode_query, [query], self._settings, "query_prompt")
+        said = encode(
+            self._model.encode_document, texts, self._settings, "passage_prompt", batch_size=self._part.batch_size
+        )
+        return [float(score) for score in said @ asked[0]]

@@ -1,0 +1,209 @@
+"""Faults of tokenised rows that training would silently learn, and tokens that differ from a server's."""
+
+import asyncio
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import openai
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from notewriter.ground.errors import UserError
+from notewriter.models.connection import UnreadableReply, connect, reason
+from notewriter.training.inputs.chat_templates import opening_remedy, parting, text_of
+from notewriter.training.inputs.rows import IGNORED, place
+
+TIMEOUT = 60.0
+"""Seconds that a server has for each answer."""
+
+SHOWN = 5
+"""Faults that an error names; further ones are counted."""
+
+Conversation = tuple[str, Sequence[Mapping[str, str]], bool, Sequence[int]]
+"""Its name in errors, the messages, whether the model writes next, and the token ids of training."""
+
+Sample = Mapping[str, Any]
+"""`input_ids` and `labels`, with `stage`, `question_id`, `row`, and `side` where a pair has two."""
+
+
+def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
+    """The two sides of a tokenised pair as they are trained: the completion is, the prompt is not."""
+    prompt = pair["prompt_ids"]
+    return [
+        {
+            "input_ids": prompt + pair[f"{side}_ids"],
+            "labels": [IGNORED] * len(prompt) + pair[f"{side}_ids"],
+            "stage": pair["stage"],
+            "question_id": pair["question_id"],
+            "side": side,
+        }
+        for side in ("chosen", "rejected")
+    ]
+
+
+def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], file: str) -> None:
+    """Check pairs with the columns that `pairs.tokenize` adds.
+
+    Raises:
+        UserError: as `check`, or a pair whose sides are equal, or do not both begin with its prompt.
+    """
+    faults: list[tuple[Sample, str]] = []
+    for pair in dataset:
+        if pair["diverging"]:
+            remedy = opening_remedy(tokenizer) or (
+                "strip white space from the answer's beginning, or use a chat template that leaves a prompt unchanged"
+            )
+            faults.append((pair, f"its prompt does not begin both sides: {pair['diverging']}; {remedy}"))
+        elif pair["chosen_ids"] == pair["rejected_ids"]:
+            faults.append((pair, "chosen and rejected are the same tokens; remove the row"))
+        else:
+            for sample in pair_samples(pair):
+                if fault := sample_fault(sample, tokenizer, stops):
+                    faults.append((pair, f"{sample['side']}: {fault}"))
+    _raise(faults, len(dataset), file)
+
+
+def check(samples: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], file: str) -> None:
+    """Check conversations with the columns `input_ids` and `labels`.
+
+    Raises:
+        UserError: a row without trained tokens, a turn whose end token is not trained or is in the middle, a doubled
+            beginning of sequence, or a padding token that is trained; names `file`, row, question and remedy.
+    """
+    found = ((sample, sample_fault(sample, tokenizer, stops)) for sample in samples)
+    _raise([(sample, fault) for sample, fault in found if fault], len(samples), file)
+
+
+def _raise(faults: Sequence[tuple[Sample, str]], rows: int, file: str) -> None:
+    if not faults:
+        return
+    named = "; ".join(f"{place(sample)}: {fault}" for sample, fault in faults[:SHOWN])
+    more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    raise UserError(f"{file}: {len(faults)} fault(s) in {rows} rows: {named}{more}")
+
+
+def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> str | None:
+    """What would be trained wrongly in a row, with the remedy; None if nothing."""
+    ids, labels = sample["input_ids"], sample["labels"]
+    runs = trained_runs(labels)
+    if not runs:
+        return "none of its tokens is trained (an all-zero mask); remove the row"
+    if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
+        return f"it begins with two {tokenizer.bos_token}; remove one from the messages or from the chat template"
+    for start, end in runs:
+        run = labels[start:end]
+        if tokenizer.pad_token_id in run:
+            return (
+                f"padding, {tokenizer.pad_token}, is a token that is trained; name another token as pad_token in "
+                "the model's tokenizer_config.json"
+            )
+        stopping = [number for number, token in enumerate(run) if token in stops]
+        if not stopping or text_of(run[stopping[-1] + 1 :], tokenizer).strip():
+            ends = tokenizer.decode(run[-3:])
+            known = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
+            return (
+                f"what is trained ends in {ends!r} without a token that ends a turn ({known}), so the model would "
+                "never learn to stop; use a chat template that closes the assistant's turn, or name its token in "
+                "eos_token_id of the model's generation_config.json"
+            )
+        if text_of([token for token in run[stopping[0] :] if token not in stops], tokenizer).strip():
+            return (
+                f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of what is trained, where a server "
+                "would stop; take it out of the assistant's words, or remove the row"
+            )
+    return None
+
+
+def trained_runs(labels: Sequence[int]) -> list[tuple[int, int]]:
+    """The start and the end (exclusive) of each run of trained tokens."""
+    runs = []
+    start = 0
+    for trained, group in groupby(labels, lambda label: label != IGNORED):
+        end = start + len(list(group))
+        if trained:
+            runs.append((start, end))
+        start = end
+    return runs
+
+
+def choose_padding(tokenizer: PreTrainedTokenizerBase, trained: Iterable[int]) -> None:
+    """Give a tokenizer without a padding token, or whose padding token is trained, another special token for padding.
+
+    The trainer's default is the end of sequence. Among the tokens that are neither trained nor in the chat template,
+    one with `pad` in its name comes first; if there is none, padding is unchanged.
+    """
+    trained = set(trained)
+    if tokenizer.pad_token_id is not None and tokenizer.pad_token_id not in trained:
+        return
+    free = [
+        token.content
+        for number, token in sorted(tokenizer.added_tokens_decoder.items())
+        if token.special and number not in trained and token.content not in (tokenizer.chat_template or "")
+    ]
+    if free:
+        tokenizer.pad_token = next((token for token in free if "pad" in token.lower()), free[0])
+
+
+def prepare(datasets: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> None:
+    """Choose padding and check the tokenised pairs or conversations of every file.
+
+    Raises:
+        UserError: as `check` and `check_pairs`.
+    """
+    paired = all("chosen_ids" in dataset.column_names for dataset in datasets.values())
+    columns = ("chosen_ids", "rejected_ids") if paired else ("labels",)
+    trained = {token for dataset in datasets.values() for name in columns for row in dataset[name] for token in row}
+    choose_padding(tokenizer, trained - {IGNORED})
+    for file, dataset in datasets.items():
+        (check_pairs if paired else check)(dataset, tokenizer, stops, file)
+
+
+def check_server(
+    base_url: str,
+    model: str,
+    conversations: Sequence[Conversation],
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Compare the token ids of a vLLM server's `/tokenize` with those of training.
+
+    `settings` are variables of the chat template (`chat_template_kwargs`).
+
+    Raises:
+        UserError: the server is unreachable, has no `/tokenize`, or has other token ids; shows where they diverge.
+    """
+    url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
+    served_ids = asyncio.run(_tokenized(url, model, conversations, settings or {}))
+    for (name, _, _, ids), served in zip(conversations, served_ids, strict=True):
+        if served != list(ids):
+            at = parting(served, ids)
+            raise UserError(
+                f"{name}: the server at {base_url} has other tokens than training: from token {at} on "
+                f"{served[at : at + 8]} against {list(ids[at : at + 8])}; serve the model with the tokenizer and the "
+                "chat template of the folder that is trained"
+            )
+
+
+async def _tokenized(
+    url: str, model: str, conversations: Sequence[Conversation], settings: Mapping[str, Any]
+) -> list[list[int]]:
+    """The token ids of each conversation from a server's `/tokenize`."""
+    root, _, path = url.rpartition("/")
+    tokens = []
+    async with connect(root, TIMEOUT) as server:
+        for name, messages, generate, _ in conversations:
+            body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
+            body |= {"chat_template_kwargs": settings} if settings else {}
+            try:
+                reply: Any = await server.post(path, body=body, cast_to=object)
+                tokens.append([operator.index(token) for token in reply["tokens"]])
+            except openai.APIStatusError as error:
+                raise UserError(
+                    f"{url}: refused {name} ({error.status_code}: {reason(error)}); check --base_url and --model"
+                ) from error
+            except (openai.APIError, UnreadableReply, KeyError, TypeError) as error:
+                raise UserError(
+                    f"{url}: gave no token ids ({reason(error)}); give the --base_url of a vLLM server"
+                ) from error
+    return tokens

@@ -1,0 +1,118 @@
+"""What a run trains on, to look at: rows and lengths by stage, and a preview with the trained tokens marked."""
+
+import logging
+import statistics
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import DPOConfig, SFTConfig
+
+from notewriter.training.inputs.chat_templates import text_of
+from notewriter.training.inputs.checks import Sample, pair_samples, trained_runs
+from notewriter.training.inputs.rows import IGNORED, count_by_stage
+
+logger = logging.getLogger(__name__)
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+TRAINED, MASKED, RESET = "\x1b[30;42m", "\x1b[2m", "\x1b[0m"
+TRAINED_MARKS = ("⟦", "⟧")
+"""Around trained text where the output is not a terminal."""
+
+
+def show(
+    files: Mapping[str, Path],
+    datasets: Mapping[str, Dataset],
+    dropped: Mapping[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    training: DPOConfig | SFTConfig,
+) -> None:
+    """Log the rows of each split, and write the overview of the training split to standard error."""
+    for split, dataset in datasets.items():
+        logger.info(
+            "%s: %d rows (%s); %d dropped as longer than %s tokens",
+            files[split],
+            len(dataset),
+            ", ".join(f"{stage} {count}" for stage, count in count_by_stage(dataset).items()),
+            dropped[split],
+            training.max_length,
+        )
+    if training.process_index == 0:
+        # Not through the log, which escapes control characters: its own colours are harmless.
+        sys.stderr.write(overview(datasets["train"], tokenizer, sys.stderr.isatty()) + "\n")
+
+
+def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, colour: bool, rows: int = 1) -> str:
+    """Lengths by stage, and a preview of the first rows of each stage."""
+    lengths: dict[str, list[int]] = {}
+    shown: list[Sample] = []
+    for row, (stage, length) in enumerate(zip(dataset["stage"], dataset["length"], strict=True)):
+        lengths.setdefault(stage, []).append(length)
+        if len(lengths[stage]) <= rows:
+            sample = dataset[row]
+            shown += pair_samples(sample) if "chosen_ids" in sample else [sample]
+    return lengths_by_stage(lengths) + "".join(preview(sample, tokenizer, colour) for sample in shown)
+
+
+def lengths_by_stage(lengths: Mapping[str, Sequence[int]], bars: int = 24) -> str:
+    """A line per stage: rows, quantiles of their lengths in tokens, and a histogram from 0 to the longest of all."""
+    longest = max(max(values) for values in lengths.values())
+    width = max(len("stage"), *(len(plain(stage)) for stage in lengths))
+    lines = [f"{'stage':{width}}  {'rows':>7} {'min':>6} {'median':>6} {'95%':>6} {'max':>6}  0 to {longest} tokens"]
+    for stage, values in sorted(lengths.items()):
+        ordered = sorted(values)
+        counts = [0] * bars
+        for value in ordered:
+            counts[min(value * bars // (longest + 1), bars - 1)] += 1
+        # A non-empty bar is at least the lowest block.
+        histogram = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // max(counts))] for count in counts)
+        lines.append(
+            f"{plain(stage):{width}}  {len(ordered):>7} {ordered[0]:>6} {statistics.median_low(ordered):>6} "
+            f"{ordered[int(0.95 * (len(ordered) - 1))]:>6} {ordered[-1]:>6}  {histogram}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, context: int = 60) -> str:
+    """A row as text with its trained parts marked; longer masked parts are shortened to `context` tokens at each end.
+
+    With `colour`, trained text has a green background and the rest is dim. Control characters are escaped, so that
+    the text has no effect on a terminal.
+    """
+    ids, labels = sample["input_ids"], sample["labels"]
+    trained = sum(label != IGNORED for label in labels)
+    side = f", {sample['side']}" if "side" in sample else ""
+    title = f"{sample['stage']}, question {sample['question_id']}{side}"
+    parts = [f"--- {plain(title)}: {trained} of {len(ids)} tokens are trained\n"]
+    shown = 0
+    for start, end in [*trained_runs(labels), (len(ids), len(ids))]:
+        masked = ids[shown:start]
+        if len(masked) > 2 * context:
+            left_out = len(masked) - 2 * context
+            text = f"{_text(masked[:context], tokenizer)} [... {left_out} tokens ...] "
+            text += _text(masked[-context:], tokenizer)
+        else:
+            text = _text(masked, tokenizer)
+        parts.append(f"{MASKED}{text}{RESET}" if colour and text else text)
+        if end > start:
+            opening, closing = (TRAINED, RESET) if colour else TRAINED_MARKS
+            parts.append(f"{opening}{_text(ids[start:end], tokenizer)}{closing}")
+        shown = end
+    return "".join(parts) + "\n"
+
+
+def _text(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    return plain(text_of(ids, tokenizer), keep="\n")
+
+
+def plain(text: str, keep: str = "") -> str:
+    """A text with its control and format characters escaped, except those in `keep`."""
+    return "".join(
+        character
+        if character in keep or unicodedata.category(character)[0] != "C"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )

@@ -1,0 +1,225 @@
+"""Preference pairs, read, tokenised and checked row by row before any training time is spent on them."""
+
+import logging
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import DPOConfig
+
+from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
+from notewriter.artifacts.parquet import read_rows
+from notewriter.ground.errors import UserError, one_line
+from notewriter.training.inputs import chat_templates, checks, rows
+from notewriter.training.losses import WEIGHT, check_weighting
+from notewriter.training.options import DPOArguments
+
+logger = logging.getLogger(__name__)
+
+# What training reads, with the scores if there are any; every other column of the file stays on disk.
+COLUMNS = list(REQUIRED)
+
+
+def load(
+    files: Mapping[str, Path],
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    training: DPOConfig,
+    arguments: DPOArguments,
+) -> tuple[dict[str, Dataset], dict[str, int]]:
+    """The tokenised and checked pairs of each split, and how many were dropped as too long.
+
+    The training split has the pairs of `mix` too, and with `weight_by_margin` a column `WEIGHT`.
+
+    Raises:
+        UserError: a row is not a pair, is too long, or would be trained wrongly.
+    """
+    if arguments.weight_by_margin:
+        check_weighting(training)
+
+    def tokens(file: Path, trained: bool = True) -> tuple[Dataset, int]:
+        dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
+        if arguments.min_margin is not None and trained:
+            dataset = with_margin(dataset, arguments.min_margin, file)
+        return rows.within_length(dataset, training.max_length, file, arguments.drop_long_rows)
+
+    datasets: dict[str, Dataset] = {}
+    dropped: dict[str, int] = {}
+    for split, file in files.items():
+        datasets[split], dropped[split] = tokens(file, split == "train")
+    if arguments.min_margin is not None:
+        check_scored(margins_of(datasets["train"]), "min_margin", files["train"])
+    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
+    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
+    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
+    if arguments.weight_by_margin:
+        weights = weights_by_margin(datasets["train"], files["train"])
+        datasets["train"] = datasets["train"].add_column(WEIGHT, weights)
+    return datasets, dropped
+
+
+def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
+    """The pairs whose scores differ by at least `least`, and those without scores.
+
+    Raises:
+        UserError: none is left.
+    """
+    margins = margins_of(dataset)
+    kept = [row for row, each in enumerate(margins) if each is None or each >= least]
+    if not kept:
+        most = max(each for each in margins if each is not None)
+        raise UserError(f"{path}: no margin reaches min_margin {least}; give --min_margin {most:.4g} or less")
+    logger.info(
+        "%s: %d of %d pairs dropped as below min_margin %s", path, len(margins) - len(kept), len(margins), least
+    )
+    selected: Dataset = dataset.select(kept)
+    return selected
+
+
+def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
+    """The weight of each pair: its margin relative to the mean margin of its stage, where weights then average 1.
+
+    Judges of different stages score in different units. A pair without scores weighs 1, as do all of a stage whose
+    margins are 0; a negative margin, which a further judge overruled, counts as 0.
+
+    Raises:
+        UserError: no pair has scores.
+    """
+    found = margins_of(dataset)
+    check_scored(found, "weight_by_margin", path)
+    margins = [None if each is None else max(0.0, each) for each in found]
+    by_stage: dict[str, list[float]] = defaultdict(list)
+    for stage, each in zip(dataset["stage"], margins, strict=True):
+        if each is not None:
+            by_stage[stage].append(each)
+    means = {stage: math.fsum(values) / len(values) for stage, values in by_stage.items()}
+    return [
+        1.0 if each is None or not means[stage] else each / means[stage]
+        for stage, each in zip(dataset["stage"], margins, strict=True)
+    ]
+
+
+def margins_of(dataset: Dataset) -> list[float | None]:
+    """By how much the scores of each pair differ; None for a pair without scores."""
+    if not set(SCORES) <= set(dataset.column_names):
+        return [None] * len(dataset)
+    return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
+
+
+def check_scored(margins: Sequence[float | None], option: str, path: Path) -> None:
+    """Raise a `UserError` where no pair has scores, which the option needs."""
+    if all(each is None for each in margins):
+        raise UserError(f"{path}: {option} needs scores, and its judges gave none; leave {option} out")
+
+
+def read(path: Path) -> Dataset:
+    """One Parquet file of pairs in TRL's conversational preference format: `COLUMNS`, and `SCORES` if it has them.
+
+    `prompt` is a list of messages that ends with the user's; `chosen` and `rejected` are one assistant message each.
+
+    Raises:
+        UserError: not a Parquet file, a column is missing, no rows, or a row is not a pair; names file and row.
+    """
+    names = rows.columns(path)
+    missing = [column for column in COLUMNS if column not in names]
+    if missing:
+        raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
+    columns = COLUMNS + (list(SCORES) if set(SCORES) <= set(names) else [])
+    for row, pair in enumerate(read_rows(path, columns=columns)):
+        fault = _fault(pair)
+        if fault:
+            raise UserError(f"{path}: {rows.place(pair | {'row': row})}: {fault}; fix or remove the row")
+    return Dataset.from_parquet(str(path), columns=columns)
+
+
+def _fault(pair: Mapping[str, Any]) -> str | None:
+    """Why a row is not a pair; None if it is one."""
+    for column in ("prompt", "chosen", "rejected"):
+        if fault := rows.messages_fault(column, pair[column]):
+            return fault
+    if pair["prompt"][-1]["role"] != "user":
+        return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
+    for column in SIDES:
+        if [message["role"] for message in pair[column]] != ["assistant"]:
+            return f"{column} is not one message of the assistant"
+    return None
+
+
+def tokenize(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    path: Path,
+    processes: int | None = None,
+) -> Dataset:
+    """Add each pair's tokens under the model's chat template, exactly as they are trained.
+
+    New columns: `row`, its number in the file; `prompt_ids`, including the opening of the assistant's turn;
+    `chosen_ids` and `rejected_ids` after it, with a token that ends the turn where the template leaves it open
+    (`chat_templates.end_of_turn`; `stops` are the tokens at which a server stops); `length`, the tokens of the prompt
+    and the longer completion; `diverging`, how a side differs from the prompt that it should begin with, or empty.
+
+    Raises:
+        UserError: the template refuses a row (some know no system role); names file and row.
+    """
+
+    def tokens(pairs: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
+        prompts = pairs["prompt"]
+        try:
+            ending = chat_templates.end_of_turn(tokenizer, stops)
+            prompt_ids = chat_templates.render(prompts, tokenizer, generate=True)
+            whole_ids = {
+                side: chat_templates.render(
+                    [prompt + completion for prompt, completion in zip(prompts, pairs[side], strict=True)], tokenizer
+                )
+                for side in SIDES
+            }
+        except jinja2.TemplateError as error:
+            if len(numbers) > 1:
+                # Rendered one by one, the refused row is known.
+                for place, number in enumerate(numbers):
+                    tokens({name: values[place : place + 1] for name, values in pairs.items()}, [number])
+            reason = one_line(error)
+            raise UserError(f"{path}: row {numbers[0]}: the model's chat template refuses it ({reason})") from error
+        columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(numbers)}
+        for side, whole in whole_ids.items():
+            both = list(zip(prompt_ids, whole, strict=True))
+            completions = [ids[len(prompt) :] for prompt, ids in both]
+            columns[f"{side}_ids"] = [
+                [*ids, ending] if ending is not None and stops.isdisjoint(ids) else ids for ids in completions
+            ]
+            columns["diverging"] = [
+                earlier or _difference(prompt, ids, side, tokenizer)
+                for earlier, (prompt, ids) in zip(columns["diverging"], both, strict=True)
+            ]
+        columns["length"] = [
+            len(prompt) + max(len(chosen), len(rejected))
+            for prompt, chosen, rejected in zip(prompt_ids, columns["chosen_ids"], columns["rejected_ids"], strict=True)
+        ]
+        return columns
+
+    tokenized: Dataset = dataset.map(
+        tokens,
+        with_indices=True,
+        batched=True,
+        batch_size=64,
+        num_proc=processes,
+        new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
+        desc=f"Tokenising {path.name}",
+    )
+    return tokenized
+
+
+def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """How a side of a pair differs from the prompt that it should begin with; empty if it does not."""
+    if ids[: len(prompt)] == prompt:
+        return ""
+    parting = chat_templates.parting(ids, prompt)
+    served, trained = (tokenizer.decode(part[parting : parting + 8]) for part in (prompt, ids))
+    return f"a server shows {served!r} where the chat template has {trained!r} before {side}"

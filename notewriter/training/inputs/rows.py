@@ -1,0 +1,161 @@
+"""Rows of training data, pairs or conversations: their files, their names in errors, their tokens in the cache."""
+
+import hashlib
+import inspect
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import datasets
+from datasets import Dataset, concatenate_datasets
+from datasets.fingerprint import Hasher
+from transformers import PreTrainedTokenizerBase
+
+from notewriter.artifacts.parquet import opened
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
+from notewriter.models import chat_template
+from notewriter.training.inputs import chat_templates
+
+IGNORED = -100
+"""The label of a token that is not trained."""
+
+
+def cache() -> Path:
+    """The folder where `datasets` keeps the files that it has read, and their tokens."""
+    return Path(datasets.config.HF_DATASETS_CACHE)
+
+
+def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str, Path]:
+    """The Parquet file of each split: a folder's `train.parquet` and `dev.parquet` (optional), or one file as `train`.
+
+    `option` is the option to change in an error's remedy; with `dev` the run evaluates and needs that split.
+
+    Raises:
+        UserError: no such folder or file, or a split is missing.
+    """
+    path = Path(path)
+    if path.is_file():
+        files = {"train": path}
+    elif not path.is_dir():
+        raise UserError(f"{path}: no such file or folder; give {option} a Parquet file or a folder with train.parquet")
+    else:
+        files = {split: path / f"{split}.parquet" for split in ("train", "dev")}
+        if not files["train"].is_file():
+            raise UserError(f"{path}: has no train.parquet; give {option} the folder that the data was written to")
+        files = {split: file for split, file in files.items() if file.is_file()}
+    if dev and "dev" not in files:
+        raise UserError(f"{path}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
+    return files
+
+
+def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
+    """The file of rows behind each path of `--mix`.
+
+    Raises:
+        UserError: no such file or folder.
+    """
+    return {path: find_splits(path, "mix")["train"] for path in ratios}
+
+
+def columns(path: Path) -> list[str]:
+    """The names of a Parquet file's columns.
+
+    Raises:
+        UserError: not a Parquet file, or one without rows.
+    """
+    with opened(path) as file:
+        if file.metadata.num_rows == 0:
+            raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
+        return list(file.schema_arrow.names)
+
+
+def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
+    """Add rows of other datasets, `ratios` of them per row of `dataset`, drawn without replacement.
+
+    Raises:
+        UserError: a ratio is not above 0, or asks for more rows than there are.
+    """
+    parts = [dataset]
+    for path, ratio in ratios.items():
+        if not ratio > 0:
+            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows per row of data")
+        wanted, there = round(ratio * len(dataset)), len(others[path])
+        if wanted > there:
+            raise UserError(
+                f"mix: {path}: has {there} rows, and a ratio of {ratio} asks for {wanted}; "
+                f"give at most {int(there / len(dataset) * 1000) / 1000}"
+            )
+        parts.append(others[path].shuffle(seed=seed).select(range(wanted)))
+    return concatenate_datasets(parts)
+
+
+def place(row: Mapping[str, Any]) -> str:
+    """The name of a row in errors: its number, from 0, and its question if it has one."""
+    question = row.get("question_id")
+    return f"row {row['row']}" + (f" (question {question})" if question else "")
+
+
+def messages_fault(column: str, messages: Any) -> str | None:
+    """Why a value is not a list of messages with a role and a content each; None if it is one."""
+    if not isinstance(messages, list) or not messages:
+        return f"{column} is not a list of messages"
+    for message in messages:
+        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+            return f"{column} has a message without a role and a content"
+    return None
+
+
+def cache_key(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], module: ModuleType) -> str:
+    """The key of a tokenised dataset in the cache: its rows, the tokenizer with its chat template, and the code.
+
+    The default of `Dataset.map`, a hash of the function that it runs, misses the functions that this one calls, and
+    so would reuse the tokens of an older version of `module`.
+    """
+    code = [inspect.getsource(each) for each in (module, chat_templates, chat_template)]
+    return str(Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]))
+
+
+def within_length(dataset: Dataset, max_length: int | None, path: Path, drop: bool) -> tuple[Dataset, int]:
+    """The rows of at most `max_length` tokens, and the number of longer ones.
+
+    The trainer would silently cut the end of a longer row, which is its completion.
+
+    Raises:
+        UserError: rows are longer and `drop` is false (names them and the length they need), or none is left.
+    """
+    if max_length is None:
+        return dataset, 0
+    lengths = dataset["length"]
+    too_long = [row for row, length in enumerate(lengths) if length > max_length]
+    if not too_long:
+        return dataset, 0
+    if not drop:
+        named = "; ".join(
+            f"{place(row)}: stage {row['stage']}, {row['length']} tokens" for row in dataset.select(too_long[:5])
+        )
+        more = f"; and {len(too_long) - 5} more" if len(too_long) > 5 else ""
+        raise UserError(
+            f"{path}: {len(too_long)} of {len(dataset)} rows are longer than max_length {max_length} and their "
+            f"completions would be cut: {named}{more}. Give --max_length {max(lengths)} or more, "
+            "or --drop_long_rows true to train without them"
+        )
+    kept = dataset.select([row for row, length in enumerate(lengths) if length <= max_length])
+    if len(kept) == 0:
+        raise UserError(f"{path}: every row is longer than max_length {max_length}; give --max_length {max(lengths)}")
+    return kept, len(too_long)
+
+
+def count_by_stage(dataset: Dataset) -> dict[str, int]:
+    """The number of rows of each stage."""
+    return dict(sorted(Counter(dataset["stage"]).items()))
+
+
+def sha256(paths: Iterable[Path]) -> str:
+    """One hash over the contents of files, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(bytes.fromhex(file_digest(path)))
+    return digest.hexdigest()

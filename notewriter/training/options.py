@@ -1,0 +1,294 @@
+"""The options of DPO and SFT: ours beside TRL's, which are checked before anything is loaded."""
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from annotated_types import Interval
+from transformers import TrainingArguments
+from trl import DPOConfig, ModelConfig, SFTConfig
+
+from notewriter.ground.errors import UserError
+from notewriter.training import contract
+from notewriter.training.losses import check_losses
+from notewriter.training.run.launch import computes_in_bfloat16, warn_of_extension_locks
+
+PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+"""Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
+
+DECIDED = (
+    *("assistant_only_loss", "completion_only_loss", "chat_template_path", "eos_token", "pad_token", "dataset_kwargs"),
+)
+"""Options of SFTConfig that decide what is trained, which is decided here."""
+
+
+@dataclass(kw_only=True)
+class SharedArguments:
+    """The options of both scripts beside TRL's."""
+
+    chat_template_kwargs: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Variables of the model's chat template, such as {enable_thinking: false} for models that think by "
+            'default, or {date_string: "26 Jul 2024"}. They become defaults of the trained model\'s template; give '
+            "them to the commands that query the base model too."
+        },
+    )
+    drop_long_rows: bool = field(
+        default=False,
+        metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
+    )
+    peak_tflops: Annotated[float, Interval(gt=0)] | None = field(
+        default=None,
+        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs."},
+    )
+
+
+@dataclass(kw_only=True)
+class DPOArguments(SharedArguments):
+    """The options of DPO beside TRL's DPOConfig and ModelConfig."""
+
+    pairs: str = field(
+        metadata={"help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file."}
+    )
+    min_margin: float | None = field(
+        default=None,
+        metadata={
+            "help": "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
+            "without scores stay, and so does all of dev."
+        },
+    )
+    weight_by_margin: bool = field(
+        default=False,
+        metadata={
+            "help": "Multiply each pair's gradient by its margin (the difference of its scores) relative to the mean "
+            "margin of its stage; pairs without scores count once. The logged loss is that of unweighted pairs."
+        },
+    )
+    prefix_sharing: bool = field(
+        default=False,
+        metadata={
+            "help": "Compute the prompt of a pair once instead of once for chosen and once for rejected: the same "
+            "loss, faster where prompts are long, and less memory. Models that cannot share prompts are refused."
+        },
+    )
+    reference_cache: str = field(
+        default="~/.cache/notewriter/reference",
+        metadata={
+            "help": "With precompute_ref_log_probs: the folder of the reference's log-probs, shared by all runs that "
+            "start from the same weights, whatever their other options."
+        },
+    )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
+            '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+        },
+    )
+    from_adapter: str | None = field(
+        default=None,
+        metadata={
+            "help": "Where model_name_or_path is a LoRA adapter: `continue` trains it further, `stack` merges it into "
+            "its base (kept in output_dir/base) and trains a new one. Either way the reference is the model with the "
+            "adapter."
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class SFTArguments(SharedArguments):
+    """The options of SFT beside TRL's SFTConfig and ModelConfig."""
+
+    data: str = field(
+        metadata={
+            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
+            "rows have messages, or prompt and completion, or prompt and chosen. A text in place of messages is one "
+            "message of the user or of the assistant."
+        }
+    )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other data to mix in, file -> rows of it per row of data, drawn with the seed: "
+            '{"general.parquet": 0.5}. Evaluation leaves it out.'
+        },
+    )
+    split_turns: bool = field(
+        default=False,
+        metadata={
+            "help": "Make each turn of the assistant a row of its own, for chat templates that show earlier turns "
+            "differently from how they were written (Qwen3 strips their thoughts)."
+        },
+    )
+
+
+# Inheriting TrainingArguments would put its defaults before those of TRL's configurations.
+if TYPE_CHECKING:
+    _TrainingArguments = TrainingArguments
+else:
+    _TrainingArguments = object
+
+
+@dataclass
+class BatchConfiguration(_TrainingArguments):
+    """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
+
+    Unless the user says otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU with bfloat16
+    units.
+    """
+
+    total_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
+            "that one configuration means the same training on one GPU and on eight."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
+        if self.bf16 is None and not self.fp16:
+            self.bf16 = computes_in_bfloat16(self.use_cpu, deepspeed)
+        if deepspeed and os.environ.get("LOCAL_RANK", "0") == "0":
+            warn_of_extension_locks()
+        if not torch.accelerator.is_available():
+            # Otherwise accelerate starts several processes on the CPU that are not connected.
+            if deepspeed:
+                self.ddp_backend = "gloo"
+            else:
+                self.use_cpu = True
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        self._set_accumulation(processes)
+        self._check_resumable()
+        super().__post_init__()  # type: ignore[no-untyped-call]
+        self._check_loading()
+        if self.world_size != processes:
+            raise UserError(
+                f"{processes} processes were started but do not train together; start them with accelerate launch "
+                "and a file of configs/accelerate"
+            )
+
+    def _set_accumulation(self, processes: int) -> None:
+        """Accumulate as many forwards as `total_batch_size` has."""
+        if self.per_device_train_batch_size < 1:
+            raise UserError(f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1")
+        if self.total_batch_size is None:
+            return
+        forward = processes * self.per_device_train_batch_size
+        if self.total_batch_size < 1 or self.total_batch_size % forward:
+            raise UserError(
+                f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
+                f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
+            )
+        self.gradient_accumulation_steps = self.total_batch_size // forward
+
+    def _check_resumable(self) -> None:
+        if self.save_only_model:
+            raise UserError(
+                "save_only_model: an interrupted run would go on without its optimizer and schedule; leave it out, and "
+                "limit what checkpoints take with save_total_limit"
+            )
+        if self.resume_from_checkpoint:
+            raise UserError(
+                "resume_from_checkpoint: a run resumes from the last checkpoint in its output_dir; leave it out, or "
+                "give the checkpoint as model_name_or_path to begin a new run with its weights"
+            )
+
+    def _check_loading(self) -> None:
+        loading: dict[str, Any] = getattr(self, "model_init_kwargs", None) or {}
+        if getattr(self, "trust_remote_code", False) or loading.get("trust_remote_code"):
+            raise UserError("trust_remote_code: code that comes with a model is never run; leave it out")
+        for key in ("token", "use_auth_token"):
+            if key in loading:
+                raise UserError(
+                    f"model_init_kwargs: {key} would be written into the run's records; leave it out, and set HF_TOKEN "
+                    "or log in with `hf auth login`"
+                )
+
+
+@dataclass
+class DPOConfiguration(BatchConfiguration, DPOConfig):
+    """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
+
+    def __post_init__(self) -> None:
+        contract.check_trl()
+        super().__post_init__()
+        check_losses(self)
+
+
+@dataclass
+class SFTConfiguration(BatchConfiguration, SFTConfig):
+    """TRL's SFTConfig with a batch size that does not depend on the number of processes, and a number format."""
+
+    def __post_init__(self) -> None:
+        for option in DECIDED:
+            if getattr(self, option):
+                raise UserError(
+                    f"{option}: has no place here; the assistant's turns are trained, under the chat template of the "
+                    "model's folder (chat_template.jinja there changes it)"
+                )
+        if self.packing and (self.packing_strategy != "bfd" or self.max_length is None):
+            raise UserError(
+                "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
+            )
+        super().__post_init__()
+
+
+def check_devices(training: TrainingArguments) -> None:
+    """Refuse several GPUs in one process, which would each get a part of every batch.
+
+    Raises:
+        UserError: there are several; TRL's trainers would say so after loading the model.
+    """
+    if training.n_gpu > 1:
+        raise UserError(
+            f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
+            "each with configs/accelerate/ddp.yaml"
+        )
+
+
+def check_fsdp_loading(model: ModelConfig) -> None:
+    """Refuse full-parameter DPO where only the first process has the reference model.
+
+    Raises:
+        UserError: accelerate's fsdp_cpu_ram_efficient_loading is on.
+    """
+    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true" and not model.use_peft:
+        # TRL shards the reference model without sending it from the first process, which alone has read it.
+        raise UserError(
+            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the "
+            "accelerate configuration (as configs/accelerate/fsdp2.yaml does), or use configs/accelerate/zero3.yaml"
+        )
+
+
+def check_packing(training: SFTConfig, model: ModelConfig) -> None:
+    """Refuse attention that may not keep packed conversations apart.
+
+    Raises:
+        UserError: packing is on, and the attention implementation is not in `PACKABLE`.
+    """
+    if training.packing and (model.attn_implementation or "sdpa") not in PACKABLE:
+        raise UserError(
+            f"packing: {model.attn_implementation} may not keep packed conversations apart; give --packing false, or "
+            f"--attn_implementation with one of {', '.join(PACKABLE)}"
+        )
+
+
+def resolve(*arguments: Any) -> dict[str, Any]:
+    """Every option with its value, usable as a `--config` file again; without tokens and passwords.
+
+    An option that is None by default and has no value is left out.
+    """
+    options: dict[str, Any] = {}
+    for part in arguments:
+        values = part.to_dict() if isinstance(part, TrainingArguments) else dataclasses.asdict(part)
+        unset = {each.name for each in dataclasses.fields(part) if each.default is None}
+        options |= {
+            key: value
+            for key, value in values.items()
+            if not key.endswith("_token") and (value is not None or key not in unset)
+        }
+    return options

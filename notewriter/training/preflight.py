@@ -1,0 +1,189 @@
+"""Check a training run before it is paid for.
+
+    notewriter preflight --config configs/dpo/deepnote_qwen2.5-7b.yaml --gpus 8 --sharding zero3 --gpu A100
+
+takes the options of training/train_dpo.py (or, with `data` instead of `pairs`, of training/train_sft.py) and runs
+everything up to the first step: reading, tokenising and checking every row. It shows the lengths by stage, the trained
+tokens of a few rows, and what the run will need. With --base_url and --model it compares the tokens of some rows with
+those of a running vLLM server, which have to be the same.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import ModelConfig
+from trl.trainer.utils import add_fused_lm_head
+
+from notewriter.artifacts import shortcuts
+from notewriter.artifacts.pairs import read_pairs
+from notewriter.ground import config
+from notewriter.ground.errors import UserError, writing
+from notewriter.models.connection import check_address
+from notewriter.training.inputs import chat_templates, checks, conversations, overview, pairs, rows
+from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
+from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration, check_packing
+from notewriter.training.run import cost_model, weights
+from notewriter.training.sharing import prefix_sharing
+
+
+@dataclass
+class PreflightArguments(cost_model.MachineArguments):
+    """What to show and to compare; the rest are the training script's options."""
+
+    show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})
+    base_url: str | None = field(
+        default=None, metadata={"help": "a running vLLM server, e.g. http://node7:8000/v1, to compare tokens with"}
+    )
+    model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
+    compare: Annotated[int, Interval(ge=1)] = field(
+        default=20, metadata={"help": "rows to compare with the server's tokens"}
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Command `notewriter preflight`."""
+    named = config.given(argv).keys()
+    if named.isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
+        raise UserError(
+            "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
+            "--data that of conversations for SFT"
+        )
+    options: list[type] = [DPOArguments, DPOConfiguration] if "pairs" in named else [SFTArguments, SFTConfiguration]
+    machine, arguments, training, model = config.parse(
+        [PreflightArguments, *options, ModelConfig],
+        # A node without GPUs may check a run that has them.
+        [*argv, "--bf16", "false", "--fp16", "false"],
+        prog="notewriter preflight",
+        description=__doc__,
+    )
+    if machine.base_url and not machine.model:
+        raise UserError("base_url is set and model is not; add --model NAME, as the server calls it")
+    if machine.base_url:
+        check_address(machine.base_url)
+    base = weights.named_base(model)
+    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
+    stops = stop_tokens(base, model.model_revision, tokenizer)
+
+    files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
+    if machine.base_url:
+        split_turns = isinstance(arguments, SFTArguments) and arguments.split_turns
+        compared = server_rows(files["train"], datasets["train"], tokenizer, stops, machine.compare, split_turns)
+        checks.check_server(machine.base_url, machine.model, compared, arguments.chat_template_kwargs)
+    for split, dataset in datasets.items():
+        sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
+    if machine.base_url:
+        source = arguments.pairs if isinstance(arguments, DPOArguments) else arguments.data
+        sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
+    sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
+    if isinstance(arguments, DPOArguments):
+        sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
+
+    shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
+    if shared:
+        check_sharing(model)
+    half = cost_model.in_half_precision(argv)
+    size, shape = load_of(datasets["train"], shared), cost_model.shape_of(model)
+    needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
+    sys.stdout.write(cost_model.table(needed))
+
+
+def load(
+    arguments: DPOArguments | SFTArguments,
+    training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+) -> tuple[dict[str, Path], dict[str, Dataset], dict[str, int]]:
+    """The files, the tokenised and checked rows, and the number of dropped rows of each split, as training has them.
+
+    Raises:
+        UserError: there is no data, or training would refuse it.
+    """
+    with writing(rows.cache()):
+        if isinstance(arguments, DPOArguments):
+            assert isinstance(training, DPOConfiguration)
+            files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
+            return files, *pairs.load(files, tokenizer, stops, training, arguments)
+        assert isinstance(training, SFTConfiguration)
+        check_packing(training, model)
+        files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
+        return files, *conversations.load(files, tokenizer, stops, training, arguments)
+
+
+def shortcuts_of(file: Path) -> list[str]:
+    """A line per stage of a file of pairs of which one feature names most chosen sides (`artifacts.shortcuts`)."""
+    stages: dict[str, list[list[float]]] = {}
+    for pair in read_pairs(file):
+        stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
+    return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
+
+
+def check_sharing(model: ModelConfig) -> None:
+    """Raise a `UserError` where the model cannot share prompts."""
+    network = cost_model.without_weights(model)
+    # Those that come with PyTorch; others need packages that a login node may lack.
+    if model.attn_implementation in {"eager", "sdpa", "flex_attention"}:
+        network.set_attn_implementation(model.attn_implementation)
+    add_fused_lm_head(network)
+    prefix_sharing.share_prefixes(network)
+
+
+def load_of(dataset: Dataset, shared: bool) -> cost_model.Load:
+    """How much a run over tokenised pairs or conversations computes; `shared`: a pair's prompt counts once."""
+    if "labels" in dataset.column_names:
+        lengths = dataset["length"][:]
+        longest = max(range(len(lengths)), key=lengths.__getitem__)
+        trained = sum(label != rows.IGNORED for label in dataset[longest]["labels"])
+        return cost_model.Load(len(lengths), sum(lengths), lengths[longest], lengths[longest], trained)
+    sizes = [
+        (len(prompt), len(chosen), len(rejected))
+        for prompt, chosen, rejected in zip(
+            dataset["prompt_ids"], dataset["chosen_ids"], dataset["rejected_ids"], strict=True
+        )
+    ]
+    computed = [(1 if shared else 2) * prompt + chosen + rejected for prompt, chosen, rejected in sizes]
+    return cost_model.Load(
+        rows=len(computed),
+        forward_tokens=sum(computed),
+        longest=max(computed),
+        longest_sequence=max(prompt + max(chosen, rejected) for prompt, chosen, rejected in sizes),
+        trained=max(chosen + rejected for _, chosen, rejected in sizes),
+    )
+
+
+def server_rows(
+    file: Path,
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    count: int,
+    split_turns: bool,
+) -> Sequence[checks.Conversation]:
+    """The places of the first rows at which the model is to write, with their tokens, to compare with a server's.
+
+    The tokens are those that are trained, so any difference is one between training and serving.
+    """
+    if "prompt_ids" in dataset.column_names:
+        return [
+            (rows.place(pair), pair["prompt"], True, pair["prompt_ids"])
+            for pair in dataset.select(range(min(count, len(dataset))))
+        ]
+    places: list[checks.Conversation] = []
+    read = conversations.read(file, split_turns)
+    for conversation in read.select(range(min(count, len(read)))):
+        messages: list[chat_templates.Message] = conversation["messages"]
+        first: int = conversation["trained_from"]
+        labelled = conversations.label(messages, first, tokenizer, stops)
+        starts = iter(checks.trained_runs(labelled["labels"]))
+        for number, message in enumerate(messages):
+            if message["role"] == "assistant" and number >= first:
+                start, _ = next(starts)
+                name = f"{rows.place(conversation)}, message {number}"
+                places.append((name, messages[:number], True, labelled["input_ids"][:start]))
+    return places

@@ -1,0 +1,115 @@
+"""Pairs or chains as a dataset repository: the folder that `pairs` or `chains` wrote, checked row by row."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from huggingface_hub import DatasetCard, DatasetCardData
+from yaml import YAMLError
+
+from notewriter.artifacts import statistics
+from notewriter.artifacts.chains import read_chains
+from notewriter.artifacts.pairs import read_pairs
+from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.reading import read_json
+from notewriter.ground.errors import UserError, one_line
+from notewriter.training.publishing import leaks
+
+FILES = ("README.md", statistics.NAME, "*.parquet", "*.svg")
+"""What belongs to a dataset: a run's configuration, journals and caches stay."""
+
+READERS: dict[str, tuple[str, Callable[[Path], Iterator[Mapping[str, object]]]]] = {
+    statistics.PAIRS_STATISTICS_SCHEMA: ("pairs", read_pairs),
+    statistics.CHAINS_STATISTICS_SCHEMA: ("chains", read_chains),
+    statistics.GOLD_STATISTICS_SCHEMA: ("conversations", read_chains),
+}
+
+REMEDY = "give the folder that `notewriter pairs` or `notewriter chains` wrote"
+
+
+class Data(NamedTuple):
+    """A checked dataset: its files by their paths in the repository, its licence, and its statistics."""
+
+    files: dict[str, Path]
+    license: str | None
+    pairs_statistics: Path | None
+    """stats.json of pairs; None for chains, whose statistics have no stages."""
+    first_prompt: list[dict[str, str]]
+    """The messages before the first completion to learn."""
+
+
+def read_data(folder: Path) -> Data:
+    """The files of a folder of pairs or chains, after every row was checked and searched for secrets.
+
+    Raises:
+        UserError: the folder is not a finished dataset, its card names files that are not there, a row is damaged, or
+            something looks like a secret; names file and row.
+    """
+    if not (folder / "README.md").is_file():
+        raise UserError(f"{folder}: has no README.md, so it is no finished dataset; {REMEDY}")
+    path = folder / statistics.NAME
+    record = read_json(path, REMEDY)
+    schema = record.get("schema") if isinstance(record, dict) else None
+    if schema not in READERS:
+        raise UserError(f"{path}: has the schema {schema!r}, not that of pairs or chains; {REMEDY}")
+    kind, read = READERS[schema]
+    metadata = read_metadata(folder / "README.md")
+    found = {path.name: path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()}
+    splits = split_files(metadata)
+    if missing := [name for name in splits.values() if name not in found]:
+        raise UserError(f"{folder / 'README.md'}: names {missing[0]}, which is not in the folder; {REMEDY}")
+    found = {name: path for name, path in found.items() if path.suffix != ".parquet" or name in splits.values()}
+    counts = record[kind] if isinstance(record, dict) else {}
+    for split, name in splits.items():
+        rows = sum(1 for _ in read(found[name]))
+        if rows != counts.get(split):
+            raise UserError(f"{found[name]}: has {rows} rows, {path} counts {counts.get(split)}; {REMEDY}")
+    for each in found.values():
+        leaks.check_file(each)
+    licence = metadata.license
+    if isinstance(licence, list):
+        licence = ", ".join(licence)
+    return Data(found, licence, path if kind == "pairs" else None, first_prompt(found[next(iter(splits.values()))]))
+
+
+def read_metadata(card: Path) -> DatasetCardData:
+    """The metadata of a dataset card, as the hub's own client reads them.
+
+    Raises:
+        UserError: they are not valid.
+    """
+    try:
+        data = DatasetCard(card.read_text(encoding="utf-8")).data
+    except (OSError, ValueError, TypeError, YAMLError) as error:
+        raise UserError(f"{card}: its metadata cannot be read ({one_line(error)[:300]}); {REMEDY}") from error
+    assert isinstance(data, DatasetCardData)
+    return data
+
+
+def split_files(metadata: DatasetCardData) -> dict[str, str]:
+    """Split -> Parquet file, as the card declares them to the hub's viewer.
+
+    Raises:
+        UserError: the card declares none.
+    """
+    configs: Any = metadata.get("configs") or []
+    splits = {file["split"]: file["path"] for config in configs for file in config.get("data_files", [])}
+    if not splits:
+        raise UserError(f"README.md: declares no data_files, without which the viewer finds no splits; {REMEDY}")
+    return splits
+
+
+def first_prompt(path: Path) -> list[dict[str, str]]:
+    """The messages that the model sees before the first completion of the first row; empty without rows."""
+    for row in read_rows(path, batch=1):
+        messages: list[dict[str, str]] = row.get("prompt") or row["messages"]
+        roles = [message["role"] for message in messages]
+        return messages[: roles.index("assistant")] if "assistant" in roles and "prompt" not in row else messages
+    return []
+
+
+def example_request(model: str, messages: list[dict[str, str]]) -> bytes:
+    """The body of a chat completion with a prompt of the training data."""
+    body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 1024}
+    return (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

@@ -1,0 +1,146 @@
+"""The optimizer steps of a run, from its last checkpoint to the saved model, and the record of it."""
+
+import dataclasses
+import json
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import DPOConfig, ModelConfig, SFTConfig
+
+from notewriter.artifacts.fingerprints import of_base
+from notewriter.artifacts.run_folder import RunFolder
+from notewriter.artifacts.training_record import TrainingRecord, write_training_record
+from notewriter.ground.errors import writing
+from notewriter.models import checkpoints
+from notewriter.training.run import adapters, weights
+from notewriter.training.run.interruption import StopOnSignal
+from notewriter.training.run.resumption import last_checkpoint
+
+logger = logging.getLogger(__name__)
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+
+TABLE = {
+    *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"),
+    *("weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
+}
+"""The hyper-parameters that a paper's table lists."""
+
+
+def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
+    """Train, from the last checkpoint if there is one, and save the whole model; returns the last metrics.
+
+    `dtype` is the type that the base model's weights are stored in, which those of a fully trained model get too.
+
+    Raises:
+        UserError: the output folder cannot be written.
+        SystemExit: a signal stopped the run, which has saved a checkpoint (`interruption`).
+    """
+    stop = StopOnSignal(trainer)
+    trainer.add_callback(stop)
+    with writing(run.path), stop.listening():
+        if trainer.is_world_process_zero():
+            trainer.add_callback(TrackRun(run))
+        checkpoint = last_checkpoint(run.path)
+        if checkpoint:
+            logger.info("%s: resuming from this checkpoint", checkpoint)
+            _restore_token_count(trainer, checkpoint)
+        start = str(checkpoint) if checkpoint else None
+        metrics: dict[str, float] = trainer.train(resume_from_checkpoint=start).metrics
+        if stop.stopping:
+            stop.end()
+        if trainer.args.eval_strategy != "no":
+            trainer.evaluate()
+        trainer.save_model(str(run.path))
+        if trainer.is_world_process_zero():
+            # A pickle of every option, including tokens, and the libraries' cards of a "fine-tuned version of None";
+            # nothing reads either, and `notewriter publish` writes the model's card.
+            for name in ("training_args.bin", "README.md"):
+                (run.path / name).unlink(missing_ok=True)
+            if not run.config["use_peft"]:
+                weights.cast_weights(run.path, dtype)
+    last: dict[str, float] = {}
+    for entry in trainer.state.log_history:
+        last |= entry
+    last |= metrics
+    if checkpoint:
+        # The mean over the steps since then alone.
+        last.pop("train_loss", None)
+    return last
+
+
+def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
+    """Count tokens on from a checkpoint; TRL begins at 0 in every process."""
+    history = TrainerState.load_from_json(str(checkpoint / checkpoints.STATE)).log_history
+    counts = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
+    trainer._total_train_tokens = int(counts[-1]) if counts else 0  # type: ignore[attr-defined]
+
+
+def record(
+    trainer: Trainer,
+    run: RunFolder,
+    training: DPOConfig | SFTConfig,
+    model: ModelConfig,
+    base: str,
+    **facts: Any,
+) -> None:
+    """Write `training.json`, which marks the run as finished; `facts` are its further keys.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    if not trainer.is_world_process_zero():
+        return
+    facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
+    variables = run.config["chat_template_kwargs"]
+    # An adapter that is trained further belongs to its base, not to itself.
+    name, revision = checkpoints.adapter_base(base) if checkpoints.is_adapter(base) else (base, model.model_revision)
+    written = TrainingRecord(
+        base_model=base,
+        base_model_fingerprint=run.fingerprints.get(of_base(name)) or checkpoints.fingerprint(name, revision),
+        parameters="lora" if model.use_peft else "full",
+        hyperparameters=hyperparameters(training, model, run.path)
+        | ({"chat_template_kwargs": variables} if variables else {}),
+        steps=trainer.state.global_step,
+        versions={name: version(name) for name in PACKAGES},
+        **facts,
+    )
+    write_training_record(run.path, written)
+    logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
+
+
+def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained: Path) -> dict[str, Any]:
+    """The hyper-parameters that a paper's table lists, the batch over all processes, and those of a trained adapter."""
+    values = {name: value for name, value in training.to_dict().items() if name in TABLE}  # type: ignore[no-untyped-call]
+    values["batch_size"] = (
+        training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
+    )
+    values["processes"] = training.world_size
+    if model.use_peft:
+        values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+        values |= adapters.lora_options(trained)
+    return values
+
+
+class TrackRun(TrainerCallback):
+    """Send to Weights & Biases what makes a run traceable: its resolved options, hashes, its data's statistics."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.facts = run.config | {f"{name}_sha256": digest for name, digest in run.inputs.items()}
+        self.facts["fingerprints"] = run.fingerprints
+        for name in run.inputs:
+            folder = Path(run.config[name])
+            stats = (folder if folder.is_dir() else folder.parent) / "stats.json"
+            if stats.is_file():
+                self.facts[f"{name}_stats"] = json.loads(stats.read_text(encoding="utf-8"))
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Runs after the tracker's own callback, which starts its run."""
+        if "wandb" in (args.report_to or []):
+            import wandb
+
+            wandb.config.update(self.facts, allow_val_change=True)

@@ -1,0 +1,129 @@
+"""The throughput of a run, logged with its loss: tokens per second, padding, model FLOPs utilisation, peak memory."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel
+
+from notewriter.training.run.gpus import peak_tflops
+from notewriter.training.run.operations import passes, per_token
+
+
+class Meter:
+    """Counts the tokens of a model between two readings, without synchronising with the device per batch.
+
+    With shared prompts (`sharing.prefix_sharing`) neither padding nor a prompt's second copy is computed.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        device: torch.device,
+        lora: bool,
+        peak: float | None,
+        paired: bool,
+        shared: bool = False,
+    ) -> None:
+        self.peak = peak
+        self.paired = paired
+        self.shared = shared
+        self.operations, self.attention = operations(model, lora)
+        self.device = device
+        self._start()
+
+    def _start(self) -> None:
+        self.since = time.perf_counter()
+        # Positions, tokens, tokens without a pair's second prompt, and the sum of squared lengths.
+        self.counts = torch.zeros(4)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def count(self, inputs: Mapping[str, Any]) -> None:
+        """Add a batch from the trainer's collator; of pairs, its two halves are chosen and rejected."""
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            # Packed without padding: each position 0 starts a sequence.
+            bounds = torch.cat([(inputs["position_ids"][0] == 0).nonzero()[:, 0], torch.tensor([ids.shape[1]]).to(ids)])
+            lengths = bounds.diff()
+        else:
+            lengths = mask.sum(1)
+        tokens = lengths.sum()
+        unique = tokens
+        if self.paired:
+            prompts = lengths - inputs["completion_mask"].sum(1)
+            unique = tokens - prompts[: len(prompts) // 2].sum()
+        counted = torch.stack([torch.tensor(ids.numel()).to(tokens), tokens, unique, (lengths**2).sum()])
+        self.counts = self.counts.to(counted.device) + counted.float()
+
+    def read(self, reduce: Any, processes: int) -> dict[str, float]:
+        """The figures since the last reading, over all processes; `reduce` sums a tensor over them.
+
+        `tokens_per_second` excludes padding, `unique_tokens_per_second` counts a pair's prompt once, and `mfu` (0 to 1)
+        is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
+        the reference and recomputation (Chowdhery et al. 2022, appendix B).
+        """
+        seconds = time.perf_counter() - self.since
+        positions, tokens, unique, squares = reduce(self.counts.to(self.device)).tolist()
+        figures = {
+            "tokens_per_second": tokens / seconds,
+            "unique_tokens_per_second": unique / seconds,
+            "padding": 1 - tokens / positions if positions and not self.shared else 0.0,
+        }
+        if self.peak and tokens:
+            done = unique * self.operations + self.attention * squares * unique / tokens
+            figures["mfu"] = done / seconds / (self.peak * 1e12 * processes)
+        if self.device.type == "cuda":
+            figures["peak_memory_gib"] = torch.cuda.max_memory_allocated(self.device) / 2**30
+        self._start()
+        return {name: float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
+    """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
+
+    See `notewriter.training.run.operations`; a reference and recomputed passes are left out, as in MFU's definition.
+    """
+    base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
+    parameters = sum(_size(parameter) for parameter in base.parameters())
+    embedding = cast(torch.nn.Parameter, base.get_input_embeddings().weight)
+    head = base.get_output_embeddings()
+    if head is None or head.weight is not embedding:
+        parameters -= _size(embedding)
+    text = base.config.get_text_config()
+    return per_token(passes(lora), parameters, text.num_hidden_layers, text.hidden_size)
+
+
+def _size(parameter: torch.nn.Parameter) -> int:
+    # Under ZeRO-3 a parameter contains only its shard, and `ds_numel` is its whole size.
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+class Metered:
+    """A mixin for a TRL trainer, before it among the base classes: `log` adds the figures of a `Meter`."""
+
+    meter: Meter | None = None
+
+    def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
+        """Start counting; `peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
+        device = self.args.device  # type: ignore[attr-defined]
+        if peak is None and device.type == "cuda":
+            peak = peak_tflops(torch.cuda.get_device_name(device))
+        self.meter = Meter(self.model, device, lora, peak, paired, shared)  # type: ignore[attr-defined]
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Count the batch and train on it."""
+        if self.meter is not None:
+            self.meter.count(inputs)
+        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with the throughput if the entry is of training steps."""
+        if self.meter is not None and "loss" in logs:
+            accelerator = self.accelerator  # type: ignore[attr-defined]
+            logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)
+        super().log(logs, start_time)  # type: ignore[misc]

@@ -1,0 +1,256 @@
+"""A folder of documents, and the bad input in it."""
+
+import contextlib
+import json
+import os
+import time
+
+import pytest
+from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
+
+from notewriter.corpora import corpus, extraction, splitting, time_limit
+from notewriter.datasets import load_corpus
+from notewriter.ground.errors import UserError
+
+PAGE = """<html><head><title>River Osk</title></head><body><nav><a href=/>Home</a></nav><article>
+<h1>The Osk</h1><p>The Osk is a river that reaches the sea at the town of Tolen.</p>
+<h2>History</h2><p>Tolen was founded in 1871 by the bridge keeper Mira Tolen.</p>
+<table><tr><th>Year</th><th>People</th></tr><tr><td>1900</td><td>300</td></tr></table></article>
+<footer>All rights reserved</footer></body></html>"""
+
+
+def build(folder, output, *options):
+    corpus.main(["--source", "folder", "--path", str(folder), "--output_dir", str(output), *options])
+    return read_corpus(output)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "docs").mkdir()
+    return tmp_path / "docs"
+
+
+def test_each_kind_of_file_is_read(folder, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "notes.md").write_text("# Notes\n\nThe church of Varn was built in 1702.\n")
+    (folder / "page.html").write_text(PAGE)
+    (folder / "paper.pdf").write_bytes(pdf("The Osk is a river.", "Varn is a village.", title="Rivers"))
+    (folder / "plain.txt").write_text("Varn is a village in the hills.")
+    passages = {passage["id"]: passage for passage in build(folder, tmp_path / "corpus", "--size", "6")}
+    assert next(iter(passages)) == "page.html#1"
+    assert passages["plain.txt#1"]["title"] == "plain"
+    assert passages["sub/notes.md#1"] | {"text": ""} == {
+        "id": "sub/notes.md#1",
+        "title": "Notes",
+        "text": "",
+        "origin": {"file": "sub/notes.md", "headings": ["Notes"], "span": [9, 37]},
+    }
+    assert passages["paper.pdf#2"] == {
+        "id": "paper.pdf#2",
+        "title": "Rivers",
+        "text": "Varn is a village.",
+        "origin": {"file": "paper.pdf", "page": 2, "span": [21, 39]},
+    }
+    history = next(each for each in passages.values() if each["origin"].get("headings") == ["The Osk", "History"])
+    assert history["title"] == "The Osk > History"
+    text = " ".join(each["text"] for each in passages.values())
+    assert "| 1900 | 300 |" in text
+    assert "Home" not in text and "rights" not in text
+
+
+def test_the_loaders_of_the_project_read_it(folder, tmp_path):
+    (folder / "a.md").write_text("# A\n\nThe Osk is a river.\n")
+    build(folder, tmp_path / "corpus")
+    (passage,) = load_corpus("jsonl", tmp_path / "corpus" / "corpus.jsonl")
+    assert (passage.id, passage.title) == ("a.md#1", "A")
+
+
+def test_what_cannot_be_used_is_named_with_the_reason_and_the_rest_is_kept(folder, tmp_path, capsys):
+    (folder / "good.txt").write_text("The Osk is a river.")
+    (folder / "cut.pdf").write_bytes(pdf("text")[:150])
+    (folder / "junk.pdf").write_bytes(b"%PDF-1.4\n" + bytes(range(256)) * 20)
+    (folder / "scan.pdf").write_bytes(pdf(""))
+    (folder / "locked.pdf").write_bytes(encrypted_pdf("secret"))
+    (folder / "empty.md").touch()
+    (folder / "blank.md").write_text(" \n\n")
+    (folder / "latin.txt").write_bytes("café crème".encode("latin-1"))
+    (folder / "binary.txt").write_bytes(b"a\0b")
+    (folder / "line\nbreak.md").write_text("text")
+    (folder / "picture.png").write_bytes(b"png")
+    (folder / "nothing.html").write_text("<html></html>")
+    os.symlink(folder, folder / "loop")
+    os.symlink("self.md", folder / "self.md")
+    os.symlink("gone.md", folder / "dangling.md")
+    os.mkfifo(folder / "pipe.md")
+    with open(folder / "huge.txt", "wb") as file:
+        file.truncate(200_000_000)
+    with open(os.fsencode(folder) + b"/caf\xe9.md", "wb") as file:
+        file.write(b"text")
+    assert [passage["text"] for passage in build(folder, tmp_path / "corpus")] == ["The Osk is a river."]
+    reasons = read_skipped(tmp_path / "corpus")
+    for name, reason in {
+        "cut.pdf": "damaged PDF",
+        "junk.pdf": "damaged PDF",
+        "scan.pdf": "no text",
+        "locked.pdf": "encrypted",
+        "empty.md": "is empty",
+        "blank.md": "no text",
+        "latin.txt": "not UTF-8",
+        "binary.txt": "NUL",
+        "line\nbreak.md": "line break",
+        "picture.png": "none of the endings",
+        "nothing.html": "no",
+        "loop": "link to a folder",
+        "self.md": "circular link",
+        "dangling.md": "broken",
+        "pipe.md": "not a regular file",
+        "huge.txt": "larger than 50 MB",
+    }.items():
+        assert reason in reasons.pop(name)
+    assert list(reasons.values()) == ["has a name that is not UTF-8; rename it"]
+    output = capsys.readouterr().out
+    assert "skipped: 17" in output
+    assert "1 passages of 1 documents" in output
+
+
+def test_nothing_kept_is_an_error_that_says_why(folder, tmp_path):
+    (folder / "empty.md").touch()
+    with pytest.raises(UserError, match=r"nothing could be kept \(1 is empty\)"):
+        build(folder, tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_an_encrypted_pdf_that_needs_no_password_is_read(folder, tmp_path):
+    (folder / "a.pdf").write_bytes(encrypted_pdf(""))
+    assert build(folder, tmp_path / "corpus")[0]["text"] == "secret"
+
+
+def test_byte_order_marks_and_line_ends_do_not_matter(folder, tmp_path):
+    (folder / "a.txt").write_bytes("The Osk\r\nis a river.".encode("utf-16"))
+    (folder / "b.txt").write_bytes("The Osk\nis a river.".encode("utf-8-sig"))
+    assert [passage["text"] for passage in build(folder, tmp_path / "corpus")] == ["The Osk\nis a river."] * 2
+
+
+def test_front_matter_gives_the_title_and_is_no_text(folder, tmp_path):
+    (folder / "a.md").write_text("---\ntitle: Rivers\ntags: [a]\n---\nThe Osk is a river.\n")
+    assert [(p["title"], p["text"]) for p in build(folder, tmp_path / "corpus")] == [("Rivers", "The Osk is a river.")]
+
+
+def test_hidden_files_are_left_out(folder, tmp_path):
+    (folder / ".git").mkdir()
+    (folder / ".git" / "a.md").write_text("hidden")
+    (folder / "b.md").write_text("shown")
+    assert [passage["id"] for passage in build(folder, tmp_path / "corpus")] == ["b.md#1"]
+
+
+def test_an_output_folder_among_the_documents_is_refused(folder):
+    (folder / "a.md").write_text("text")
+    with pytest.raises(UserError, match="is inside"):
+        build(folder, folder / "corpus")
+
+
+def test_ids_do_not_depend_on_other_files_or_on_the_place_of_the_folder(folder, tmp_path):
+    (folder / "b.md").write_text("text")
+    before = build(folder, tmp_path / "one")
+    (folder / "a.md").write_text("more")
+    folder.rename(tmp_path / "moved")
+    after = build(tmp_path / "moved", tmp_path / "two")
+    assert before == after[1:]
+
+
+def test_a_second_run_finds_the_corpus_finished_until_a_file_changes(folder, tmp_path, capsys):
+    (folder / "a.md").write_text("text")
+    build(folder, tmp_path / "corpus")
+    build(folder, tmp_path / "corpus")
+    assert "already a corpus" in capsys.readouterr().out
+    (folder / "a.md").write_text("other")
+    assert build(folder, tmp_path / "corpus")[0]["text"] == "other"
+    manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
+    assert (manifest["schema"], manifest["documents"], manifest["passages"]) == ("notewriter/corpus/1", 1, 1)
+
+
+def test_a_folder_that_is_no_corpus_is_not_replaced(folder, tmp_path):
+    (folder / "a.md").write_text("text")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="is not a corpus"):
+        build(folder, tmp_path / "mine")
+
+
+def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def forever(name, path):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    (folder / "a.pdf").write_bytes(b"%PDF")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
+    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
+
+
+def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def count(text):
+        while "busy" in text:
+            time.sleep(0.01)
+        return len(text.split())
+
+    (folder / "a.txt").write_text("busy")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setattr(splitting, "count_words", count)
+    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert read_skipped(tmp_path / "corpus")["a.txt"].startswith("takes more than 0.2 seconds")
+
+
+def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
+    (folder / "a.md").write_text("text")
+    (folder / "b.txt").write_text("text")
+
+    def fail(name, path):
+        raise RecursionError
+
+    monkeypatch.setitem(extraction.EXTRACTORS, ".md", fail)
+    build(folder, tmp_path / "corpus")
+    assert "nested too deeply" in read_skipped(tmp_path / "corpus")["a.md"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("<p " + " ".join(f"a{number}=1" for number in range(10_001)) + ">text</p>", "more than 10,000 attributes"),
+        ("<div>" * 300 + "text" + "</div>" * 300 + "<p>What comes after is lost.</p>", "nested too deeply"),
+    ],
+    ids=["attributes", "depth"],
+)
+def test_html_beyond_the_parsers_bounds_is_skipped_the_same_each_time(folder, tmp_path, body, reason):
+    (folder / "a.html").write_text(f"<html><body>{body}</body></html>")
+    (folder / "b.html").write_text(PAGE)
+    for output in (tmp_path / "one", tmp_path / "two"):
+        assert {passage["origin"]["file"] for passage in build(folder, output)} == {"b.html"}
+        assert reason in read_skipped(output)["a.html"]
+
+
+def test_many_words_in_a_script_or_in_a_quoted_value_are_no_attributes(folder, tmp_path):
+    words = "word " * 11_000
+    (folder / "a.html").write_text(PAGE.replace("<nav>", f"<script>if (a <b) {{ x = '{words}' }}</script><nav>"))
+    (folder / "b.html").write_text(PAGE.replace("<article>", f'<article data-words="{words}">'))
+    assert {passage["origin"]["file"] for passage in build(folder, tmp_path / "corpus")} == {"a.html", "b.html"}
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int ''", "!!bool maybe", "!!timestamp soon", "2024-13-45", "!!float x", "[" * 9999]
+)
+def test_front_matter_that_cannot_be_read_is_text(folder, tmp_path, value):
+    (folder / "a.md").write_text(f"---\ntitle: {value}\n---\nThe Osk is a river.\n")
+    (passage,) = build(folder, tmp_path / "corpus", "--size", "100000")
+    assert "title: " in passage["text"]
+    assert passage["text"].endswith("The Osk is a river.")
+
+
+def test_a_title_that_is_no_text_is_none(folder, tmp_path):
+    aliases = "".join(f"a{level}: &a{level} [*a{level - 1}, *a{level - 1}]\n" for level in range(1, 60))
+    (folder / "a.md").write_text(f"---\na0: &a0 [x, x]\n{aliases}title: *a59\n---\nThe Osk is a river.\n")
+    assert [(p["title"], p["text"]) for p in build(folder, tmp_path / "corpus")] == [("a", "The Osk is a river.")]

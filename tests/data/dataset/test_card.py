@@ -1,0 +1,157 @@
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from datasets import load_dataset
+from pair_rows import row
+from parquet_files import write_rows
+
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.data import dataset
+from notewriter.data.dataset.card import PAIRS, bars, histograms, model_names, summary, write_card
+from notewriter.pages import render
+
+CONFIG = {
+    "dataset": "2wikimultihopqa",
+    "path": "/home/someone/2wiki/train.json",
+    "index": "/home/someone/index",
+    "stages": {"deepnote/init_note": "reference"},
+    "temperatures": [0.1, 0.5],
+    "quotas": {},
+    "limit": None,
+    "serve": "/home/someone/models/Teacher-7B",
+    "base_url": None,
+    "model": None,
+    "models": {"judge": {"base_url": "http://node7:8000/v1", "model": "Qwen/Qwen2.5-72B-Instruct", "api_key_env": "K"}},
+}
+STATS = {
+    "questions": 12,
+    "pairs": {"train": 6, "dev": 1},
+    "stages": {"deepnote/init_note": {"pairs": 7, "dropped": {"judge reply not readable": 5}}},
+    "hygiene": {
+        "questions_dropped": {"the question is in an evaluation file": 2},
+        "evaluation_files": {
+            "/home/someone/dev.json": {
+                "questions": 500,
+                "training_questions_dropped": 2,
+                "evaluation_questions_met": 2,
+            }
+        },
+    },
+    "config_hash": "0123456789abcdef",
+    "version": "0.1.0",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_rows(tmp_path / "train.parquet", COLUMNS, map(row, range(6)))
+    write_rows(tmp_path / "dev.parquet", COLUMNS, [row(6)])
+    # Other files of such a folder, which `datasets` must not load as data.
+    (tmp_path / "rollouts.jsonl").write_text('{"question_id": "q0"}\n')
+    (tmp_path / "stats.json").write_text("{}")
+    return tmp_path
+
+
+def card(folder, **changes):
+    return card_of(folder, STATS, changes)
+
+
+def card_of(folder, stats, changes):
+    write_card(folder, CONFIG | changes, stats, PAIRS)
+    return (folder / "README.md").read_text()
+
+
+def test_a_folder_with_its_card_loads_by_its_name_alone(folder, tmp_path_factory):
+    card(folder)
+    loaded = load_dataset(str(folder), cache_dir=str(tmp_path_factory.mktemp("cache")))
+    assert {split: data.num_rows for split, data in loaded.items()} == {"train": 6, "dev": 1}
+    assert loaded["train"].column_names == COLUMNS.names
+
+
+def test_the_metadata_names_the_licence_and_the_files_of_each_split(folder):
+    _, metadata, _ = card(folder).split("---\n", 2)
+    told = yaml.safe_load(metadata)
+    assert told["license"] == "apache-2.0" and told["size_categories"] == "n<1K"
+    assert told["configs"][0]["data_files"] == [
+        {"split": "train", "path": "train.parquet"},
+        {"split": "dev", "path": "dev.parquet"},
+    ]
+
+
+def test_a_licence_that_is_not_known_is_not_guessed(folder):
+    text = card(folder, dataset="jsonl")
+    assert "license:" not in text
+    assert "look it up at their source" in text
+
+
+def test_the_card_has_yield_hygiene_lengths_and_recipe(folder):
+    text = card(folder)
+    assert "| deepnote/init_note | reference | 7 | 5 judge reply not readable |" in text
+    assert "- 2 questions left out: the question is in an evaluation file" in text
+    assert "- Held against dev.json (500 questions): 2 training questions left out." in text
+    assert "| deepnote/init_note | prompt | 90 | 90 | 90 |" in text
+    assert "| deepnote/init_note | chosen |" not in text
+    assert r"| temperatures | \[0.1, 0.5\] |" in text
+    assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
+
+
+def test_the_card_says_that_overlap_with_several_files_is_counted_once(folder):
+    (file, overlap), *_ = STATS["hygiene"]["evaluation_files"].items()
+    several = STATS["hygiene"] | {"evaluation_files": {file: overlap, "/home/someone/test.json": overlap}}
+    told = "a question that overlaps with several of these files counts for one of them"
+    assert told in card_of(folder, STATS | {"hygiene": several}, {}) and told not in card(folder)
+
+
+def test_the_card_counts_the_questions_that_were_rolled_out(folder):
+    assert "from rollouts over 12 questions" in card(folder)
+    assert "from rollouts over 8 questions" in card_of(folder, STATS | {"questions_rolled_out": 8}, {})
+
+
+def test_judges_that_break_each_others_ties_are_listed_in_their_order(folder):
+    text = card(folder, stages={"deepnote/init_note": ["outcome", "llm"]})
+    assert "| deepnote/init_note | outcome, then llm | 7 |" in text
+
+
+def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
+    text = card(
+        folder,
+        prompts_dir="/home/someone/prompts",
+        family="a | b",
+        served="/home/someone/model",
+        retriever=[{"url": "http://node7:9200"}, {"index": "/home/someone/index"}],
+        question_set="/home/someone/set.yaml",
+    )
+    for private in ("/home", "node7", "api_key_env"):
+        assert private not in text
+    assert r"| family | a \| b |" in text
+
+
+def test_the_plots_are_svg_of_the_same_numbers(folder):
+    card(folder)
+    told = (folder / "yield.svg").read_text()
+    assert "<title>pairs: 7</title>" in told and "<title>judge reply not readable: 5</title>" in told
+    assert "prompt (7 counted)" in (folder / "lengths.svg").read_text()
+    rows = bars({"a": {"pairs": 3, "x": 1}, "b": {"pairs": 0}})["rows"]
+    widths = [segment["width"] for segment in rows[0]["segments"]]
+    assert widths[0] == pytest.approx(3 * widths[1])
+    assert rows[1]["segments"][0]["width"] == 0
+    panels = histograms({"a": {"prompt": [0, 5, 10], "chosen": [], "rejected": [7]}})["panels"]
+    assert [sum(column["count"] for column in panel["columns"]) for panel in panels] == [3, 0, 1]
+
+
+def test_hostile_names_are_text_in_a_plot():
+    template = Path(dataset.__file__).with_name("yield.svg.jinja")
+    drawn = render(template, title="</title>", **bars({"<script>": {"pairs": 1, "</svg>": 1}}))
+    assert "<script>" not in drawn and len(re.findall("</svg>", drawn)) == 1
+
+
+def test_models_are_named_by_hub_id_name_or_last_part_of_a_folder():
+    assert model_names({"serve": None, "model": "gpt-x", "models": {}}) == {"policy": "gpt-x"}
+    assert model_names({"models": {"policy": {"serve": "Qwen/Qwen2.5-7B"}}}) == {"policy": "Qwen/Qwen2.5-7B"}
+
+
+def test_a_summary_of_one_or_no_length():
+    assert summary([]) is None
+    assert summary([7]) == {"median": 7, "p95": 7, "most": 7}

@@ -1,0 +1,52 @@
+import pyarrow.parquet
+import pytest
+from pair_rows import row
+
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.data.dataset.quotas import shares_of
+from notewriter.data.dataset.splits import dev_questions, open_splits
+from notewriter.ground.records import Question
+
+QUESTIONS = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(10)]
+
+
+def ids(path):
+    return pyarrow.parquet.read_table(path)["question_id"].to_pylist()
+
+
+def test_each_question_is_in_one_split_and_rows_keep_their_order(tmp_path):
+    dev = dev_questions(QUESTIONS, 0.3, 0)
+    assert dev == dev_questions(QUESTIONS[::-1], 0.3, 0) and len(dev) == 3
+    with open_splits(tmp_path, COLUMNS, dev) as splits:
+        for number in range(10):
+            splits.write(row(number))
+    assert splits.counts == {"train": 7, "dev": 3}
+    assert ids(tmp_path / "dev.parquet") == [f"q{number}" for number in range(10) if f"q{number}" in dev]
+    assert ids(tmp_path / "train.parquet") == [f"q{number}" for number in range(10) if f"q{number}" not in dev]
+
+
+def test_a_dev_split_without_rows_is_removed(tmp_path):
+    (tmp_path / "dev.parquet").write_text("of an earlier run")
+    with open_splits(tmp_path, COLUMNS, set()) as splits:
+        splits.write(row(0))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.parquet"]
+
+
+def test_an_error_leaves_both_files_as_they_were(tmp_path):
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.parquet").write_text("of an earlier run")
+    with pytest.raises(RuntimeError, match="interrupted"), open_splits(tmp_path, COLUMNS, {"q1"}) as splits:
+        splits.write(row(0))
+        splits.write(row(1))
+        raise RuntimeError("interrupted")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "train.parquet": "of an earlier run",
+        "dev.parquet": "of an earlier run",
+    }
+
+
+def test_the_shares_of_all_shards_add_up_to_the_quota():
+    shares = [shares_of({"note": 7, "answer": 1}, f"{number}/3") for number in (1, 2, 3)]
+    assert [share["note"] for share in shares] == [3, 2, 2]
+    assert [share["answer"] for share in shares] == [1, 0, 0]
+    assert shares_of({"note": 7}, None) == {"note": 7}

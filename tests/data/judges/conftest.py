@@ -1,0 +1,57 @@
+"""A case for a judge to decide."""
+
+import random
+
+import pytest
+from judge_cases import BEFORE, QUESTION
+
+from notewriter.data.judges.case import Case
+from notewriter.ground.records import Passage
+
+
+@pytest.fixture
+def make_case():
+    """A case with these candidates; the judge's model replies what `reply(candidate texts)` says."""
+
+    def make(candidates, *, reply=None, found=(), answers=(), cut=(), negative=(), seed="0 q1", kind="note", **changes):
+        asked = []
+
+        async def ask(prompt, json_schema=None, sample=0, **variables):
+            asked.append((prompt, variables))
+            return reply(variables | {"sample": sample} if sample else variables)
+
+        async def search(query, top_k):
+            return [Passage(id, id, id) for id in dict(found).get(query, ())][:top_k]
+
+        async def finish(candidate, number=0):
+            answer = dict(answers)[candidate]
+            return answer[number] if isinstance(answer, list) else answer
+
+        async def next_query(candidate):
+            return f"{candidate} {QUESTION.question}"
+
+        case = Case(
+            question=changes.pop("question", QUESTION),
+            kind=kind,
+            request="Write a note.",
+            variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
+            options={"top_k": 2},
+            candidates=candidates,
+            barred=[
+                "was cut at its token limit" if candidate in cut else "is the gold note" * (candidate in negative)
+                for candidate in candidates
+            ],
+            last_resort=[2 * (candidate in cut) + (candidate in negative) for candidate in candidates],
+            ask=ask,
+            search=search,
+            finish=finish,
+            next_query=next_query,
+            family=changes.pop("family", "hotpotqa"),
+            random=random.Random(seed),
+            orders=changes.pop("orders", 2),
+            min_gap=changes.pop("min_gap", 0.0),
+            **changes,
+        )
+        return case, asked
+
+    return make

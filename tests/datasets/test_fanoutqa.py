@@ -1,0 +1,16 @@
+from benchmark_files import write_list
+
+from notewriter.datasets import load_questions
+
+
+def test_fanoutqa_keeps_the_structure_of_its_answer_and_the_pages_of_all_parts(tmp_path):
+    leaf = {"decomposition": [], "evidence": {"title": "Ana"}}
+    record = {
+        "id": "f1",
+        "question": "Who runs?",
+        "answer": {"Ana": True, "Bo": ["left", 3]},
+        "decomposition": [{"evidence": None, "decomposition": [leaf, leaf | {"evidence": {"title": "Bo"}}]}],
+    }
+    (read,) = load_questions("fanoutqa", write_list(tmp_path / "f.json", record))
+    assert read.answers == ("Ana: yes; Bo: left, 3",)
+    assert read.metadata == {"answer": record["answer"], "pages": ["Ana", "Bo"]}

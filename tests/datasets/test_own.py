@@ -1,0 +1,23 @@
+import pytest
+from benchmark_files import own_question, write_lines
+
+from notewriter.datasets import load_corpus, load_questions
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+
+
+def test_own_questions_carry_what_the_file_says_and_nothing_where_it_is_silent(tmp_path):
+    full = own_question(id="q2", supporting_ids=["p1"], supporting_facts=["Ana is."], metadata={"hops": 2})
+    path = write_lines(tmp_path / "questions.jsonl", own_question(), full)
+    assert load_questions("jsonl", path) == [
+        Question("q1", "Who?", ("Ana",)),
+        Question("q2", "Who?", ("Ana",), ("p1",), ("Ana is.",), {"hops": 2}),
+    ]
+
+
+def test_own_corpus_is_read_line_by_line(tmp_path):
+    path = write_lines(tmp_path / "c.jsonl", {"id": "p1", "title": "Ana", "text": "Ana is."}, {"id": "p2"})
+    passages = load_corpus("jsonl", path)
+    assert next(passages) == Passage("p1", "Ana", "Ana is.")
+    with pytest.raises(UserError, match=r"c\.jsonl:2: has no 'title'"):
+        next(passages)

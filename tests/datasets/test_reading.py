@@ -1,0 +1,76 @@
+import json
+
+import pytest
+from benchmark_files import HOTPOT, MUSIQUE, own_question, write_lines, write_list
+
+from notewriter.datasets import load_corpus, load_questions, reading
+from notewriter.ground.errors import UserError
+
+
+def test_a_corpus_holds_each_paragraph_once_and_its_ids_do_not_hang_on_the_file(tmp_path):
+    other = {**HOTPOT, "_id": "h2"}
+    twice = list(load_corpus("hotpotqa", write_list(tmp_path / "twice.json", HOTPOT, other)))
+    once = list(load_corpus("hotpotqa", write_list(tmp_path / "once.json", other)))
+    assert twice == once
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_is_read_record_by_record_however_it_is_cut(tmp_path, monkeypatch, size, indent):
+    monkeypatch.setattr(reading, "CHUNK", size)
+    records = [{**HOTPOT, "_id": f"h{i}", "question": "Où ] , [ est-ce?"} for i in range(5)]
+    path = tmp_path / "h.json"
+    path.write_text(json.dumps(records, indent=indent, ensure_ascii=False), encoding="utf-8")
+    assert [q.id for q in load_questions("hotpotqa", path)] == ["h0", "h1", "h2", "h3", "h4"]
+
+
+ERRORS = {
+    "not JSON": ("jsonl", '{"id": "q1"\n', r"f:1: is not JSON"),
+    "missing": ("jsonl", json.dumps({"id": "q1", "question": "Who?"}), r"f:1: has no 'answers'"),
+    "wrong type": ("jsonl", json.dumps(own_question(answers="Ana")), r"f:1: 'answers' is a str, not a list"),
+    "wrong item": (
+        "jsonl",
+        json.dumps(own_question(answers=[3])),
+        r"f:1: 'answers' must be a list of strings, but contains a value of type int",
+    ),
+    "no answer": ("jsonl", json.dumps(own_question(answers=[])), r"f:1: 'answers' is empty"),
+    "same id": (
+        "jsonl",
+        f"{json.dumps(own_question())}\n\n{json.dumps(own_question())}",
+        r"f:3: has the same id 'q1' as .*f:1",
+    ),
+    "no question": ("jsonl", "\n", r"f: contains no questions"),
+    "no list": ("hotpotqa", "{}", r"record 1: is not JSON \(no list\)"),
+    "empty file": ("hotpotqa", "", r"record 1: is not JSON"),
+    "empty list": ("hotpotqa", "[ ]", r"f: contains no questions"),
+    "cut short": ("hotpotqa", json.dumps([HOTPOT, HOTPOT])[:-40], r"record 2: is not JSON"),
+    "not closed": ("hotpotqa", json.dumps([HOTPOT])[:-1], r"record 2: is not JSON"),
+    "no object": ("hotpotqa", "[[]]", r"record 1: is a list, not an object"),
+    "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' is a dict"),
+    "same record": ("hotpotqa", json.dumps([HOTPOT, HOTPOT]), r"record 2: has the same id 'h1' as .*record 1"),
+    "no paragraph": (
+        "musique",
+        json.dumps({**MUSIQUE, "paragraphs": ["x"]}),
+        r"f:1: 'paragraphs' must be a list of objects",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_broken_question_files_are_named_with_the_place_in_one_line(tmp_path, case):
+    dataset, text, message = ERRORS[case]
+    path = tmp_path / "f"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        load_questions(dataset, path)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_passages_of_one_id_and_an_empty_corpus_are_refused(tmp_path):
+    passage = {"id": "p1", "title": "Ana", "text": "Ana is."}
+    with pytest.raises(UserError, match=r"c:2: has the same id 'p1' as .*c:1"):
+        list(load_corpus("jsonl", write_lines(tmp_path / "c", passage, passage)))
+    for dataset, text in (("jsonl", ""), ("hotpotqa", "[]"), ("musique", "")):
+        (tmp_path / "empty").write_text(text)
+        with pytest.raises(UserError, match="empty: contains no passages"):
+            list(load_corpus(dataset, tmp_path / "empty"))

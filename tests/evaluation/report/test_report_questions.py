@@ -1,0 +1,58 @@
+from notewriter.evaluation.report.questions import index, questions_of, words
+from notewriter.evaluation.report.runs import read_runs
+from notewriter.evaluation.report.traces import pack
+from notewriter.ground import jsonl
+
+
+def test_the_index_tells_of_each_question_what_the_list_and_its_filters_need(write_run, tmp_path):
+    before = write_run(tmp_path / "before", {"a": 0.0, "b": 0.5})
+    runs = read_runs([before, write_run(tmp_path / "after", {"b": 1.0}, error="too long")])
+    found = index(runs, questions_of(runs), pack(runs, 10**6))
+    assert [run["label"] for run in found["runs"]] == ["before", "after"]
+    assert found["metrics"] == [{"name": "f1", "label": "Token F1"}]
+    assert found["questions"] == [
+        {
+            "id": "a",
+            "question": "Who?",
+            "answers": ["Fulda"],
+            "runs": [{"scores": {"f1": 0.0}, "failed": False, "trace": 0}, None],
+        },
+        {
+            "id": "b",
+            "question": "Who?",
+            "answers": ["Fulda"],
+            "runs": [
+                {"scores": {"f1": 0.5}, "failed": False, "trace": 1},
+                {"scores": {"f1": 1.0}, "failed": True, "trace": found["chunk"]},
+            ],
+        },
+    ]
+
+
+def test_one_id_with_two_questions_is_two_questions(write_run, tmp_path):
+    runs = read_runs(
+        [write_run(tmp_path / "one", {"a": 0.0}), write_run(tmp_path / "other", {"a": 1.0}, question="Where?")]
+    )
+    found = index(runs, questions_of(runs), pack(runs, 10**6))["questions"]
+    assert [[result is not None for result in question["runs"]] for question in found] == [[True, False], [False, True]]
+
+
+def test_the_search_knows_the_words_of_predictions_and_notes_of_all_runs(write_run, tmp_path):
+    folders = [
+        write_run(tmp_path / "one", dict.fromkeys("abcd", 0.0), prediction="The Fulda"),
+        write_run(tmp_path / "two", dict.fromkeys("abcd", 0.0), prediction="the Rhine, the Rhine"),
+    ]
+    records = [record for _, record in jsonl.read(folders[0] / "predictions.jsonl")]
+    jsonl.write(
+        folders[0] / "predictions.jsonl", [record | {"note": f"Note {record['question_id']}"} for record in records]
+    )
+    runs = read_runs(folders)
+    found = words(runs, questions_of(runs))
+    assert found == {
+        "fulda": [0, 0, 0, 0],
+        "note": [0, 0, 0, 0],
+        "rhine": [0, 0, 0, 0],
+        "rhine,": [0, 0, 0, 0],
+        "the": [0, 0, 0, 0],
+        **{name: [number] for number, name in enumerate("abcd")},
+    }

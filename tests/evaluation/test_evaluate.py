@@ -1,0 +1,332 @@
+import json
+from dataclasses import fields
+from statistics import mean
+
+import pytest
+from fake_endpoint import as_claude, fake_endpoint
+from tiny_world import run_config, tiny_world
+
+from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
+from notewriter.artifacts.traces import Trace
+from notewriter.evaluation import evaluate
+from notewriter.evaluation.comparison import compare
+from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.scoring import prediction_of
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+from notewriter.methods import METHODS
+from notewriter.retrieval import index
+
+QUESTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def golds(world):
+    return {record["question"]: record["answers"][0] for _, record in jsonl.read(world["path"])}
+
+
+@pytest.fixture(scope="module")
+def endpoint(golds):
+    """Answers every other question rightly, and takes notes of a dozen words."""
+
+    def reply(request):
+        prompt = request["messages"][0]["content"]
+        if not prompt.startswith("Answer"):
+            return f"{len(prompt)} words about the river " * 2
+        question = prompt.rpartition("Question: ")[2]
+        return golds[question] if question in golds and sorted(golds).index(question) % 2 else "nobody knows"
+
+    with fake_endpoint(reply) as running:
+        yield running
+
+
+@pytest.fixture
+def run(world, endpoint, tmp_path):
+    """Evaluate into a folder with changes to a small configuration; returns the folder's path."""
+
+    def evaluate_into(folder="run", **changes):
+        settings = {"method_options": {"max_step": 1, "max_failure": 1}} | changes
+        evaluate.main(run_config(tmp_path, folder, world, endpoint, settings))
+        return tmp_path / folder
+
+    return evaluate_into
+
+
+def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world):
+    records = [record for _, record in jsonl.read(run() / "predictions.jsonl")]
+    questions = [record for _, record in jsonl.read(world["path"])]
+    assert [record["question_id"] for record in records] == [question["id"] for question in questions]
+    for record, question in zip(records, questions, strict=True):
+        assert list(record) == ["schema", *(field.name for field in fields(Prediction))]
+        assert record["answers"] == question["answers"]
+        assert record["scores"].keys() == {
+            *("em", "f1", "note_fact_recall", "note_has_answer", "note_words", "supporting_recall")
+        }
+        # init_note, refine_query, accumulate_knowledge, decide, answer; two searches.
+        assert (record["calls"], record["retrievals"]) == (5, 2)
+        assert record["prompt_tokens"] > record["completion_tokens"] > 0
+
+
+def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
+    folder = run(concurrency=3)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    # Nothing was estimated or judged.
+    expected = ["schema", *(field.name for field in fields(Metrics) if field.name not in {"estimate", "judged"})]
+    assert list(metrics) == expected
+    predictions = list(read_predictions(folder / "predictions.jsonl").values())
+    assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 0)
+    for metric, interval in metrics["metrics"].items():
+        assert interval["mean"] == pytest.approx(mean(prediction.scores[metric] for prediction in predictions))
+        assert interval["low"] <= interval["mean"] <= interval["high"]
+    for cost in COSTS:
+        assert metrics["per_question"][cost] == pytest.approx(mean(prediction.cost(cost) for prediction in predictions))
+    assert metrics["metrics"]["em"]["mean"] == 0.5
+    told = {key: metrics[key] for key in ("name", "dataset", "method", "model", "family")}
+    assert told == {"name": "run", "dataset": "jsonl", "method": "deepnote", "model": "fake", "family": "hotpotqa"}
+
+
+@pytest.mark.parametrize(("method", "calls", "retrievals"), [("direct", 1, 0), ("vanilla", 1, 1)])
+def test_methods_without_a_note_are_scored_by_their_answers_alone(run, method, calls, retrievals):
+    changes = {"method": method, "method_options": {}} | ({"index": None} if method == "direct" else {})
+    for prediction in read_predictions(run(**changes) / "predictions.jsonl").values():
+        assert prediction.scores.keys() - {"supporting_recall"} == {"em", "f1"}
+        assert (prediction.calls, prediction.retrievals) == (calls, retrievals)
+
+
+def test_several_indexes_are_searched_as_one(run, world, tmp_path):
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "p1", "title": "Mira", "text": "Who was born where?"}))
+    index.main(["--path", str(tmp_path / "other.jsonl"), "--index", str(tmp_path / "other")])
+    folder = run(index=[world["index"], str(tmp_path / "other")], method="vanilla", method_options={"top_k": 50})
+    found = [
+        passage["id"] for _, trace in jsonl.read(folder / "traces.jsonl") for passage in trace["steps"][0]["passages"]
+    ]
+    assert {"2:p1"} == {id for id in found if id.startswith("2:")}
+    assert len(set(found)) > 2
+
+
+def test_a_run_can_be_compared_and_reported(run, tmp_path):
+    before, after = run("before", method="direct", method_options={}), run("after")
+    assert compare([before], [after])["f1"].questions == QUESTIONS
+    write_report([before, after], tmp_path / "report.html")
+    assert "before" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_that_goes_on_ends_with_the_files_of_one_that_was_not_stopped(run, endpoint):
+    whole = run("whole", name="run")
+    names = ("metrics.json", "predictions.jsonl")
+    stopped = run("stopped", name="run")
+    # As a kill leaves it: some lines, the last one cut.
+    journal = stopped / "traces.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3])[:-40])
+    for name in names:
+        (stopped / name).unlink()
+    asked = len(endpoint.requests)
+    run("stopped", name="run", concurrency=1)
+    for name in names:
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes()
+    # Every reply was in the cache.
+    assert len(endpoint.requests) == asked
+
+
+def test_traces_of_an_earlier_version_that_do_not_say_whether_the_method_retrieves_give_the_same_files(run):
+    settings = {"method": "ircot", "method_options": {"max_step": 1}}
+    folder = run(**settings)
+    first, *others = [record for _, record in jsonl.read(folder / "traces.jsonl")]
+    # An error before the first search: nothing was found.
+    traces = [first | {"steps": [], "answer": "", "error": "the prompt is too long"}, *others]
+    written = []
+    for _ in range(2):
+        jsonl.write(folder / "traces.jsonl", traces)
+        run(**settings)
+        written.append([(folder / name).read_bytes() for name in ("metrics.json", "predictions.jsonl", "costs.json")])
+        assert all(trace.pop("retrieves", True) for trace in traces)
+    assert written[0] == written[1]
+    predictions = read_predictions(folder / "predictions.jsonl").values()
+    assert all("supporting_recall" in prediction.scores for prediction in predictions)
+
+
+def test_the_model_of_a_run_is_that_of_the_policy_wherever_it_is_named(run, endpoint):
+    folder = run(base_url=None, model=None, models={"policy": {"base_url": endpoint.base_url, "model": "fake"}})
+    assert read_metrics(folder / "metrics.json").model == "fake"
+
+
+def test_a_finished_run_needs_no_endpoint(run):
+    with fake_endpoint() as gone:
+        folder = run(base_url=gone.base_url)
+    before = (folder / "metrics.json").read_bytes()
+    run(base_url=gone.base_url)
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_a_run_without_a_model_leaves_no_folder_that_would_refuse_the_next(run, endpoint):
+    with pytest.raises(UserError, match="no model; give --serve PATH"):
+        run(base_url=None, model=None)
+    assert read_metrics(run() / "metrics.json").errors == 0
+
+
+def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
+    # The first question's first call passes, so that it has a note, and its second is refused.
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+    (told,) = [record.message for record in caplog.records if "ended in an error" in record.message]
+    assert told.startswith(f"1 of {QUESTIONS} questions ended in an error, 1 in this one: This model's maximum context")
+    assert told.endswith("To repeat them, run the same command with --retry_errors")
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.questions, metrics.errors) == (QUESTIONS, 1)
+    first = next(iter(read_predictions(folder / "predictions.jsonl").values()))
+    assert first.error.startswith("This model's maximum context length is 4096 tokens.")
+    assert (first.prediction, first.calls) == ("", 1)
+    assert first.note and set(first.scores.values()) == {0}
+
+
+def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_other_call_is_made(run):
+    with fake_endpoint() as undisturbed:
+        expected = read_metrics(run("undisturbed", base_url=undisturbed.base_url, concurrency=1) / "metrics.json")
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+        run(base_url=refusing.base_url, concurrency=1)
+        assert read_metrics(folder / "metrics.json").errors == 1
+        run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.errors, metrics.metrics) == (0, expected.metrics)
+    assert metrics.config_hash == expected.config_hash
+    # The refused call alone was made twice.
+    assert len(refusing.requests) == len(undisturbed.requests) + 1
+
+
+def test_answers_that_were_judged_are_not_replaced_behind_the_judges_back(run):
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+        (folder / "judged").mkdir()
+        asked = len(refusing.requests)
+        with pytest.raises(UserError, match=r"judged: has judgements of answers that --retry_errors would replace"):
+            run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
+    assert len(refusing.requests) == asked
+    assert read_metrics(folder / "metrics.json").errors == 1
+
+
+def test_a_note_is_measured_wherever_a_method_keeps_one_and_nowhere_else(run):
+    # The very first call is refused: the question has an empty note, which counts as such.
+    with fake_endpoint(faults=["400"]) as refusing:
+        folder = run("refused", base_url=refusing.base_url, concurrency=1)
+    first = next(iter(read_predictions(folder / "predictions.jsonl").values()))
+    assert first.error and first.note == ""
+    assert first.scores.keys() >= {"note_words", "note_has_answer"} and set(first.scores.values()) == {0}
+    without = read_metrics(run("without", method="vanilla", method_options={}) / "metrics.json")
+    assert without.metrics.keys() == {"em", "f1", "supporting_recall"}
+    for note, measured in ((None, False), ("", True), ("Tolen", True)):
+        trace = Trace("q", "any", note=note)
+        scores = prediction_of(Question("q", "Where?", ("Tolen",)), trace, "hotpotqa").scores
+        assert ("note_words" in scores) is measured
+
+
+@pytest.mark.parametrize("error", ["", "the prompt is too long"])
+def test_an_error_never_agrees_with_a_gold_answer_that_normalises_to_nothing(error):
+    trace = Trace("q", "direct", error=error)
+    scores = prediction_of(Question("q", "Which letter?", ("A",)), trace, "musique").scores
+    assert scores == ({"em": 0, "f1": 0} if error else {"em": 1, "f1": 1})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_through_the_command(run, method):
+    folder = run(method=method, method_options={}, limit=2)
+    traces = [trace for _, trace in jsonl.read(folder / "traces.jsonl")]
+    assert [(trace["method"], trace["error"]) for trace in traces] == [(method, "")] * 2
+    assert all(trace["answer"] and trace["steps"] for trace in traces)
+    assert read_metrics(folder / "metrics.json").per_question["calls"] >= 1
+
+
+@pytest.mark.parametrize("method", ["ircot", "flare", "react"])
+def test_notes_are_an_option_of_methods_that_retrieve_step_by_step(run, method):
+    folder = run(method=method, method_options={"notes": True, "max_step": 2}, limit=1)
+    ((_, trace),) = jsonl.read(folder / "traces.jsonl")
+    stages = {step["stage"].split("/")[1] for step in trace["steps"] if step["kind"] == "generate"}
+    assert "step" in stages and trace["note"] is not None
+    assert "note_words" in read_metrics(folder / "metrics.json").metrics
+
+
+def test_the_family_decides_which_scores_there_are(run):
+    folder = run(family="deepnote", method="direct", method_options={})
+    assert read_metrics(folder / "metrics.json").metrics.keys() == {"acc", "em", "f1"}
+
+
+def test_costs_are_told_by_stage_and_role_and_in_money(run):
+    folder = run(method="vanilla", method_options={}, prices={"answer": [2, 4]})
+    costs = json.loads((folder / "costs.json").read_text())
+    (stage,) = costs["stages"].values()
+    assert list(costs["stages"]) == ["vanilla/answer (answer)"]
+    assert stage["calls"] == QUESTIONS
+    assert costs["money"] == pytest.approx((2 * stage["prompt_tokens"] + 4 * stage["completion_tokens"]) / 1e6)
+    assert costs["compression"] > 0
+
+
+def test_a_benchmark_brings_its_metrics_and_its_style_of_answer(run, endpoint, tmp_path):
+    path = tmp_path / "strategyqa.json"
+    path.write_text(json.dumps([{"qid": "s1", "question": "Would it fit?", "answer": False, "evidence": []}]))
+    folder = run(dataset="strategyqa", path=str(path), method="direct", method_options={})
+    metrics = read_metrics(folder / "metrics.json")
+    assert (metrics.family, list(metrics.metrics)) == ("strategyqa", ["acc"])
+    assert "yes or no" in endpoint.requests[-1]["messages"][0]["content"]
+
+
+def test_limit_draws_the_same_questions_for_a_seed(run):
+    folders = [run(f"{seed}{again}", limit=3, seed=seed) for seed in (1, 2) for again in "ab"]
+    drawn = [list(read_predictions(folder / "predictions.jsonl")) for folder in folders]
+    assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and drawn[0] != drawn[2]
+    assert all(len(ids) == 3 for ids in drawn)
+
+
+def test_a_folder_with_other_settings_is_refused(run):
+    run()
+    with pytest.raises(UserError, match=r"contains a run with temperature: 0\.1, not 0\.7; choose another output_dir"):
+        run(temperature=0.7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"index": None}, "method deepnote retrieves; add --index PATH"),
+        ({"method": "dreamnote"}, "unknown method 'dreamnote'; choose one of: "),
+        ({"prices": {"answer": 3}}, "prices: answer: 3 is not"),
+        ({"family": "bleu"}, "unknown metric family 'bleu'"),
+        ({"method_options": {"steps": 1}}, "has no option 'steps'"),
+        ({"method_options": {"top_k": "5"}}, "top_k must be int, not '5'"),
+        ({"dataset": "squad"}, "unknown dataset 'squad'"),
+        ({"path": "nowhere.jsonl"}, "nowhere.jsonl: cannot be read"),
+        ({"limit": 0}, "limit"),
+        ({"methd": "direct"}, "unknown key 'methd'; did you mean 'method'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_found_before_any_model_is_asked(run, endpoint, tmp_path, changes, message):
+    asked = len(endpoint.requests)
+    with pytest.raises(UserError, match=message):
+        run(**changes)
+    assert len(endpoint.requests) == asked
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_without_an_answer_is_an_error_and_no_table_of_zeros(run, tmp_path, capsys):
+    with (
+        fake_endpoint(faults=["400"] * QUESTIONS) as refusing,
+        pytest.raises(UserError, match=rf"all {QUESTIONS} questions ended in an error.*maximum context length"),
+    ):
+        run(method="direct", method_options={}, index=None, base_url=refusing.base_url)
+    assert "em" not in capsys.readouterr().out
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_model_of_today_is_evaluated_and_the_run_tells_what_it_was_not_sent(run):
+    with fake_endpoint(refuses=as_claude) as endpoint:
+        folder = run(method="direct", method_options={}, index=None, base_url=endpoint.base_url)
+    assert read_metrics(folder / "metrics.json").errors == 0
+    # Refused, tried out, and the questions.
+    assert len(endpoint.requests) == 2 + QUESTIONS
+    (start,) = json.loads((folder / "run.json").read_text())["starts"]
+    assert start["parameters"] == {"policy": {"top_p": None}}

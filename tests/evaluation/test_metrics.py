@@ -1,0 +1,260 @@
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from notewriter.evaluation import metrics
+from notewriter.evaluation.metrics import check_family, check_questions
+from notewriter.evaluation.metrics.fanoutqa import accuracy
+from notewriter.evaluation.metrics.text import normalise
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHORT_ANSWER = ["hotpotqa", "2wikimultihopqa", "musique", "deepnote", "drop"]
+WITH_F1 = ["hotpotqa", "2wikimultihopqa", "musique", "deepnote"]
+
+
+def score(family: str, prediction: str, golds: list[str]) -> dict[str, float]:
+    return metrics.score(family, prediction, Question("q", "?", tuple(golds)))
+
+
+@pytest.mark.parametrize("family", metrics.FAMILIES)
+def test_a_family_names_the_metrics_that_it_gives(family, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fanoutqa.norm", SimpleNamespace(normalize=str.lower))
+    question = Question("q", "?", ("Fulda",), metadata={"short_answers": [["Fulda"]], "answer": "Fulda"})
+    told = metrics.FAMILIES[family].metrics
+    assert list(metrics.score(family, "Fulda", question)) == [metric.name for metric in told]
+    assert all(metric.label and metric.meaning.endswith(".") for metric in told)
+
+
+@pytest.mark.parametrize("family", SHORT_ANSWER)
+def test_every_family_returns_what_its_official_scorer_returns(family):
+    # DROP's scorer gives nothing where the gold is blank.
+    rows = [row for _, row in jsonl.read(GOLDEN / "short_answer.jsonl") if row[family] is not None]
+    assert len(rows) >= 600
+    for row in rows:
+        values = score(family, row["prediction"], row["golds"])
+        # DeepNote's scorer rounds to four places; the others do not round.
+        tolerance = 5.1e-5 if family == "deepnote" else 1e-12
+        assert values == pytest.approx(row[family], abs=tolerance), row
+
+
+def test_asqa_returns_what_alce_returns():
+    for _, row in jsonl.read(GOLDEN / "asqa.jsonl"):
+        short_answers = [pair["short_answers"] for pair in row["qa_pairs"]]
+        question = Question("q", "?", ("a",), metadata={"short_answers": short_answers})
+        values = metrics.score("asqa", row["prediction"], question)
+        assert values == pytest.approx({"str_em": row["str_em"], "str_hit": row["str_hit"]}), row
+
+
+def test_strategyqa_returns_what_deepnotes_scorer_returns():
+    for _, row in jsonl.read(GOLDEN / "strategyqa.jsonl"):
+        assert score("strategyqa", row["prediction"], [row["gold"]]) == {"acc": row["acc"]}, row
+
+
+def test_normalisation_drops_case_punctuation_and_articles():
+    assert normalise("  The  Hard-Easy,\tan A. ") == "hardeasy"
+
+
+def test_punctuation_leaves_no_space_behind():
+    assert score("musique", "Betty-Cohen", ["Betty Cohen"]) == {"em": 0.0, "f1": 0.0}
+
+
+@pytest.mark.parametrize("family", WITH_F1)
+def test_half_of_the_gold_tokens_give_two_thirds_of_f1(family):
+    values = score(family, "Betty", ["Betty Cohen"])
+    assert values["em"] == 0.0
+    assert values["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("family", WITH_F1)
+def test_repeated_tokens_count_once_for_each_time_the_gold_has_them(family):
+    assert score(family, "Fulda Fulda Fulda", ["Fulda"])["f1"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("family", "f1"), [("hotpotqa", 0.0), ("2wikimultihopqa", 0.0), ("musique", 0.5), ("deepnote", 0.5)]
+)
+def test_a_yes_inside_a_sentence_has_partial_credit_in_two_families_only(family, f1):
+    assert score(family, "march or yes", ["yes"])["f1"] == pytest.approx(f1)
+
+
+@pytest.mark.parametrize(
+    ("family", "f1"), [("hotpotqa", 0.0), ("2wikimultihopqa", 0.0), ("musique", 1.0), ("deepnote", 0.0)]
+)
+def test_two_answers_that_normalise_to_nothing_agree_in_musique_only(family, f1):
+    values = score(family, "the", ["The"])
+    assert values["em"] == 1.0
+    assert values["f1"] == f1
+
+
+@pytest.mark.parametrize(("family", "em"), [("hotpotqa", 0.0), ("2wikimultihopqa", 1.0), ("musique", 1.0)])
+def test_aliases_count_everywhere_but_in_hotpotqa(family, em):
+    assert score(family, "Dodgers", ["Los Angeles Dodgers", "Dodgers"])["em"] == em
+
+
+def test_deepnote_accuracy_looks_for_the_gold_unnormalised():
+    assert score("deepnote", "It was BETTY COHEN, I think.", ["Betty Cohen"])["acc"] == 1.0
+    assert score("deepnote", "It was Betty  Cohen", ["Betty Cohen"])["acc"] == 0.0
+
+
+def test_an_unknown_family_lists_the_families_there_are():
+    with pytest.raises(UserError, match=r"squad.*hotpotqa"):
+        score("squad", "Fulda", ["Fulda"])
+
+
+def test_a_question_without_gold_answers_cannot_be_scored():
+    with pytest.raises(ValueError, match="without a gold answer"):
+        score("musique", "Fulda", [])
+
+
+def test_drop_wants_the_numbers_of_the_gold():
+    assert score("drop", "12 churches", ["12 old churches"])["f1"] == 0.8
+    assert score("drop", "13 old churches", ["12 old churches"])["f1"] == 0.0
+    assert score("drop", "12.0", ["12"])["em"] == 1.0
+
+
+def test_drop_parts_tokens_at_line_breaks_too():
+    assert score("drop", "twelve\nold\tchurches", ["twelve old churches"]) == {"em": 1.0, "f1": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "em", "f1"),
+    [
+        ("Bo Brel, Ana", 1.0, 1.0),
+        ("Ana and Bo Brel", 1.0, 1.0),
+        ('["Ana", "Bo Brel"]', 1.0, 1.0),
+        # Each span goes to the one it fits best; a missing one, or one too many, is a 0 in the mean.
+        ("Ana; Brel", 0.0, 0.83),
+        ("Ana", 0.0, 0.5),
+        ("Ana, Bo Brel, and Cy", 0.0, 0.67),
+        ("Ana, Ana", 0.0, 0.5),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_drop_aligns_the_spans_of_an_answer_one_by_one(prediction, em, f1):
+    question = Question("q", "Who?", ("Ana, Bo Brel",), metadata={"spans": ["Ana", "Bo Brel"]})
+    assert metrics.score("drop", prediction, question) == {"em": em, "f1": f1}
+
+
+def test_drop_takes_a_single_span_whole_however_it_is_written():
+    question = Question("q", "Where?", ("Brel, Osk and Tolen",), metadata={"spans": ["Brel, Osk and Tolen"]})
+    assert metrics.score("drop", "Brel, Osk and Tolen", question) == {"em": 1.0, "f1": 1.0}
+
+
+def test_multihoprag_takes_the_answer_out_of_the_sentence_that_its_prompt_asks_for():
+    said = 'The sun is mentioned. The answer to the question is "Mira", I think.'
+    assert score("multihoprag", said, ["the sun"])["acc"] == 0.0
+    assert score("multihoprag", said, ["Mira"]) == {"acc": 1.0, "em": 1.0, "f1": 1.0}
+
+
+def test_one_shared_word_is_right_for_multihoprags_official_accuracy_and_not_for_exact_match():
+    assert score("multihoprag", "the moon", ["the sun"]) == {"acc": 1.0, "em": 0.0, "f1": 0.0}
+
+
+def test_multihoprags_accuracy_is_the_share_of_right_answers():
+    pairs = [("Mira", "Mira"), ("Yes", "yes"), ("Fulda", "Rome"), ("no", "yes"), ("", "Ana")]
+    assert [score("multihoprag", prediction, [gold])["acc"] for prediction, gold in pairs] == [1, 1, 0, 0, 0]
+
+
+def test_triviaqa_leaves_a_space_where_punctuation_was_and_knows_more_of_it():
+    for prediction in ("Betty-Cohen", "Betty_Cohen", "The ‘Betty’ Cohen´"):
+        assert score("triviaqa", prediction, ["betty cohen"]) == {"em": 1.0, "f1": 1.0}
+    assert score("triviaqa", "O`Hara’s", ["o hara s"])["em"] == 1.0
+    assert score("nq", "Betty-Cohen", ["betty cohen"])["em"] == 0.0
+    assert score("triviaqa", "Betty", ["Rome", "Betty Cohen"]) == {"em": 0.0, "f1": pytest.approx(2 / 3)}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "acc"),
+    [
+        ("He was a politician in Fulda.", 1.0),
+        ("politicians", 1.0),
+        ("Ana Kesk", 1.0),
+        ("ana kesk", 1.0),
+        # Only the gold answer's case is varied.
+        ("POLITICIAN", 0.0),
+        ("Ana  Kesk", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_popqa_looks_for_a_gold_answer_in_the_prediction(prediction, acc):
+    assert score("popqa", prediction, ["politician", "Ana Kesk"])["acc"] == acc
+
+
+@pytest.mark.parametrize(
+    ("prediction", "sub_em"),
+    [
+        ("the River Fulda, I think", 1.0),
+        ("fulda!", 1.0),
+        # Contained in the gold, by letters and not by words.
+        ("River", 1.0),
+        ("a", 1.0),
+        ("Rome", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_ruler_counts_either_containing_the_other(prediction, sub_em):
+    values = score("ruler", prediction, ["River Fulda", "Rome"])
+    assert values["sub_em"] == sub_em
+    assert set(values) == {"sub_em", "em", "f1"}
+    assert score("ruler", "one two", ["two three four"])["f1"] == 0.4
+    assert score("ruler", "one two", ["two three four five six"])["f1"] == 0.29
+
+
+def test_fanoutqa_looks_for_every_key_and_value_of_the_answer_as_whole_words():
+    answer = {"Pat Burrell": "Right", "Mark Mulder": ["Left", 7], "JD Drew": True}
+    found = accuracy("pat burrell: right. mark mulder: left, 77", answer, str.lower)
+    assert found == {"loose": pytest.approx(4 / 7), "strict": 0.0}
+    assert accuracy("Left", "left", str.lower) == {"loose": 1.0, "strict": 1.0}
+
+
+def test_fanoutqa_gives_the_f1_against_the_answer_as_text_beside_its_accuracy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fanoutqa.norm", SimpleNamespace(normalize=str.lower))
+    question = Question("q", "How old?", ("Ana: 7; Bo: 8",), metadata={"answer": {"Ana": 7, "Bo": 8}})
+    assert metrics.score("fanoutqa", "Ana: 7", question) == {
+        "loose": 0.5,
+        "strict": 0.0,
+        "f1": pytest.approx(2 / 3),
+    }
+
+
+def test_a_family_whose_gold_a_question_lacks_names_the_question_and_the_dataset():
+    with pytest.raises(UserError, match=r"question q7: has no 'short_answers'.*dataset: asqa"):
+        metrics.score("asqa", "Fulda", Question("q7", "Where?", ("Fulda",)))
+
+
+@pytest.mark.parametrize(
+    ("family", "metadata", "message"),
+    [
+        ("asqa", {}, "has no 'short_answers' for metric family asqa"),
+        ("asqa", {"short_answers": []}, "has no gold answer for metric family asqa"),
+        ("asqa", {"short_answers": [["Fulda"], [3]]}, "its metadata does not fit metric family asqa"),
+        ("asqa", {"short_answers": 3}, "its metadata does not fit metric family asqa"),
+        ("fanoutqa", {}, "has no 'answer' for metric family fanoutqa"),
+        ("fanoutqa", {"answer": {}}, "has no gold answer for metric family fanoutqa"),
+    ],
+)
+def test_any_question_that_a_family_cannot_score_is_found_before_answers_are_paid_for(family, metadata, message):
+    right = {"short_answers": [["Fulda"]], "answer": {"river": ["Fulda"], "long": True}}
+    questions = [Question("q1", "Where?", ("Fulda",), metadata=right), Question("q2", "Where?", ("Fulda",))]
+    check_questions(family, questions[:1])
+    with pytest.raises(UserError, match=f"question q2: {message}.*; load it with dataset: {family}"):
+        check_questions(family, [questions[0], replace(questions[1], metadata=metadata)])
+    with pytest.raises(UserError, match="question q3: has no gold answer"):
+        check_questions("nq", [Question("q3", "Where?", ())])
+
+
+def test_a_question_is_scored_by_its_answers_in_the_other_families():
+    assert metrics.score("nq", "fulda.", Question("q", "Where?", ("Rome", "Fulda"))) == {"em": 1.0, "f1": 1.0}
+
+
+def test_a_family_whose_package_is_missing_says_so_before_any_answer_is_paid_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fanoutqa.norm", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[fanoutqa\]'"):
+        check_family("fanoutqa")
+    check_family("asqa")

@@ -1,0 +1,46 @@
+import pytest
+
+from notewriter.evaluation.notes import note_quality
+from notewriter.ground.records import Question
+
+
+def ask(*facts: str, answers: tuple[str, ...] = ("Betty Cohen",)) -> Question:
+    return Question(id="q", question="Who won the prize?", answers=answers, supporting_facts=facts)
+
+
+def test_fact_recall_is_the_mean_share_of_each_facts_tokens():
+    quality = note_quality(
+        "Betty Cohen founded the channel.", ask("Betty Cohen founded Cartoon Network", "It won a prize")
+    )
+    assert quality["note_fact_recall"] == pytest.approx((3 / 5 + 0 / 3) / 2)
+
+
+def test_a_token_counts_as_often_as_the_note_has_it():
+    assert note_quality("new", ask("new new"))["note_fact_recall"] == 0.5
+    assert note_quality("new new new", ask("new new"))["note_fact_recall"] == 1.0
+
+
+def test_case_punctuation_and_articles_do_not_matter():
+    assert note_quality("PRIZE, won!", ask("The prize won."))["note_fact_recall"] == 1.0
+
+
+def test_the_answer_counts_as_whole_words_only():
+    assert note_quality("It was Betty Cohen.", ask())["note_has_answer"] == 1.0
+    assert note_quality("It was Betty Cohenson.", ask())["note_has_answer"] == 0.0
+    assert note_quality("In 19951 it was", ask(answers=("1995",)))["note_has_answer"] == 0.0
+
+
+def test_any_alias_will_do():
+    assert note_quality("the Dodgers", ask(answers=("Los Angeles Dodgers", "Dodgers")))["note_has_answer"] == 1.0
+
+
+def test_words_are_counted_as_written():
+    assert note_quality("The well-known  prize\nof Fulda", ask())["note_words"] == 5.0
+    assert note_quality("", ask("a fact")) == {"note_fact_recall": 0.0, "note_has_answer": 0.0, "note_words": 0.0}
+
+
+def test_what_a_question_does_not_tell_is_left_out():
+    assert "note_fact_recall" not in note_quality("a note", ask())
+    assert set(note_quality("a note", ask(answers=()))) == {"note_words"}
+    # "The" is all article: it has no token that a note could hold.
+    assert set(note_quality("a note", ask("The", answers=("The",)))) == {"note_words"}

@@ -1,0 +1,1 @@
+from written_runs import write_run as write_run

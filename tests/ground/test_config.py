@@ -1,0 +1,196 @@
+"""Configuration files and command lines: what is accepted, and the errors for what is not."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from notewriter.ground import config
+from notewriter.ground.errors import UserError
+
+
+@dataclass
+class Arguments:
+    path: str = field(metadata={"help": "a file"})
+    top_k: int = field(default=5, metadata={"help": "how many"})
+    share: float = field(default=0.5, metadata={"help": "how much"})
+    limit: int | None = field(default=None, metadata={"help": "at most"})
+    greedy: bool = field(default=False, metadata={"help": "whether"})
+    names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
+    options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
+
+
+@dataclass
+class Model:
+    model: str | None = field(default=None, metadata={"help": "which"})
+
+
+def parse(*argv: str) -> Arguments:
+    (arguments,) = config.parse(Arguments, argv)
+    return arguments
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_file(text: str) -> str:
+        (tmp_path / "run.yaml").write_text(text)
+        return str(tmp_path / "run.yaml")
+
+    return write_file
+
+
+def test_what_is_not_said_is_the_default():
+    assert parse("--path", "x") == Arguments("x")
+
+
+def test_every_kind_of_value_can_be_given_on_the_command_line():
+    arguments = parse(
+        *("--path", "x", "--top_k", "3", "--share", "1e-1", "--limit", "7", "--greedy", "--names", "b", "c"),
+        *("--options", '{"max_step": 3, "deep": {"a": [true, null]}}'),
+    )
+    options = {"max_step": 3, "deep": {"a": [True, None]}}
+    assert arguments == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
+
+
+def test_a_file_gives_the_same(write):
+    file = write(
+        "path: x\ntop_k: 3\nshare: 1e-1\nlimit: 7\ngreedy: true\nnames: [b, c]\n"
+        "options:\n  max_step: 3\n  deep: {a: [true, null]}\n"
+    )
+    options = {"max_step": 3, "deep": {"a": [True, None]}}
+    assert parse("--config", file) == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
+
+
+def test_a_single_text_is_a_list_of_one(write):
+    assert parse("--config", write("path: x\nnames: b\n")).names == ["b"]
+    assert parse("--path", "x", "--names", "b").names == ["b"]
+
+
+@pytest.mark.parametrize("separator", [" ", "="])
+def test_the_command_line_wins(write, separator):
+    file = write("path: x\ntop_k: 3\nlimit: 7\noptions: {a: 1}\n")
+    argv = f"--top_k{separator}4 --config{separator}{file}".split()
+    assert parse(*argv) == Arguments("x", 4, limit=7, options={"a": 1})
+
+
+def test_several_dataclasses_share_a_file(write):
+    arguments, model = config.parse([Arguments, Model], ["--config", write("path: x\nmodel: tiny\n")])
+    assert (arguments, model) == (Arguments("x"), Model("tiny"))
+
+
+def test_a_number_may_stand_for_a_fraction_and_nothing_for_what_is_optional(write):
+    assert parse("--config", write("path: x\nshare: 1\nlimit:\n")) == Arguments("x", share=1)
+
+
+def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
+    arguments, model = Arguments("Bogusław", 3, limit=7, options={"a": [1]}), Model("tiny")
+    text = config.to_yaml(arguments, model)
+    assert [*yaml.safe_load(text)] == ["path", "top_k", "share", "limit", "greedy", "names", "options", "model"]
+    assert "Bogusław" in text
+    assert config.parse([Arguments, Model], ["--config", write(text)]) == (arguments, model)
+
+
+def test_aliases_and_merged_mappings_repeat_no_key(write):
+    assert parse("--config", write("path: x\noptions: {a: &a {b: 1}, c: *a, d: {<<: *a, b: 2}}\n")).options == {
+        "a": {"b": 1},
+        "c": {"b": 1},
+        "d": {"b": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("path: x\n\n# a comment\ntopk: 3\n", r"run\.yaml:4: unknown key 'topk'; did you mean 'top_k'\?"),
+        ("path: x\n'topk': 3\n", r"run\.yaml:2: unknown key 'topk'"),
+        ("path: x\nzzzzz: 3\n", r"run\.yaml:2: unknown key 'zzzzz'; see --help"),
+        ("3: x\n", r"run\.yaml:1: unknown key 3"),
+        ("path: x\ntop_k: 2.5\n", r"run\.yaml:2: top_k must be int, not 2\.5"),
+        ("path: x\ntop_k: true\n", r"run\.yaml:2: top_k must be int, not True"),
+        ("path: x\ntop_k:\n", r"run\.yaml:2: top_k must be int, not None"),
+        ("path: 7\n", r"run\.yaml:1: path must be str, not 7"),
+        ("path:\n", r"run\.yaml:1: path must be str, not None"),
+        ("path: x\nlimit: [1]\n", r"run\.yaml:2: limit must be int \| None, not \[1\]"),
+        ("path: x\ngreedy: 1\n", r"run\.yaml:2: greedy must be bool, not 1"),
+        ("path: x\nnames: {a: b}\n", r"run\.yaml:2: names must be list\[str\], not {'a': 'b'}"),
+        ("path: x\nnames: [1]\n", r"run\.yaml:2: names\[0\] must be str, not 1"),
+        ("path: x\noptions: [1]\n", r"run\.yaml:2: options must be dict\[str, Any\], not \[1\]"),
+        ("path: x\ntop_k: many\n", r"argument --top_k.*: invalid int value: 'many'; see --help"),
+        ("path: x\noptions: many\n", r"argument --options: 'many' is not a JSON object; write it as"),
+        ("top_k: 3\n", r"required: --path"),
+        ("- path\n", r"run\.yaml: is not a mapping"),
+        ("", r"run\.yaml: is not a mapping"),
+        ("path: x\npath: y\n", r"run\.yaml:2: duplicate key 'path' \(see line 1\); remove one"),
+        ("path: x\noptions:\n  a: 1\n  b: 2\n  a: 3\n", r"run\.yaml:5: duplicate key 'a' \(see line 3\); remove one"),
+        ("path: x\noptions:\n  a: [{b: {c: 1, c: 2}}]\n", r"run\.yaml:3: duplicate key 'c' \(see line 3\)"),
+        ("path: {x\n", r"run\.yaml: is not YAML \(.*line 2"),
+        ("path: x\ntop_k: !!int ''\n", r"run\.yaml: is not YAML \('' is no int .*line 2"),
+        ("path: x\ngreedy: !!bool maybe\n", r"run\.yaml: is not YAML \('maybe' is no bool .*line 2"),
+        ("path: x\nnames: [a, !!timestamp soon]\n", r"run\.yaml: is not YAML \('soon' is no timestamp .*line 2"),
+        ("path: 2024-13-45\n", r"run\.yaml: is not YAML \('2024-13-45' is no timestamp .*line 1"),
+        ("path: " + "[" * 9999, r"run\.yaml: is not YAML \(nested too deeply\)"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(write, text, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        parse("--config", write(text))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        ([], r"required: --path"),
+        (["--path", "x", "--top_k", "many"], r"invalid int value: 'many'"),
+        (["--path", "x", "--options", "{a: 1}"], r"argument --options: '{a: 1}' is not a JSON object"),
+        (["--path", "x", "--options", "[1]"], r"argument --options: '\[1\]' is not a JSON object"),
+        (["--path", "x", "--topics", "3"], r"--topics"),
+        (["--path", "x", "stray"], r"stray"),
+        (["--path", "x", "--names", "a", "--names", "b"], r"--names is given twice; give all its values after one"),
+        (["--config"], r"--config: the file is missing"),
+        (["--config", "absent.yaml"], r"absent\.yaml: cannot be read \(No such file or directory\)"),
+        (["--config", "."], r"\.: cannot be read"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_wrong_with_a_command_line_is_named(argv, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        parse(*argv)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "run.yaml").write_bytes("path: Bogusław\n".encode("cp1250"))
+    with pytest.raises(UserError, match=r"run\.yaml: is not UTF-8"):
+        parse("--config", str(tmp_path / "run.yaml"))
+
+
+def test_help_tells_every_option_and_ends_well(capsys):
+    with pytest.raises(SystemExit) as caught:
+        config.parse(Arguments, ["--help"], prog="notewriter dream", description="Dream of notes.")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "notewriter dream" in text
+    assert "Dream of notes." in text
+    for part in ("--path", "a file", "--options", "what else", "--config"):
+        assert part in text
+
+
+def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys):
+    with pytest.raises(SystemExit):
+        config.parse([Arguments, Model], ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("a file (required)", "how many (default: 5)", "whether (default: False)", "who (default: ['a'])"):
+        assert part in text
+    for part in ("at most", "which", "what else", "which override it"):
+        assert f"{part} (default" not in text
+    assert "None" not in text
+
+
+def test_choosing_lists_what_there_is():
+    table = {"b": 2, "a": 1}
+    assert config.choose("letter", "a", table) == 1
+    with pytest.raises(UserError, match=r"^unknown letter 'c'; choose one of: a, b$"):
+        config.choose("letter", "c", table)

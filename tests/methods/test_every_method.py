@@ -1,0 +1,73 @@
+"""Every method ends and leaves a complete trace in a plain rollout, whatever the model replies."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_rollout import PROMPTS, TEXTS
+
+from notewriter.artifacts.traces import Retrieval
+from notewriter.ground.records import Completion, Passage, Question
+from notewriter.methods import METHODS, STAGES
+from notewriter.rollouts.rehearsal import Rehearsal
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
+
+
+class World:
+    """A model that cycles through a few replies, and an index that always finds the same passages."""
+
+    def __init__(self, replies: list[str]) -> None:
+        self.replies = replies
+        self.asked = 0
+
+    async def complete(self, messages, sampling, **_) -> Completion:
+        text = self.replies[self.asked % len(self.replies)]
+        self.asked += 1
+        for mark in sampling.stop:
+            text = text.partition(mark)[0]
+        tokens = [(each, -1.0) for each in text] if sampling.logprobs else None
+        alternatives = [{name: -1.0 for name in sampling.alternatives if name[0] == each} for each in text]
+        return Completion(text, "stop", 1, 1, 0, 0.0, tokens, alternatives if sampling.alternatives else None)
+
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=10)
+@given(replies=st.lists(TEXTS, min_size=1, max_size=4))
+def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
+    world = World(replies)
+    rollout = Rollout(Question("q", "Who?", ("Mira",)), name, Resources({"policy": world}, PROMPTS, retriever=world))
+    answer = asyncio.run(METHODS[name].run("Who?", rollout))
+    assert isinstance(answer, str)
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    searches = sum(isinstance(step, Retrieval) for step in rollout.trace.steps)
+    assert len(trace["steps"]) == world.asked + searches
+    assert world.asked < 200
+    assert METHODS[name].retrieves or searches == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in METHODS), ("corag", {"decode_strategy": "best_of_n"})]
+)
+def test_a_stage_whose_replies_are_never_taken_as_texts_says_that_it_is_scored(name, options):
+    generated = set()
+
+    class Told(Rollout):
+        async def generate(self, stage, **variables):
+            generated.add(stage)
+            return await super().generate(stage, **variables)
+
+    class Shelf:
+        def search(self, query: str, top_k: int) -> list[Passage]:
+            return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]
+
+    resources = Rehearsal({}, PROMPTS, Shelf(), count=len, share=0.1, tokens_a_word=1.0)
+    rollout = Told(Question("q", "Who?", ("Mira",)), name, resources)
+    asyncio.run(METHODS[name].run("Who?", rollout, **options))
+    called = {STAGES[step.stage] for step in rollout.trace.generations}
+    assert {stage for stage in called if stage.scored} == called - generated

@@ -1,0 +1,564 @@
+"""The client: caching, retries, replicas, and the errors it gives up with."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, replace
+
+import anyio
+import pytest
+from fake_endpoint import FAULTS, Fault, completion, default_reply, error, fake_endpoint
+
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Sampling
+from notewriter.models.cache import ResponseCache
+from notewriter.models.client import Client, Endpoint, RequestRefused, cache_key
+
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
+WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "in Paris", "fake"))
+
+
+def chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each sleep, none of which is slept."""
+    recorded = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        if seconds:
+            recorded.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", record)  # tenacity's
+    monkeypatch.setattr(anyio, "sleep", record)  # the openai library's
+    return recorded
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[..., Client]]:
+    """Make clients that are closed at the end."""
+    clients = []
+
+    def make(base_url: str, cache: ResponseCache | None = None, revive=None, **settings) -> Client:
+        clients.append(Client(Endpoint(base_url, settings.pop("model", "fake"), **settings), cache, revive or ()))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.close()
+
+
+async def test_a_completion_has_its_text_and_its_cost(connect):
+    with fake_endpoint(reply=lambda request: "In  Paris.") as endpoint:
+        completion = await connect(endpoint.base_url).complete(chat("Where is she"), SAMPLING)
+    assert (completion.text, completion.finish_reason) == ("In  Paris.", "stop")
+    assert (completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens) == (3, 2, 0)
+    (request,) = endpoint.requests
+    assert request["messages"] == chat("Where is she")
+    assert (request["model"], request["temperature"], request["top_p"], request["max_tokens"]) == ("fake", 0.5, 0.9, 40)
+
+
+async def test_a_reply_that_was_cut_says_so(connect):
+    with fake_endpoint() as endpoint:
+        completion = await connect(endpoint.base_url).complete(chat("hi"), replace(SAMPLING, max_tokens=2))
+    assert completion.finish_reason == "length"
+    assert completion.completion_tokens == 2
+
+
+async def test_half_a_surrogate_pair_in_a_reply_becomes_a_character_that_every_file_can_hold(connect):
+    with fake_endpoint(reply=lambda request: "cut \ud83d here") as endpoint:
+        completion = await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
+    assert completion.text == "cut ? here"
+
+
+async def test_extra_body_and_key_are_sent(connect, monkeypatch):
+    monkeypatch.setenv("A_KEY", "secret")
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, extra_body={"top_k": 7}, api_key_env="A_KEY")
+        await client.complete(chat("hi"), SAMPLING)
+    assert endpoint.requests[0]["top_k"] == 7
+    assert endpoint.headers[0]["authorization"] == "Bearer secret"
+
+
+async def test_a_proxy_in_the_environment_does_not_catch_requests_to_this_machine(connect, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with fake_endpoint() as endpoint:
+        await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
+
+
+# The cache
+
+
+async def test_an_equal_call_is_answered_from_the_cache_even_when_it_was_empty_and_after_reopening(connect, tmp_path):
+    path = tmp_path / "new" / "cache.sqlite"
+    with fake_endpoint() as endpoint:
+        cache = ResponseCache(path)
+        assert len(cache) == 0
+        client = connect(endpoint.base_url, cache)
+        first = await client.complete(chat("hi"), SAMPLING)
+        assert len(cache) == 1
+        assert await client.complete(chat("hi"), SAMPLING) == first
+        cache.close()
+        reopened = ResponseCache(path)
+        assert await connect(endpoint.base_url, reopened).complete(chat("hi"), SAMPLING) == first
+        reopened.close()
+    assert len(endpoint.requests) == 1
+
+
+async def test_samples_of_one_prompt_are_asked_one_by_one(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, cache)
+        for sample in (0, 1, 0, 1):
+            await client.complete(chat("hi"), SAMPLING, sample=sample)
+    assert len(endpoint.requests) == 2
+
+
+async def test_without_a_cache_every_call_is_sent(connect):
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url)
+        await client.complete(chat("hi"), SAMPLING)
+        await client.complete(chat("hi"), SAMPLING)
+    assert len(endpoint.requests) == 2
+
+
+async def test_the_same_call_made_twice_at_once_is_sent_once(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(delay=0.05) as endpoint:
+        client = connect(endpoint.base_url, cache)
+        replies = await asyncio.gather(*(client.complete(chat(text), SAMPLING) for text in "aabab"))
+    assert sorted(request["messages"][0]["content"] for request in endpoint.requests) == ["a", "b"]
+    assert replies[0] == replies[1] == replies[3] != replies[2]
+
+
+async def test_when_the_first_of_two_equal_calls_fails_the_second_still_gets_its_reply(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(faults=["400"]) as endpoint:
+        client = connect(endpoint.base_url, cache)
+        first, second = await asyncio.gather(
+            *(client.complete(chat("hi"), SAMPLING) for _ in range(2)), return_exceptions=True
+        )
+    assert isinstance(first, RequestRefused)
+    assert second.text == default_reply(endpoint.requests[1])
+
+
+ENDPOINT = Endpoint("http://node7:8000/v1", "a-model", extra_body={"top_k": 20})
+KEY = cache_key(ENDPOINT, chat("hi"), SAMPLING, 0)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "messages", "sampling", "sample"),
+    [
+        pytest.param(ENDPOINT, chat("ho"), SAMPLING, 0, id="messages"),
+        pytest.param(ENDPOINT, [{"role": "system", "content": "hi"}], SAMPLING, 0, id="role"),
+        pytest.param(ENDPOINT, chat("hi"), replace(SAMPLING, temperature=0.6), 0, id="temperature"),
+        pytest.param(ENDPOINT, chat("hi"), replace(SAMPLING, top_p=0.8), 0, id="top_p"),
+        pytest.param(ENDPOINT, chat("hi"), replace(SAMPLING, max_tokens=41), 0, id="max_tokens"),
+        pytest.param(replace(ENDPOINT, model="other"), chat("hi"), SAMPLING, 0, id="model"),
+        pytest.param(replace(ENDPOINT, base_url="http://node8:8000/v1"), chat("hi"), SAMPLING, 0, id="base_url"),
+        pytest.param(replace(ENDPOINT, identity="weights"), chat("hi"), SAMPLING, 0, id="identity"),
+        pytest.param(replace(ENDPOINT, extra_body={"top_k": 21}), chat("hi"), SAMPLING, 0, id="extra_body"),
+        pytest.param(ENDPOINT, chat("hi"), SAMPLING, 1, id="sample"),
+    ],
+)
+def test_the_key_changes_with_all_that_can_change_the_reply(endpoint, messages, sampling, sample):
+    assert cache_key(endpoint, messages, sampling, sample) != KEY
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"concurrency": 1},
+        {"timeout": 5.0},
+        {"attempts": 2},
+        {"patience": 5.0},
+        {"api_key_env": "OTHER"},
+        {"base_url": "http://node7:8000/v1, http://node8:8000/v1"},
+    ],
+    ids=str,
+)
+def test_the_key_does_not_change_with_what_cannot(settings):
+    assert cache_key(replace(ENDPOINT, **settings), chat("hi"), SAMPLING, 0) == KEY
+
+
+def test_a_served_checkpoint_keeps_its_replies_when_its_port_changes():
+    served = [
+        Endpoint(f"http://127.0.0.1:{port}/v1", "m", identity="hash of the weights", extra_body={}) for port in (1, 2)
+    ]
+    assert len({cache_key(endpoint, chat("hi"), SAMPLING, 0) for endpoint in served}) == 1
+
+
+# Concurrency
+
+
+async def test_as_many_requests_as_allowed_are_in_flight_and_no_more(connect):
+    all_three_are_there = threading.Barrier(3, timeout=30)
+
+    def wait_for_two_others(request):
+        all_three_are_there.wait()
+        return "yes"
+
+    with fake_endpoint(reply=wait_for_two_others) as endpoint:
+        client = connect(endpoint.base_url, concurrency=3)
+        replies = await asyncio.gather(*(client.complete(chat(str(number)), SAMPLING) for number in range(12)))
+    assert [reply.text for reply in replies] == ["yes"] * 12
+    assert endpoint.most_at_once == 3
+
+
+# Failures
+
+
+@pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"400", "401", "403", "404"}))
+async def test_a_passing_fault_is_tried_again_and_the_reply_is_right(connect, waits, fault):
+    revived = []
+    with fake_endpoint(faults=[fault, fault]) as endpoint:
+        client = connect(endpoint.base_url, revive=[lambda: revived.append(fault)], timeout=2.0)
+        completion = await client.complete(chat("hi"), SAMPLING)
+    assert completion.text == default_reply(endpoint.requests[0])
+    assert endpoint.requests == [endpoint.requests[0]] * 3
+    assert revived == [fault, fault]
+
+
+async def test_the_server_is_waited_for_as_long_as_it_asks_but_a_minute_at_most(connect, waits):
+    asked = [error(429, "slow down", Retry_After="7"), error(503, "loading", Retry_After="86400")]
+    with fake_endpoint(faults=asked) as endpoint:
+        await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
+    assert waits == [7, 60]
+
+
+async def test_without_the_servers_word_the_wait_grows_and_is_bounded(connect, waits):
+    with fake_endpoint(faults=["500"] * 11) as endpoint:
+        await connect(endpoint.base_url, attempts=12).complete(chat("hi"), SAMPLING)
+    assert len(waits) == 11
+    bounds = [min(0.5 * 2**number, 30) for number in range(11)]
+    assert all(wait <= bound for wait, bound in zip(waits, bounds, strict=True))
+
+
+async def test_a_faulty_endpoint_is_given_up_with_the_reason(connect, waits):
+    with fake_endpoint(faults=itertools.repeat("500")) as endpoint:
+        with pytest.raises(UserError, match=r"no reply after 3 attempts \(engine is dead\); finished calls") as caught:
+            await connect(endpoint.base_url, attempts=3).complete(chat("hi"), SAMPLING)
+        assert len(endpoint.requests) == 3
+    assert "\n" not in str(caught.value)
+    assert endpoint.base_url in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset", "429"])
+async def test_every_kind_of_fault_ends_in_one_line_when_it_does_not_pass(connect, waits, fault):
+    with fake_endpoint(faults=itertools.repeat(fault)) as endpoint:
+        client = connect(endpoint.base_url, attempts=2, patience=0.0)
+        with pytest.raises(UserError, match="no reply after 2 attempts") as caught:
+            await client.complete(chat("hi"), SAMPLING)
+    assert "\n" not in str(caught.value)
+
+
+async def test_nothing_is_cached_of_a_fault(connect, waits, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(faults=["empty", "400"]) as endpoint:
+        with pytest.raises(RequestRefused):
+            await connect(endpoint.base_url, cache).complete(chat("hi"), SAMPLING)
+        assert len(cache) == 0
+
+
+async def test_a_prompt_beyond_the_context_is_refused_without_a_second_try(connect, waits):
+    with fake_endpoint(faults=["400"]) as endpoint:
+        with pytest.raises(RequestRefused, match=r"^This model's maximum context length is 4096 tokens"):
+            await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
+        assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [
+        ("401", "rejects the key; set a valid one in the environment variable A_KEY"),
+        ("403", "rejects the key"),
+        ("404", r"has no model 'fake' .* correct model or base_url \(which usually ends in /v1\)"),
+    ],
+)
+async def test_a_wrong_key_or_address_is_named_at_once(connect, waits, fault, remedy):
+    with fake_endpoint(faults=[fault]) as endpoint:
+        with pytest.raises(UserError, match=remedy) as caught:
+            await connect(endpoint.base_url, api_key_env="A_KEY").complete(chat("hi"), SAMPLING)
+        assert len(endpoint.requests) == 1
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def nobody(unused_tcp_port: int) -> str:
+    """An address without a server."""
+    return f"http://127.0.0.1:{unused_tcp_port}/v1"
+
+
+async def test_an_endpoint_that_is_not_there_is_named(connect, waits, nobody):
+    with pytest.raises(UserError, match=rf"{nobody}: no reply after 4 attempts .*Connect call failed") as caught:
+        await connect(nobody, attempts=4, patience=0.0).complete(chat("hi"), SAMPLING)
+    assert len(waits) == 3
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_is_started_again_is_waited_for_beyond_the_attempts(connect, waits):
+    with fake_endpoint(faults=["503", "reset"] * 6) as endpoint:
+        completion = await connect(endpoint.base_url, attempts=2).complete(chat("hi"), SAMPLING)
+    assert completion.text == default_reply(endpoint.requests[0])
+    assert len(waits) == 12
+
+
+async def test_the_wait_for_a_server_that_is_gone_ends(connect, waits, nobody):
+    with pytest.raises(UserError, match="no reply after"):
+        await connect(nobody, attempts=2, patience=100.0).complete(chat("hi"), SAMPLING)
+    # The longest wait between two attempts is 30 s.
+    assert 100 <= sum(waits) <= 130
+
+
+async def test_what_revive_cannot_mend_ends_the_call(connect, waits):
+    def revive():
+        raise UserError("the vLLM server died 4 times")
+
+    with fake_endpoint(faults=["reset"]) as endpoint, pytest.raises(UserError, match="died 4 times"):
+        await connect(endpoint.base_url, revive=[revive]).complete(chat("hi"), SAMPLING)
+
+
+async def test_calls_move_to_another_replica_while_a_dead_server_is_restarted_once(connect, waits, nobody):
+    restarts, answered = [], threading.Event()
+
+    def restart():
+        restarts.append("begun")
+        answered.wait(60)
+
+    with fake_endpoint() as endpoint:
+        client = connect(f"{nobody},{endpoint.base_url}", revive=[restart, lambda: None])
+        calls = (client.complete(chat(str(number)), SAMPLING, affinity=str(number)) for number in range(20))
+        replies = await asyncio.gather(*calls)
+        answered.set()
+    assert len(replies) == len(endpoint.requests) == 20
+    assert restarts == ["begun"]
+
+
+async def test_a_server_that_could_not_be_restarted_ends_the_next_call_that_fails(connect, waits):
+    def restart():
+        raise UserError("the vLLM server died 4 times")
+
+    with fake_endpoint() as endpoint, fake_endpoint(faults=itertools.repeat("reset")) as faulty:
+        client = connect(f"{faulty.base_url},{endpoint.base_url}", revive=[restart, lambda: None])
+        with pytest.raises(UserError, match="died 4 times"):
+            for number in itertools.count():
+                await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
+
+
+# The check before a run
+
+
+async def test_an_endpoint_that_serves_the_model_passes_the_check(connect):
+    with fake_endpoint() as endpoint:
+        await connect(endpoint.base_url).check()
+    assert endpoint.requests == []
+
+
+async def test_the_check_tells_which_models_there_are(connect):
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, model="gpt-7")
+        with pytest.raises(UserError, match="does not serve model 'gpt-7'; it serves fake"):
+            await client.check()
+
+
+async def test_the_check_refuses_a_wrong_key(connect):
+    with fake_endpoint(models_faults=["401"]) as endpoint, pytest.raises(UserError, match="OPENAI_API_KEY"):
+        await connect(endpoint.base_url).check()
+
+
+async def test_an_endpoint_that_does_not_list_its_models_passes_the_check(connect):
+    with fake_endpoint(models_faults=["404", "403"]) as endpoint:
+        await connect(endpoint.base_url, model="gpt-7").check()
+        await connect(endpoint.base_url, model="gpt-7").check()
+
+
+async def test_the_check_says_that_nobody_listens(connect, waits, nobody):
+    with pytest.raises(UserError, match=rf"{nobody}: cannot be reached .* start the server, or correct base_url"):
+        await connect(nobody).check()
+
+
+async def test_the_check_says_that_something_else_listens(connect, waits):
+    with fake_endpoint(models_faults=itertools.repeat("cut")) as endpoint:
+        client = connect(endpoint.base_url)
+        with pytest.raises(UserError, match="cannot be reached"):
+            await client.check()
+
+
+@pytest.mark.parametrize("fault", ["429", "503", "reset", "empty", "cut", "not an object"])
+async def test_the_check_passes_over_a_passing_fault(connect, waits, fault):
+    with fake_endpoint(models_faults=[fault, fault]) as endpoint:
+        await connect(endpoint.base_url).check()
+
+
+# Several servers of one model
+
+
+async def test_requests_of_one_affinity_go_to_one_replica_and_all_replicas_work(connect):
+    with fake_endpoint() as first, fake_endpoint() as second:
+        client = connect(f"{first.base_url}, {second.base_url}")
+        for number in range(40):
+            await client.complete(chat(f"{number % 20} {number}"), SAMPLING, affinity=f"q{number % 20}")
+    told = [{request["messages"][0]["content"].split()[0] for request in each.requests} for each in (first, second)]
+    assert len(told[0]) > 2 and len(told[1]) > 2
+    assert len(told[0]) + len(told[1]) == 20
+
+
+async def test_every_replica_has_as_many_requests_in_flight_as_allowed(connect):
+    with fake_endpoint(delay=0.02) as first, fake_endpoint(delay=0.02) as second:
+        client = connect(f"{first.base_url},{second.base_url}", concurrency=3)
+        await asyncio.gather(*(client.complete(chat(str(n)), SAMPLING, affinity=str(n)) for n in range(40)))
+    assert first.most_at_once + second.most_at_once > 3
+
+
+async def test_another_replica_does_the_work_of_one_that_is_down(connect, waits, nobody):
+    with fake_endpoint() as endpoint:
+        client = connect(f"{nobody},{endpoint.base_url}")
+        await client.check()
+        for number in range(20):
+            await client.complete(chat(str(number)), SAMPLING, affinity=str(number))
+    assert len(endpoint.requests) == 20
+    # Only the first call to the dead one had to be retried.
+    assert len([wait for wait in waits if wait]) <= 3
+
+
+async def test_a_reply_is_known_whichever_replica_gave_it(connect, tmp_path, waits):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint() as first, fake_endpoint() as second:
+        both = f"{first.base_url},{second.base_url}"
+        for number in range(8):
+            await connect(both, cache).complete(chat("hi"), SAMPLING, affinity=str(number))
+    assert len(first.requests) + len(second.requests) == 1
+
+
+async def test_a_replica_of_another_model_is_named(connect):
+    with fake_endpoint() as first, fake_endpoint() as second:
+        second.model = "other"
+        with pytest.raises(UserError, match=rf"{second.base_url}: does not serve model 'fake'; it serves other"):
+            await connect(f"{first.base_url},{second.base_url}").check()
+
+
+async def test_replicas_that_are_all_down_are_named(connect, waits, nobody):
+    with pytest.raises(UserError, match=rf"{nobody}: cannot be reached"):
+        await connect(f"{nobody},{nobody}").check()
+
+
+async def test_where_it_stops_and_what_json_it_writes_is_asked_of_the_server(connect):
+    schema = {"type": "object", "properties": {"best_id": {"type": "integer"}}}
+    with fake_endpoint() as endpoint:
+        await connect(endpoint.base_url).complete(chat("Judge"), replace(SAMPLING, stop=("###",), json_schema=schema))
+        await connect(endpoint.base_url).complete(chat("Judge"), SAMPLING)
+    bound, free = endpoint.requests
+    assert bound["stop"] == ["###"]
+    assert bound["response_format"]["type"] == "json_schema"
+    assert bound["response_format"]["json_schema"]["schema"] == schema
+    assert free.keys().isdisjoint({"stop", "response_format", "logprobs"})
+
+
+async def test_log_probabilities_come_with_their_tokens_also_from_the_cache(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+        for _ in range(2):
+            completion = await connect(endpoint.base_url, cache).complete(
+                chat("Where"), replace(SAMPLING, logprobs=True)
+            )
+            assert [tuple(each) for each in completion.tokens] == [(" in", -0.2), (" Paris", -0.5)]
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_endpoint_without_log_probabilities_is_told_of(connect):
+    with (
+        fake_endpoint(faults=[WITHOUT_LOGPROBS]) as endpoint,
+        pytest.raises(RequestRefused, match="returns no log-probabilities"),
+    ):
+        await connect(endpoint.base_url).complete(chat("Where"), replace(SAMPLING, logprobs=True))
+
+
+async def test_alternatives_are_looked_up_among_the_likely_tokens_of_each_position(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    sampling = replace(SAMPLING, logprobs=True, alternatives=(" Paris", " Osk"))
+    for raw in (False, True):
+        with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+            for _ in range(2):
+                client = connect(endpoint.base_url, cache)
+                completion = await client.complete(chat("Where"), replace(sampling, raw=raw))
+                assert completion.alternatives == [{}, {" Paris": -0.5}]
+        (request,) = endpoint.requests
+        assert (request["logprobs"], request.get("top_logprobs")) == ((20, None) if raw else (True, 20))
+
+
+async def test_a_raw_prompt_is_the_texts_of_the_messages_and_special_tokens_stay(connect):
+    with fake_endpoint(reply=lambda request: "in Paris") as endpoint:
+        client = connect(endpoint.base_url)
+        messages = [*chat("### Question:"), {"role": "assistant", "content": "\nWhere"}]
+        sampling = replace(SAMPLING, raw=True, stop=("###",))
+        completion = await client.complete(messages, sampling)
+        scored = await client.complete(messages, replace(sampling, logprobs=True))
+    assert (completion.text, completion.prompt_tokens, completion.tokens) == ("in Paris", 3, None)
+    assert scored.tokens == [(" in", -0.2), (" Paris", -0.5)] and scored.alternatives is None
+    request = endpoint.requests[0]
+    assert request["prompt"] == "### Question:\nWhere" and "messages" not in request
+    assert request["skip_special_tokens"] is False and request["stop"] == ["###"]
+
+
+async def test_a_reply_is_scored_by_the_log_probabilities_of_the_prompt(connect):
+    with fake_endpoint(reply=lambda request: "<end>") as endpoint:
+        client = connect(endpoint.base_url)
+        messages = [*chat("Where is it?"), {"role": "assistant", "content": "in Paris"}]
+        sampling = replace(SAMPLING, max_tokens=1, logprobs=True, alternatives=(" <end>",), score_from=3)
+        completion = await client.complete(messages, sampling)
+    assert completion.tokens == [(" in", -0.2), (" Paris", -0.5)]
+    assert completion.alternatives == [{" <end>": -0.5}]
+    (request,) = endpoint.requests
+    assert request["prompt_logprobs"] == 0 and request["continue_final_message"]
+    assert request["add_generation_prompt"] is False
+
+
+async def test_an_endpoint_that_does_not_score_prompts_is_told_of(connect):
+    plain = Fault(body=completion({"messages": chat("Where"), "logprobs": True}, "in", "fake"))
+    with (
+        fake_endpoint(faults=[plain]) as endpoint,
+        pytest.raises(RequestRefused, match="returns no log-probabilities"),
+    ):
+        sampling = replace(SAMPLING, logprobs=True, score_from=1)
+        await connect(endpoint.base_url).complete(chat("Where"), sampling)
+
+
+def test_parameters_that_are_not_used_leave_the_key_of_the_cache_as_it_was():
+    """Caches of earlier versions stay valid."""
+    old = ["http://a/v1", "m", chat("Where"), asdict(SAMPLING), {}, 0]
+    for name in ("alternatives", "raw", "score_from"):
+        del old[3][name]
+    expected = hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()
+    endpoint = Endpoint("http://a/v1", "m")
+    assert cache_key(endpoint, chat("Where"), SAMPLING, 0) == expected
+    assert cache_key(endpoint, chat("Where"), replace(SAMPLING, raw=True), 0) != expected
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_an_endpoint_that_takes_no_schema_is_asked_without_it_from_then_on(connect, status):
+    unknown = error(status, "Unrecognized request argument supplied: response_format")
+    with fake_endpoint(reply=lambda request: "plain", faults=[unknown]) as endpoint:
+        client = connect(endpoint.base_url)
+        for number in range(3):
+            completion = await client.complete(
+                chat(f"Judge {number}"), replace(SAMPLING, json_schema={"type": "object"})
+            )
+            assert completion.text == "plain"
+    assert ["response_format" in request for request in endpoint.requests] == [True, False, False, False]
+
+
+async def test_a_prompt_beyond_the_context_is_no_reason_to_leave_the_schema_out(connect):
+    with fake_endpoint(faults=["400", "400"]) as endpoint:
+        client = connect(endpoint.base_url)
+        with pytest.raises(RequestRefused, match="maximum context length"):
+            await client.complete(chat("Long"), replace(SAMPLING, json_schema={"type": "object"}))
+        await client.complete(chat("Short"), replace(SAMPLING, json_schema={"type": "object"}))
+    assert ["response_format" in request for request in endpoint.requests] == [True, False, True]

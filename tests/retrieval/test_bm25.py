@@ -1,0 +1,515 @@
+import json
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tantivy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from notewriter.artifacts.run_record import read_run_record
+from notewriter.data.world.generation import generate
+from notewriter.ground.errors import UserError
+from notewriter.ground.locks import acquire
+from notewriter.ground.records import Passage
+from notewriter.retrieval import MANIFEST, bm25, corpus_fingerprint, open_index
+from notewriter.retrieval.bm25 import BM25, Analysis, build
+from notewriter.retrieval.index import main
+
+WORLD = generate(3, {"test": 30})["test"]
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory) -> BM25:
+    directory = tmp_path_factory.mktemp("index") / "bm25"
+    assert build(WORLD.passages, directory) == len(WORLD.passages)
+    return BM25(directory)
+
+
+def index_of(directory, *texts: str) -> BM25:
+    build([Passage(f"p{number}", f"t{number}", text) for number, text in enumerate(texts)], directory)
+    return BM25(directory)
+
+
+def ids(passages: list[Passage]) -> list[str]:
+    return [passage.id for passage in passages]
+
+
+def write_corpus(path, passages):
+    path.write_text("".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in passages))
+    return path
+
+
+def test_every_passage_is_found_first_by_its_own_title_and_comes_back_whole(retriever):
+    assert len(retriever) == len(WORLD.passages)
+    for passage in WORLD.passages:
+        assert retriever.search(passage.title, 3)[0] == passage
+
+
+def test_a_question_finds_the_passage_of_its_first_hop_among_the_first_five(retriever):
+    found = [q.supporting_ids[0] in ids(retriever.search(q.question, 5)) for q in WORLD.questions]
+    assert sum(found) >= 0.9 * len(found)
+
+
+def test_no_more_than_top_k_come_and_fewer_come_first_in_the_same_order(retriever):
+    for question in WORLD.questions:
+        ten = retriever.search(question.question, 10)
+        assert len(ten) == len(set(ids(ten))) == 10
+        assert retriever.search(question.question, 4) == ten[:4]
+    with pytest.raises(UserError, match="top_k: 0 passages"):
+        retriever.search("Who?", 0)
+
+
+def test_a_search_within_a_scope_ranks_its_passages_as_the_whole_index_does(retriever):
+    scope = {WORLD.passages[3].id, *(passage.title for passage in WORLD.passages[10:30])}
+    for question in WORLD.questions:
+        everything = retriever.search(question.question, len(retriever))
+        inside = [passage for passage in everything if passage.id in scope or passage.title in scope]
+        assert retriever.search(question.question, 5, scope) == inside[:5]
+    assert retriever.search(WORLD.questions[0].question, 5, {"nothing"}) == []
+
+
+def test_rare_words_count_more_and_long_passages_less(tmp_path):
+    search = index_of(tmp_path / "i", "river mill", "river tower", "river mill " + "stone " * 50, "river").search
+    assert ids(search("river mill", 9))[:2] == ["p0", "p2"]
+    assert ids(search("mill", 9)) == ["p0", "p2"]
+
+
+def test_inflection_case_and_accents_do_not_matter(tmp_path):
+    search = index_of(tmp_path / "i", "The composers were married.", "Naïve café", "something else").search
+    assert ids(search("COMPOSER marry", 1)) == ["p0"]
+    assert ids(search("naive CAFE", 1)) == ["p1"]
+
+
+def test_words_in_the_query_count_once_however_often_they_are_repeated(tmp_path):
+    search = index_of(tmp_path / "i", "alpha", "beta gamma").search
+    assert ids(search("alpha " * 50 + "beta gamma", 2)) == ["p1", "p0"]
+
+
+def test_equal_scores_come_in_the_order_of_the_corpus_in_every_build(tmp_path):
+    texts = ["a tower by the river"] * 200 + ["a tower"] + ["a river by the tower"] * 200
+    expected = ["p200", *(f"p{number}" for number in range(60))]
+    for build_number in range(3):
+        passages = [Passage(f"p{number}", "", text) for number, text in enumerate(texts)]
+        build(passages, tmp_path / f"i{build_number}")
+        retriever = BM25(tmp_path / f"i{build_number}")
+        for top_k in (1, 2, 17, 61):
+            assert ids(retriever.search("tower", top_k)) == expected[:top_k]
+
+
+@settings(max_examples=200)
+@given(query=st.text(st.characters(codec=None), max_size=300), top_k=st.integers(1, 50))
+def test_any_text_is_a_query(retriever, query, top_k):
+    found = retriever.search(query, top_k)
+    assert len(found) <= top_k
+    assert found == retriever.search(query, top_k)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['title:"open', "a AND OR NOT (", "[1 TO *}", "*", "~^+-!{}\\/", "river\x00tower", "\ud800", '{"status": "True"}'],
+)
+def test_query_syntax_and_broken_text_mean_nothing(retriever, query):
+    assert isinstance(retriever.search(query, 5), list)
+
+
+def test_a_query_without_words_finds_nothing_and_a_very_long_one_still_works(retriever):
+    assert retriever.search("", 5) == retriever.search(" ?! ", 5) == []
+    long = " ".join(passage.text for passage in WORLD.passages)[:20_000]
+    assert len(retriever.search(long, 5)) == 5
+
+
+def test_threads_can_search_at_once(retriever):
+    questions = [question.question for question in WORLD.questions] * 5
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda question: retriever.search(question, 5), questions))
+    assert found == [retriever.search(question, 5) for question in questions]
+
+
+def test_text_that_is_no_unicode_is_indexed_with_its_broken_half_replaced(tmp_path):
+    assert index_of(tmp_path / "i", "river \ud800 tower").search("tower", 1)[0].text == "river ? tower"
+
+
+def test_an_index_is_opened_by_its_manifest(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i", source="corpus 1")
+    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
+    assert (manifest["kind"], manifest["passages"], manifest["source"]) == ("bm25", 3, "corpus 1")
+    assert open_index(tmp_path / "i").search(WORLD.passages[0].title, 1) == [WORLD.passages[0]]
+
+
+def test_a_copy_is_opened_where_nothing_can_be_written(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    # Folders in the place of files, which not even root can write.
+    for name in ("checksums.json.partial", bm25.LOCK):
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+        (tmp_path / "copy" / name).mkdir()
+    assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
+
+
+def test_a_copy_is_opened_while_another_process_records_its_times(tmp_path):
+    build(numbered(1, 2, 3), tmp_path / "i")
+    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
+    with open(tmp_path / "copy" / "checksums.json.partial", "a") as other:
+        assert acquire(other.fileno(), Path(other.name))
+        assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
+
+
+def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(UserError, match=r"absent: contains no index; build one with `notewriter index"):
+        open_index(tmp_path / "absent")
+    build(WORLD.passages[:3], tmp_path / "i")
+    (tmp_path / "i" / "meta.json").unlink()
+    with pytest.raises(UserError, match=r"meta.json: cannot be read .* build the index again"):
+        open_index(tmp_path / "i")
+    (tmp_path / "i" / MANIFEST).write_text("{")
+    with pytest.raises(UserError, match=r"manifest\.json: cannot be read"):
+        open_index(tmp_path / "i")
+
+
+def test_an_older_schema_is_refused(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i")
+    (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
+    with pytest.raises(UserError, match="contains no notewriter/bm25/2 index; build it again"):
+        open_index(tmp_path / "i")
+
+
+def test_a_build_that_fails_leaves_the_older_index_as_it_was(tmp_path):
+    build(WORLD.passages[:3], tmp_path / "i")
+    twice = [WORLD.passages[0], WORLD.passages[1], WORLD.passages[0]]
+    with pytest.raises(UserError, match=f"passages 1 and 3 have the same id '{twice[0].id}'"):
+        build(twice, tmp_path / "i")
+    with pytest.raises(UserError, match="no passages to index"):
+        build([], tmp_path / "i")
+    assert len(BM25(tmp_path / "i")) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_what_a_killed_build_left_is_cleared_away(tmp_path):
+    (tmp_path / "i.partial").mkdir()
+    (tmp_path / "i.partial" / "half").write_text("")
+    assert len(index_of(tmp_path / "i", "river")) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_a_folder_of_other_files_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="exists and is not an index"):
+        build(WORLD.passages[:3], tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_place_where_no_folder_can_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file: cannot be created as a folder \(File exists\); .* choose another path"):
+        build(WORLD.passages[:3], tmp_path / "file" / "i")
+
+
+def test_the_command_builds_once_and_again_only_for_another_corpus(tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "corpus.jsonl", WORLD.passages)
+    argv = ["--path", str(corpus), "--index", str(tmp_path / "i")]
+    main(argv)
+    assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
+    main(argv)
+    assert "already an index of this corpus" in capsys.readouterr().out
+    write_corpus(corpus, WORLD.passages[:5])
+    main(argv)
+    assert "indexed 5 passages" in capsys.readouterr().out
+    assert len(BM25(tmp_path / "i")) == 5
+
+
+def test_the_fingerprint_tells_formats_and_files_apart(tmp_path):
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    made = {corpus_fingerprint(dataset, tmp_path / name) for dataset in ("jsonl", "musique") for name in "ab"}
+    assert len(made) == 4
+    assert corpus_fingerprint("jsonl", tmp_path / "a") in made
+
+
+def test_the_command_names_what_is_wrong(tmp_path):
+    corpus = write_corpus(tmp_path / "c.jsonl", [WORLD.passages[0], WORLD.passages[0]])
+    index = ["--index", str(tmp_path / "i")]
+    with pytest.raises(UserError, match=r"c\.jsonl:2: has the same id"):
+        main(["--path", str(corpus), *index])
+    with pytest.raises(UserError, match="absent: cannot be read"):
+        main(["--path", str(tmp_path / "absent"), *index])
+    with pytest.raises(UserError, match="unknown dataset 'squad'"):
+        main(["--path", str(corpus), *index, "--dataset", "squad"])
+    with pytest.raises(UserError, match="required: --path"):
+        main(index)
+
+
+def numbered(*numbers: int) -> list[Passage]:
+    return [Passage(f"p{number}", f"t{number}", f"river word{number}") for number in numbers]
+
+
+def test_added_passages_are_found_and_deleted_ones_are_not(tmp_path):
+    build(numbered(*range(5)), tmp_path / "i", "a")
+    assert bm25.add(numbered(5, 6), tmp_path / "i", "b") == 7
+    assert bm25.delete(["p1", "p6"], tmp_path / "i", "c") == 5
+    retriever = open_index(tmp_path / "i")
+    assert ids(retriever.search("river", 9)) == ["p0", "p2", "p3", "p4", "p5"]
+    assert retriever.search("word5", 1) == numbered(5)
+    assert bm25.add([Passage("p1", "t1", "river again")], tmp_path / "i") == 6
+    assert ids(BM25(tmp_path / "i").search("again", 9)) == ["p1"]
+    assert len(BM25(tmp_path / "i")) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def test_an_index_whose_change_fails_stays_as_it_was(tmp_path):
+    build(numbered(*range(5)), tmp_path / "i", "a")
+    before = (tmp_path / "i" / MANIFEST).read_text()
+    with pytest.raises(UserError, match="has the id 'p3', which is in the index"):
+        bm25.add(numbered(7, 3), tmp_path / "i")
+    with pytest.raises(UserError, match="has no passage with the id 'p9'"):
+        bm25.delete(["p1", "p9"], tmp_path / "i")
+    with pytest.raises(UserError, match="no passage would be left"):
+        bm25.delete([f"p{number}" for number in range(5)], tmp_path / "i")
+    with pytest.raises(UserError, match="absent: contains no index; build one"):
+        bm25.add(numbered(1), tmp_path / "absent")
+    assert (tmp_path / "i" / MANIFEST).read_text() == before
+    assert ids(open_index(tmp_path / "i").search("river", 9)) == [f"p{number}" for number in range(5)]
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+def sizes(directory) -> list[tuple[str, int]]:
+    # The checksums name times.
+    files = (path for path in directory.iterdir() if path.name != "checksums.json")
+    return sorted((path.suffix, path.stat().st_size) for path in files)
+
+
+def test_a_small_corpus_gives_an_index_of_the_same_files_and_sizes_in_every_build(tmp_path):
+    for number in range(4):
+        build(WORLD.passages, tmp_path / f"i{number}")
+        assert sizes(tmp_path / f"i{number}") == sizes(tmp_path / "i0")
+
+
+class Killed(BaseException):
+    """Ends a build as Ctrl-C does."""
+
+
+def test_a_killed_build_goes_on_after_its_last_block_and_loses_or_doubles_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 10)
+    monkeypatch.setattr(bm25, "BLOCK", 20)
+    added = []
+
+    def until(end: int):
+        for passage in numbered(*range(75)):
+            if len(added) == end:
+                raise Killed
+            added.append(passage.id)
+            yield passage
+
+    for end in (5, 5 + 45, 5 + 45 + 60):
+        with pytest.raises(Killed):
+            build(until(end), tmp_path / "i", "a")
+        assert bm25._committed(tmp_path / "i.partial", {"schema": bm25.SCHEMA}) == 0
+    with pytest.raises(UserError, match="contains no index"):
+        open_index(tmp_path / "i")
+    assert build(until(-1), tmp_path / "i", "a") == 75
+    build(numbered(*range(75)), tmp_path / "whole", "a")
+    for query in ("river", "word7", "word74 word12"):
+        assert BM25(tmp_path / "i").search(query, 99) == BM25(tmp_path / "whole").search(query, 99)
+    assert len(BM25(tmp_path / "i")) == 75
+
+
+def test_a_build_killed_while_checksums_are_computed_reads_no_passage_again(tmp_path, monkeypatch):
+    def killed(folder):
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("notewriter.retrieval.checksums.write", killed)
+        build(numbered(*range(75)), tmp_path / "i", "a")
+    assert build(iter(()), tmp_path / "i", "a") == 75
+    build(numbered(*range(75)), tmp_path / "whole", "a")
+    assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
+
+
+@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize("now", [True, False])
+def test_a_killed_build_is_completed_whether_it_shared_passages_then_or_does_now(tmp_path, monkeypatch, then, now):
+    build(numbered(*range(30)), tmp_path / "whole", "a")
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 10)
+
+    def killed(document=tantivy.Document, **fields):
+        if fields["position"] == 15:
+            raise Killed
+        return document(**fields)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(tantivy, "Document", killed)
+        build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if then else None)
+    assert build(numbered(*range(30)), tmp_path / "i", "a", share=tmp_path / "whole" if now else None) == 30
+    assert BM25(tmp_path / "i").search("river", 99) == BM25(tmp_path / "whole").search("river", 99)
+    assert len(BM25(tmp_path / "i")) == 30
+
+
+def test_a_build_of_another_corpus_does_not_go_on_with_what_a_killed_one_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "FIRST_BLOCK", 2)
+
+    def killed():
+        yield from numbered(1, 2, 3)
+        raise Killed
+
+    with pytest.raises(Killed):
+        build(killed(), tmp_path / "i", "a")
+    assert (tmp_path / "i.partial").exists()
+    assert build(numbered(4, 5, 6), tmp_path / "i", "b") == 3
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p4", "p5", "p6"]
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "text", "found"),
+    [
+        ("english", "the composers", ["composer"]),
+        ("plain", "the composers", ["composers"]),
+        ("german", "die Häuser", ["haus", "häusern"]),
+        ("french", "les cafés", ["café", "cafe"]),
+    ],
+)
+def test_an_analyzer_is_chosen_by_name_and_kept_in_the_manifest(tmp_path, analyzer, text, found):
+    build([Passage("p", "", text)], tmp_path / "i", analysis=Analysis(analyzer))
+    for query in found:
+        assert ids(open_index(tmp_path / "i").search(query, 1)) == ["p"], query
+    assert json.loads((tmp_path / "i" / MANIFEST).read_text())["analyzer"] == analyzer
+    if analyzer == "plain":
+        assert open_index(tmp_path / "i").search("composer", 1) == []
+
+
+def test_every_analyzer_can_be_built_and_an_unknown_one_is_refused(tmp_path):
+    for analyzer in bm25.ANALYZERS:
+        assert bm25._analyzer(analyzer).analyze("Αθήνα Москва Paris") != []
+    with pytest.raises(UserError, match="unknown analyzer 'klingon'; choose one of: arabic"):
+        build(numbered(1), tmp_path / "i", analysis=Analysis("klingon"))
+    build(numbered(1), tmp_path / "i")
+    manifest = (tmp_path / "i" / MANIFEST).read_text()
+    (tmp_path / "i" / MANIFEST).write_text(manifest.replace('"english"', '"klingon"'))
+    with pytest.raises(UserError, match="unknown analyzer 'klingon'"):
+        open_index(tmp_path / "i")
+
+
+def test_a_title_counts_as_much_as_is_set(tmp_path, capsys):
+    corpus = write_corpus(
+        tmp_path / "c.jsonl", [Passage("title", "mill", "a b c d e f g h"), Passage("text", "river", "mill mill mill")]
+    )
+    argv = ["--path", str(corpus), "--index", str(tmp_path / "i")]
+    for boost, first in (("4", "title"), ("0", "text")):
+        main([*argv, "--title_boost", boost])
+        assert ids(open_index(tmp_path / "i").search("mill", 2))[0] == first
+    # Nothing was built again for it, and how to get this index is recorded.
+    assert "already an index of this corpus" in capsys.readouterr().out
+    record = read_run_record(tmp_path / "i")
+    assert record and len(record.starts) == 2
+
+
+def test_an_index_of_the_first_schema_still_opens_and_is_not_built_again(tmp_path):
+    index = first_schema(tmp_path / "i", WORLD.passages, "a")
+    build(WORLD.passages, tmp_path / "new", "a")
+    for question in WORLD.questions:
+        assert index.search(question.question, 5) == BM25(tmp_path / "new").search(question.question, 5)
+    assert bm25.is_current(tmp_path / "i", "a")
+    assert not bm25.is_current(tmp_path / "i", "a", analysis=Analysis("plain"))
+    with pytest.raises(UserError, match="cannot be changed; build it again"):
+        bm25.add(numbered(1), tmp_path / "i")
+
+
+def first_schema(folder, passages: list[Passage], source: str):
+    """An index as version 0.2 wrote it."""
+    builder = tantivy.SchemaBuilder()
+    for name in bm25.FIELDS:
+        builder.add_text_field(name, tokenizer_name="english", index_option="freq")
+    builder.add_bytes_field("passage", stored=True)
+    builder.add_integer_field("position", fast=True)
+    folder.mkdir()
+    index = tantivy.Index(builder.build(), path=str(folder))
+    index.register_tokenizer("english", bm25._analyzer("english"))
+    writer = index.writer()
+    for position, p in enumerate(passages):
+        stored = json.dumps([p.id, p.title, p.text], ensure_ascii=False).encode()
+        writer.add_document(
+            tantivy.Document(title=p.title, contents=f"{p.title}\n{p.text}", passage=stored, position=position)
+        )
+    writer.commit()
+    writer.wait_merging_threads()
+    manifest = {"schema": "notewriter/bm25/1", "kind": "bm25", "passages": len(passages), "source": source}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return open_index(folder)
+
+
+def test_a_search_leaves_the_interpreter_to_other_threads(tmp_path):
+    """Were it held, the short search could not end before the long one."""
+    rng = random.Random(0)
+    texts = (" ".join(rng.choices([f"w{n}" for n in range(500)], k=40)) for _ in range(5_000))
+    retriever = index_of(tmp_path / "i", *texts)
+    long = tantivy.Query.boolean_query(
+        [(tantivy.Occur.Should, tantivy.Query.term_query(retriever._schema, "contents", f"w{n}")) for n in range(500)]
+    )
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(lambda: [retriever._searcher.search(long, 5_000, count=True) for _ in range(20)])
+        ticks = 0
+        while not ended.done():
+            ticks += 1
+    assert ticks > 20
+
+
+def three_passages_and_a_fourth(folder):
+    """Two corpora, and the option of an index that the command has made of the first."""
+    first = write_corpus(folder / "c.jsonl", numbered(1, 2, 3))
+    index = ["--index", str(folder / "i")]
+    main(["--path", str(first), *index])
+    return first, write_corpus(folder / "more.jsonl", numbered(4)), index
+
+
+def test_the_command_adds_deletes_and_shares(tmp_path, capsys):
+    first, more, index = three_passages_and_a_fourth(tmp_path)
+    (tmp_path / "ids").write_text("p1\np4\n\n")
+    plain = ["--index", str(tmp_path / "plain"), "--analyzer", "plain", "--share", str(tmp_path / "i")]
+    main(["--path", str(first), *plain])
+    for _ in range(2):
+        main(["--path", str(more), *index, "--add"])
+    main([*index, "--delete", str(tmp_path / "ids")])
+    told = capsys.readouterr().out
+    for part in ("indexed 3", "contains 4 passages now", "already contains", "deleted 2 passages, 2 are left"):
+        assert part in told
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p2", "p3"]
+    assert ids(BM25(tmp_path / "plain").search("river", 9)) == ["p1", "p2", "p3"]
+
+
+def test_a_corpus_can_be_added_again_after_a_deletion(tmp_path, capsys):
+    first, more, index = three_passages_and_a_fourth(tmp_path)
+    (tmp_path / "ids").write_text("p4\n")
+    main(["--path", str(more), *index, "--add"])
+    main([*index, "--delete", str(tmp_path / "ids")])
+    for told in ("contains 4 passages now", "already contains"):
+        main(["--path", str(more), *index, "--add"])
+        assert told in capsys.readouterr().out
+    assert ids(BM25(tmp_path / "i").search("river", 9)) == ["p1", "p2", "p3", "p4"]
+    # Its other passages are there still.
+    main([*index, "--delete", str(tmp_path / "ids")])
+    with pytest.raises(UserError, match="passage 1 has the id 'p1', which is in the index; delete that first"):
+        main(["--path", str(first), *index, "--add"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--delete", "absent"], "absent: cannot be read"),
+        (["--delete", "empty"], "empty: contains no ids"),
+        (["--delete", "empty", "--path", "c.jsonl"], "takes no corpus; leave out --path"),
+        (["--path", "c.jsonl", "--add", "--analyzer", "plain"], "are set when an index is built"),
+        (["--path", "c.jsonl", "--share", "other"], "other: is not an index of c.jsonl"),
+        (["--path", "c.jsonl", "--analyzer", "klingon"], "unknown analyzer 'klingon'"),
+        (["--path", "c.jsonl", "--encoder", "m/n", "--analyzer", "plain"], "are those of BM25"),
+        (["--path", "c.jsonl", "--title_boost", "-1"], "title_boost: -1.0 is too small"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path, monkeypatch, argv, told):
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "c.jsonl", numbered(1, 2))
+    (tmp_path / "empty").write_text("\n")
+    build(numbered(1, 2), tmp_path / "i")
+    build(numbered(3), tmp_path / "other", "another corpus")
+    with pytest.raises(UserError, match=told):
+        main(["--index", "i", *argv])

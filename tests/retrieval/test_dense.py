@@ -1,0 +1,541 @@
+"""Dense retrieval with an encoder of one random layer."""
+
+import json
+import random
+import re
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from notewriter.data.world.generation import generate
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+from notewriter.retrieval import MANIFEST, bm25, dense, encoders, open_index, passages, vectors
+from notewriter.retrieval.chain import Chain
+from notewriter.retrieval.dense import Dense, Encoder, build
+from notewriter.retrieval.index import main
+
+pytest.importorskip("faiss", reason="needs the extra `dense`")
+sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs the extra `dense`")
+
+WORLD = generate(3, {"test": 12})["test"]
+QUESTIONS = [question.question for question in WORLD.questions]
+
+
+def save_encoder(folder: Path, seed: int = 0, **options) -> Path:
+    """A random BERT that reads letters, and the mean of its outputs."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    letters = [prefix + chr(code) for code in range(33, 127) for prefix in ("", "##")]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    bert = folder.with_name(folder.name + "-bert")
+    bert.mkdir()
+    (bert / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizerFast(str(bert / "vocab.txt"), model_max_length=128).save_pretrained(bert)
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(pieces), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    BertModel(config).save_pretrained(bert)
+    parts = sentence_transformers.sentence_transformer.modules
+    modules = [parts.Transformer(str(bert)), parts.Pooling(32)]
+    sentence_transformers.SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Encoder:
+    return Encoder(str(save_encoder(tmp_path_factory.mktemp("models") / "tiny")), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory, encoder) -> Path:
+    directory = tmp_path_factory.mktemp("index") / "dense"
+    assert build(WORLD.passages, directory, "world", options=encoder) == len(WORLD.passages)
+    return directory
+
+
+@pytest.fixture
+def corpus(tmp_path) -> list[str]:
+    lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in WORLD.passages)
+    (tmp_path / "corpus.jsonl").write_text("".join(lines))
+    return ["--path", str(tmp_path / "corpus.jsonl")]
+
+
+def manifest_of(directory: Path) -> dict:
+    return json.loads((directory / MANIFEST).read_text())
+
+
+def ids(passages: list[Passage]) -> list[str]:
+    return [passage.id for passage in passages]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_the_nearest_are_those_that_a_comparison_with_every_passage_finds(tmp_path, encoder, similarity):
+    options = replace(encoder, similarity=similarity, query_prompt="ask: ", passage_prompt="read: ")
+    build(WORLD.passages, tmp_path / "i", options=options)
+    retriever = open_index(tmp_path / "i")
+
+    model = sentence_transformers.SentenceTransformer(encoder.encoder, device="cpu")
+    passages = model.encode([f"read: {p.title}\n{p.text}" for p in WORLD.passages])
+    queries = model.encode([f"ask: {question}" for question in QUESTIONS])
+    if similarity == "cosine":
+        passages /= np.linalg.norm(passages, axis=1, keepdims=True)
+    scores = queries @ passages.T
+    for question, row in zip(QUESTIONS, scores, strict=True):
+        found = retriever.search(question, 7)
+        positions = [WORLD.passages.index(passage) for passage in found]
+        assert row[positions] == pytest.approx(np.sort(row)[::-1][:7], abs=1e-5)
+
+
+def test_a_search_within_a_scope_compares_all_of_its_passages_and_no_others(directory):
+    retriever = Dense(directory)
+    scope = {WORLD.passages[3].id, *(passage.title for passage in WORLD.passages[10:30])}
+    for question in QUESTIONS:
+        everything = retriever.search(question, len(retriever))
+        inside = [passage for passage in everything if passage.id in scope or passage.title in scope]
+        assert retriever.search(question, 5, scope) == inside[:5]
+    assert retriever.search(QUESTIONS[0], 5, {"nothing"}) == []
+
+
+def test_queries_that_are_searched_together_find_what_each_finds_alone(directory):
+    retriever = Dense(directory)
+    assert retriever.search_all(QUESTIONS, 5) == [retriever.search(question, 5) for question in QUESTIONS]
+
+
+def test_all_passages_come_where_fewer_are_there_and_none_is_refused(directory):
+    retriever = Dense(directory)
+    assert sorted(ids(retriever.search("Who?", 10_000))) == sorted(ids(WORLD.passages))
+    assert len(retriever) == len(WORLD.passages)
+    with pytest.raises(UserError, match="top_k: 0 passages"):
+        retriever.search("Who?", 0)
+
+
+def test_any_text_is_a_query_and_any_text_a_passage(tmp_path, encoder):
+    odd = Passage("2", "café\u2028", 'river \ud800 "tower"\n\0')
+    build([Passage("1", "", ""), odd, Passage("3", "long", "x " * 999)], tmp_path / "i", options=encoder)
+    for query in ("", "\ud800", "\0", "y " * 9999):
+        found = Dense(tmp_path / "i").search(query, 3)
+        assert sorted(ids(found)) == ["1", "2", "3"]
+        assert replace(odd, text='river ? "tower"\n\0') in found
+
+
+def test_threads_can_search_at_once(directory):
+    retriever = Dense(directory)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda question: retriever.search(question, 5), QUESTIONS * 4))
+    assert found == [retriever.search(question, 5) for question in QUESTIONS] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "given", "expected"),
+    [
+        ("bge-base-en-v1.5", None, {}, ("Represent this sentence for searching relevant passages: ", "")),
+        ("multilingual-e5-small", None, {}, ("query: ", "passage: ")),
+        ("e5-base-v2", {"query": "Q ", "passage": "P "}, {}, ("Q ", "P ")),
+        ("own", {"query": "Q ", "document": "D "}, {"query_prompt": ""}, ("", "D ")),
+        ("own-e5-base-v2", None, {}, ("", "")),
+    ],
+)
+def test_prompts_are_the_given_ones_else_the_encoders_own_else_those_of_its_name(tmp_path, name, own, given, expected):
+    path = save_encoder(tmp_path / name, prompts=own)
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path), device="cpu", **given))
+    manifest = manifest_of(tmp_path / "i")
+    assert (manifest["query_prompt"], manifest["passage_prompt"]) == expected
+
+
+def test_the_similarity_is_the_encoders_own_and_one_that_is_no_product_is_refused(tmp_path):
+    path = save_encoder(tmp_path / "dot", similarity_fn_name="dot")
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path)))
+    assert manifest_of(tmp_path / "i")["similarity"] == "dot"
+    path = save_encoder(tmp_path / "far", similarity_fn_name="euclidean")
+    with pytest.raises(UserError, match="similarity: 'euclidean' cannot be searched"):
+        build(WORLD.passages[:2], tmp_path / "j", options=Encoder(str(path)))
+
+
+def test_an_encoder_that_is_another_or_gone_is_refused(tmp_path):
+    path = save_encoder(tmp_path / "encoder")
+    build(WORLD.passages[:3], tmp_path / "i", options=Encoder(str(path)))
+    config = path / "1_Pooling" / "config.json"
+    config.write_text(config.read_text().replace("mean", "max"))
+    with pytest.raises(UserError, match=r"encoder is no longer the encoder .* or build the index again"):
+        open_index(tmp_path / "i")
+    shutil.rmtree(path)
+    encoders._load.cache_clear()
+    with pytest.raises(UserError, match="is neither a model folder nor a hub id"):
+        open_index(tmp_path / "i")
+
+
+def test_an_index_is_not_built_again_because_its_encoder_has_moved(tmp_path, corpus, capsys):
+    argv = [*corpus, "--index", str(tmp_path / "i")]
+    path = save_encoder(tmp_path / "before")
+    main([*argv, "--encoder", str(path)])
+    assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
+    path.rename(tmp_path / "after")
+    main([*argv, "--encoder", str(tmp_path / "after")])
+    assert "already an index of this corpus" in capsys.readouterr().out
+    assert len(open_index(tmp_path / "i").search("Who?", 3)) == 3
+    main([*argv, "--encoder", str(tmp_path / "after"), "--similarity", "dot"])
+    assert f"indexed {len(WORLD.passages)} passages" in capsys.readouterr().out
+
+
+class Killed(BaseException):
+    """Ends a build as Ctrl-C does."""
+
+
+def test_a_killed_build_leaves_no_index_and_goes_on_to_the_same_one(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(dense, "CHUNK", 16)
+    encode, chunks = encoders.encode, []
+
+    def counted(function, texts, *rest):
+        chunks.append(len(texts))
+        if len(chunks) == 4:
+            raise Killed
+        return encode(function, texts, *rest)
+
+    monkeypatch.setattr(encoders, "encode", counted)
+    with pytest.raises(Killed):
+        build(WORLD.passages, tmp_path / "killed", options=encoder)
+    for name in ("killed", "killed.partial"):
+        with pytest.raises(UserError, match="contains no index"):
+            open_index(tmp_path / name)
+    with open(tmp_path / "killed.partial" / dense.EMBEDDINGS, "ab") as file:
+        file.write(b"torn")
+
+    # The first text determines the dimension.
+    assert chunks == [1, 16, 16, 16]
+    build([], tmp_path / "killed", options=encoder)
+    assert sum(chunks[4:]) == 1 + len(WORLD.passages) - 32
+    build(WORLD.passages, tmp_path / "whole", options=encoder)
+    for name in (dense.EMBEDDINGS, passages.PASSAGES, passages.LINES, MANIFEST):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
+
+
+def test_a_build_with_other_settings_does_not_go_on_with_what_a_killed_one_left(tmp_path, encoder, monkeypatch):
+    def killed(*_):
+        raise Killed
+
+    monkeypatch.setattr(dense, "_embed", killed)
+    with pytest.raises(Killed):
+        build(WORLD.passages, tmp_path / "i", options=encoder)
+    monkeypatch.undo()
+    build(WORLD.passages[:3], tmp_path / "i", "another source", options=encoder)
+    assert len(Dense(tmp_path / "i")) == 3
+
+
+def test_bad_corpora_options_and_folders_are_named_and_lose_no_index(tmp_path, encoder, corpus):
+    build(WORLD.passages[:3], tmp_path / "i", options=encoder)
+    with pytest.raises(UserError, match="no passages to index"):
+        build([], tmp_path / "i", "nothing", options=encoder)
+    with pytest.raises(UserError, match="passages 1 and 2 have the same id"):
+        build([WORLD.passages[0]] * 2, tmp_path / "i", "twice", options=encoder)
+    with pytest.raises(UserError, match="batch_size: 0 passages"):
+        build(WORLD.passages, tmp_path / "i", options=replace(encoder, batch_size=0))
+    with pytest.raises(UserError, match=r"i: contains a dense index; choose another --index"):
+        main([*corpus, "--index", str(tmp_path / "i")])
+    with pytest.raises(UserError, match="add --encoder"):
+        main([*corpus, "--index", str(tmp_path / "j"), "--similarity", "dot"])
+    with pytest.raises(UserError, match=r"absent is neither a model folder nor a hub id"):
+        main([*corpus, "--index", str(tmp_path / "j"), "--encoder", str(tmp_path / "absent")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty: cannot be loaded as an encoder"):
+        main([*corpus, "--index", str(tmp_path / "j"), "--encoder", str(tmp_path / "empty")])
+    assert len(Dense(tmp_path / "i")) == 3
+    (tmp_path / "i" / dense.EMBEDDINGS).write_bytes(b"cut")
+    with pytest.raises(UserError, match=r"embeddings.float32: is damaged.* build the index again"):
+        open_index(tmp_path / "i")
+
+
+def test_code_that_an_encoder_brings_is_never_run(tmp_path):
+    path = save_encoder(tmp_path / "encoder")
+    (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Pooling: ...\n")
+    modules = (path / "modules.json").read_text()
+    parts = json.loads(modules)
+    parts[1]["type"] = "mine.Pooling"
+    (path / "modules.json").write_text(json.dumps(parts))
+    with pytest.raises(UserError, match="cannot be loaded as an encoder"):
+        build(WORLD.passages[:3], tmp_path / "i", options=Encoder(str(path)))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(directory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match=r"faiss is not installed; .*pip install -e '\.\[dense\]'"):
+        open_index(directory)
+
+
+async def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_ids(tmp_path, directory):
+    bm25.build(WORLD.passages, tmp_path / "bm25", "world")
+    both = Chain([{"index": str(tmp_path / "bm25")}, {"index": str(directory)}])
+    words, vectors = open_index(tmp_path / "bm25"), open_index(directory)
+    for question in QUESTIONS:
+        known = {*ids(words.search(question, 5)), *ids(vectors.search(question, 5))}
+        found = ids((await both.search(question, 10_000)).passages)
+        assert known <= set(found) <= set(ids(WORLD.passages))
+        assert len(found) == len(set(found))
+        assert found[0] in known
+    await both.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("e5-base-v2", ("query: ", "passage: ")),
+        ("bge-large-en-v1.5", ("Represent this sentence for searching relevant passages: ", "")),
+        ("bge-m3", ("", "")),
+        ("gte-base", ("", "")),
+        ("gtr-t5-xxl", ("", "")),
+        ("Qwen3-Embedding-0.6B", (encoders.INSTRUCTION, "")),
+        ("e5-mistral-7b-instruct", (f"{encoders.INSTRUCTION} ", "")),
+    ],
+)
+def test_every_family_of_encoders_has_its_prompts(name, expected):
+    model = SimpleNamespace(prompts={})
+    assert encoders.prompts(model, Encoder(f"owner/{name}")) == expected
+    assert any(re.fullmatch(pattern, name.lower()) for pattern in encoders.PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Passage]:
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefgh", k=4)) for _ in range(50)]
+    return [Passage(f"p{n}", "", " ".join(rng.choices(words, k=6)) + ".") for n in range(2_600)]
+
+
+@pytest.mark.parametrize(("structure", "parameter"), [("hnsw", "M"), ("ivf_flat", "nlist"), ("ivf_pq", "m")])
+def test_an_approximate_structure_says_its_recall_and_reuses_the_embeddings(
+    tmp_path, encoder, many, structure, parameter, monkeypatch
+):
+    monkeypatch.setitem(vectors.STRUCTURES, "ivf_pq", 2_500)
+    build(many, tmp_path / "i", "many", options=encoder)
+    flat = Dense(tmp_path / "i")
+    expected = {passage.text: ids(flat.search(passage.text, 10)) for passage in many[::100]}
+    before = (tmp_path / "i" / dense.EMBEDDINGS).read_bytes()
+
+    monkeypatch.setattr(dense, "_append", None)
+    options = replace(encoder, structure=structure, recall=0.9)
+    assert not dense.is_current(tmp_path / "i", "many", options=options)
+    assert build([], tmp_path / "i", "many", options=options) == len(many)
+    assert dense.is_current(tmp_path / "i", "many", options=options)
+    assert not dense.is_current(tmp_path / "i", "many", options=replace(options, recall=0.99))
+    assert (tmp_path / "i" / dense.EMBEDDINGS).read_bytes() == before
+
+    made = manifest_of(tmp_path / "i")["structure"]
+    assert (made["name"], made["target"]) == (structure, 0.9)
+    assert made["recall_at_10"] >= 0.9
+    assert parameter in made["parameters"]
+    assert f"{structure}, recall@10 {made['recall_at_10']:.3f}" in dense.structure_of(tmp_path / "i")
+    retriever = open_index(tmp_path / "i")
+    found = {text: ids(retriever.search(text, 10)) for text in expected}
+    assert np.mean([len({*found[text]} & {*expected[text]}) / 10 for text in expected]) > 0.8
+    assert len(retriever.search("abcd", 1)) == 1
+
+
+def test_a_structure_that_is_unknown_or_for_more_passages_is_refused(tmp_path, encoder):
+    with pytest.raises(UserError, match="unknown structure 'tree'; choose one of: flat, hnsw"):
+        build(WORLD.passages, tmp_path / "i", options=replace(encoder, structure="tree"))
+    with pytest.raises(UserError, match=r"structure: ivf_pq needs at least 10,000 passages, not .*; use flat"):
+        build(WORLD.passages, tmp_path / "i", options=replace(encoder, structure="ivf_pq"))
+
+
+def test_shards_become_the_index_that_one_job_would_have_made(tmp_path, encoder, corpus, monkeypatch, capsys):
+    monkeypatch.setattr(dense, "CHUNK", 16)
+    argv = [*corpus, "--encoder", encoder.encoder, "--device", "cpu", "--index"]
+    main([*argv, str(tmp_path / "whole")])
+    for shard in ("2/3", "1/3"):
+        main([*argv, str(tmp_path / "i"), "--shard", shard])
+    with pytest.raises(UserError, match=r"i\.shards/3-of-3: is not complete .* embed the missing parts with --shard"):
+        main([*argv, str(tmp_path / "i")])
+    shutil.copytree(tmp_path / "i.shards/2-of-3", tmp_path / "i.shards/3-of-3")
+    with pytest.raises(UserError, match="3-of-3: has embeddings of another number of passages"):
+        main([*argv, str(tmp_path / "i")])
+    shutil.rmtree(tmp_path / "i.shards/3-of-3")
+    main([*argv, str(tmp_path / "i"), "--shard", "3/3"])
+    monkeypatch.setattr(dense, "_append", None)
+    main([*argv, str(tmp_path / "i")])
+    assert "as shard 3/3; run without --shard when all are there" in capsys.readouterr().out
+    for name in (dense.EMBEDDINGS, MANIFEST):
+        assert (tmp_path / "i" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "i.shards").exists()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/2/3", "a/b", "-1/2"])
+def test_a_shard_is_one_of_n(text):
+    with pytest.raises(UserError, match=r"shard: .* is not one of n parts; write i/n"):
+        dense.parse_shard(text)
+
+
+def test_passages_of_a_bm25_index_are_shared(tmp_path, encoder, corpus):
+    main([*corpus, "--index", str(tmp_path / "bm25")])
+    main([*corpus, "--index", str(tmp_path / "i"), "--encoder", encoder.encoder, "--share", str(tmp_path / "bm25")])
+    assert (tmp_path / "i" / passages.PASSAGES).samefile(tmp_path / "bm25" / passages.PASSAGES)
+    assert len(open_index(tmp_path / "i").search("Who?", 3)) == 3
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory, encoder):
+    """FAISS indexes of the world as FlashRAG writes them."""
+    import faiss
+
+    model = sentence_transformers.SentenceTransformer(encoder.encoder, device="cpu")
+    embedded = model.encode([f"{p.title}\n{p.text}" for p in WORLD.passages], normalize_embeddings=True)
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name, kind in (("e5_Flat", "Flat"), ("e5_HNSW", "HNSW16"), ("e5_IVF", "IVF4,Flat"), ("e5_LSH", "LSH")):
+        index = faiss.index_factory(embedded.shape[1], kind, faiss.METRIC_INNER_PRODUCT if kind != "LSH" else 1)
+        index.train(embedded)
+        index.add(embedded)
+        faiss.write_index(index, str(folder / f"{name}.index"))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["e5_Flat", "e5_HNSW", "e5_IVF"])
+def test_a_faiss_index_built_elsewhere_serves_with_its_corpus(tmp_path, directory, encoder, corpus, elsewhere, name):
+    options = ["--encoder", encoder.encoder, "--vectors", str(elsewhere / f"{name}.index")]
+    before = (elsewhere / f"{name}.index").read_bytes()
+    for _ in range(2):
+        main([*corpus, "--index", str(tmp_path / "i"), *options])
+    retriever, exact = open_index(tmp_path / "i"), Dense(directory)
+    shared = [{*ids(retriever.search(each, 5))} & {*ids(exact.search(each, 5))} for each in QUESTIONS]
+    assert np.mean([len(each) for each in shared]) > 4.5
+    assert not (tmp_path / "i" / dense.EMBEDDINGS).exists()
+    # Another structure afterwards does not write over the file of others.
+    main([*corpus, "--index", str(tmp_path / "i"), *options[:2], "--structure", "hnsw"])
+    assert (elsewhere / f"{name}.index").read_bytes() == before
+
+
+def test_other_vectors_of_the_same_size_are_another_index(tmp_path, encoder, corpus, elsewhere, capsys):
+    shutil.copyfile(elsewhere / "e5_Flat.index", tmp_path / "copy")
+    content = bytearray((elsewhere / "e5_Flat.index").read_bytes())
+    content[-4] ^= 1
+    (tmp_path / "other").write_bytes(content)
+    for file, told in (
+        (elsewhere / "e5_Flat.index", "indexed"),
+        (tmp_path / "copy", "already"),
+        (tmp_path / "other", "indexed"),
+    ):
+        main([*corpus, "--index", str(tmp_path / "i"), "--encoder", encoder.encoder, "--vectors", str(file)])
+        assert f"i: {told}" in capsys.readouterr().out
+    assert (tmp_path / "i" / vectors.FILE).read_bytes() == content
+
+
+@pytest.mark.parametrize("structure", ["hnsw", "ivf_flat", "ivf_pq"])
+def test_a_scope_is_searched_whatever_the_structure(tmp_path, structure):
+    rng = np.random.default_rng(0)
+    embeddings = rng.standard_normal((12_000, 16), dtype=np.float32)
+    file, rows = tmp_path / "v.faiss", np.arange(7, 12_000, 1000)
+    made = vectors.build(structure, embeddings, file, embeddings[:20], 0.5)
+    # With the embeddings, and where only the file of the structure is there.
+    for kept in (embeddings, None):
+        found = vectors.Vectors(made, kept, file).search(embeddings[:5], 20, rows)
+        assert all(set(row) == set(rows) for row in found)
+        if kept is not None or structure == "hnsw":
+            scores = embeddings[:5] @ embeddings[rows].T
+            assert (found == rows[np.argsort(-scores)]).all()
+
+
+def test_a_scope_is_searched_in_a_graph_of_codes(tmp_path):
+    import faiss
+
+    embeddings = np.random.default_rng(0).standard_normal((3_000, 16), dtype=np.float32)
+    graph = faiss.index_factory(16, "HNSW16_SQ8", faiss.METRIC_INNER_PRODUCT)
+    graph.train(embeddings)
+    graph.add(embeddings)
+    faiss.write_index(graph, str(tmp_path / "v.faiss"))
+    rows = np.arange(7, 3_000, 500)
+    opened = vectors.Vectors(
+        vectors.Structure(vectors.structure_of(tmp_path / "v.faiss", "dot"), 16), None, tmp_path / "v.faiss"
+    )
+    found = opened.search(embeddings[:5], 20, rows)
+    assert (found == rows[np.argsort(-embeddings[:5] @ embeddings[rows].T)]).all()
+
+
+@pytest.mark.parametrize("kind", ["Flat", "HNSW16", "IVF4,Flat"])
+def test_distances_serve_where_they_rank_as_inner_products_do(tmp_path, kind):
+    import faiss
+
+    embeddings = np.random.default_rng(0).standard_normal((400, 16), dtype=np.float32)
+    index = faiss.index_factory(16, kind, faiss.METRIC_L2)
+    index.train(embeddings)
+    faiss.write_index(index, str(tmp_path / "v.faiss"))
+    assert vectors.structure_of(tmp_path / "v.faiss", "cosine") in vectors.STRUCTURES
+    with pytest.raises(UserError, match=r"v.faiss: compares vectors by distance, the encoder by inner product"):
+        vectors.structure_of(tmp_path / "v.faiss", "dot")
+    index = faiss.IndexFlat(16, faiss.METRIC_L1)
+    faiss.write_index(index, str(tmp_path / "l1.faiss"))
+    with pytest.raises(UserError, match=r"l1.faiss: compares vectors by distance"):
+        vectors.structure_of(tmp_path / "l1.faiss", "cosine")
+
+
+def test_a_faiss_index_of_something_else_is_refused(tmp_path, encoder, elsewhere):
+    def built(name: str, passages=WORLD.passages, **changes) -> None:
+        options = replace(encoder, vectors=str(elsewhere / name), **changes)
+        build(passages, tmp_path / "i", f"{len(passages)} passages from {passages[0].id}", options=options)
+
+    with pytest.raises(UserError, match=r"e5_Flat.index: has \d+ vectors for 5 passages; give the corpus"):
+        built("e5_Flat.index", WORLD.passages[:5])
+    with pytest.raises(UserError, match=r"of 20 passages \d are found by their own embeddings"):
+        built("e5_Flat.index", WORLD.passages[::-1])
+    with pytest.raises(UserError, match="is a FAISS IndexLSH; choose a flat, HNSW"):
+        built("e5_LSH.index")
+    with pytest.raises(UserError, match=r"absent.index: cannot be read .*; check the path"):
+        built("absent.index")
+    whole = (elsewhere / "e5_Flat.index").read_bytes()
+    for content in (whole[:100], b"", b"not an index at all"):
+        (elsewhere / "cut.index").write_bytes(content)
+        with pytest.raises(UserError, match=r"cut.index: is not a FAISS index"):
+            built("cut.index")
+        (elsewhere / "cut.index").unlink()
+    assert not (tmp_path / "i").exists()
+
+
+def test_an_index_of_the_first_schema_still_opens(tmp_path, directory, encoder):
+    shutil.copytree(directory, tmp_path / "i")
+    manifest = manifest_of(directory)
+    del manifest["structure"]
+    (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest | {"schema": "notewriter/dense/1"}))
+    (tmp_path / "i" / passages.IDS).unlink()
+    (tmp_path / "i" / "checksums.json").unlink()
+    assert open_index(tmp_path / "i").search("Who?", 5) == Dense(directory).search("Who?", 5)
+    assert dense.is_current(tmp_path / "i", "world", options=encoder)
+
+
+def test_a_current_index_on_a_read_only_disk_is_left_as_it_is(tmp_path, directory, encoder, monkeypatch):
+    def refused(path, lines):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(dense.jsonl, "write_text", refused)
+    assert dense.is_current(directory, str(manifest_of(directory)["source"]), options=encoder)
+
+
+def test_several_devices_have_a_process_each_and_embed_what_one_does(tmp_path, encoder, directory, monkeypatch):
+    """The processes are stood in for: they take half a minute to start."""
+    started, stopped, encode = [], [], encoders.encode
+    model = sentence_transformers.SentenceTransformer
+    monkeypatch.setattr(model, "start_multi_process_pool", lambda _, devices: started.append(devices) or {"number": 1})
+    monkeypatch.setattr(model, "stop_multi_process_pool", lambda _, pool: stopped.append(pool))
+    monkeypatch.setattr(dense, "CHUNK", 16)
+    sizes = []
+
+    def without_pool(function, texts, settings, prompt, batch_size=1, pool=None):
+        sizes.extend([len(texts)] if pool == {"number": 1} else [])
+        return encode(function, texts, settings, prompt, batch_size)
+
+    monkeypatch.setattr(encoders, "encode", without_pool)
+    build(WORLD.passages, tmp_path / "i", "world", options=replace(encoder, device="cpu,cpu"))
+    assert (started, stopped, sizes[:2]) == ([["cpu", "cpu"]], [{"number": 1}], [32, 32])
+    one, two = (np.fromfile(each / dense.EMBEDDINGS, np.float32) for each in (directory, tmp_path / "i"))
+    assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_a_damaged_file_of_an_interrupted_build_is_reported(tmp_path, caplog):
+    (tmp_path / "settings.json").write_text('{"half')
+    assert dense._read_json(tmp_path / "settings.json") is None
+    assert f"{tmp_path / 'settings.json'}: cannot be read" in caplog.text

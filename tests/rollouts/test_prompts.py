@@ -1,0 +1,310 @@
+"""Prompts: every variable is used, missing ones are errors, and a user's own prompts replace ours."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notewriter.datasets import BENCHMARKS
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+from notewriter.rollouts.prompts import Prompts
+
+PASSAGES = [
+    Passage("1", "Braces {{ question }}", 'The set {x} and the JSON {"a": [1]} and {% if %} and {# no #}.'),
+    Passage("2", "Angle <b>brackets</b>", "Tea & biscuits, \"quoted\" and 'quoted'."),
+]
+# The variables that methods pass to each stage.
+STAGES = {
+    "direct/answer": {"question": "Who?", "answer_style": "short"},
+    "vanilla/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "yes_no"},
+    "deepnote/init_note": {"question": "Who?", "passages": PASSAGES},
+    "deepnote/refine_query": {"question": "Who?", "note": "Best {note}.", "queries": ["Who {first}?", "Who then?"]},
+    "deepnote/accumulate_knowledge": {"question": "Who?", "note": "Best {note}.", "passages": PASSAGES},
+    "deepnote/decide": {"question": "Who?", "best_note": "Best {note}.", "new_note": "New {{ note }}."},
+    "deepnote/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "long"},
+    "resp/global_evidence": {"question": "Who?", "passages": PASSAGES},
+    "resp/local_pathway": {"question": "Who {first}?", "passages": PASSAGES},
+    "resp/judge": {"question": "Who?", "note": "Best {note}."},
+    "resp/plan": {"question": "Who?", "note": "Best {note}."},
+    "resp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
+    "react/step": {"question": "Who?", "answer_style": "short"},
+    "react/answer": {"question": "Who?", "history": ["Action: search[{x}]", "{y}"], "answer_style": "short"},
+    "renact/step": {"question": "Who?", "answer_style": "short"},
+    "renact/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "renact/answer": {"question": "Who?", "history": ["Action: search[{x}]", "{y}"], "answer_style": "short"},
+    "ircot/step": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}.", "So."], "answer_style": "short"},
+    "ircot/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "ircot/answer": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}."], "answer_style": "long"},
+    "flare/step": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}.", "So."], "answer_style": "short"},
+    "flare/note": {"query": "Who {built} it?", "passages": PASSAGES[:1], "note": "Best {note}."},
+    "flare/answer": {"question": "Who?", "passages": PASSAGES, "sentences": ["It {is}."], "answer_style": "long"},
+    "rearag/step": {"question": "Who?"},
+    "rearag/teach": {"question": "Who?"},
+    "rearag/teach_with_gold": {
+        "question": "Who?",
+        "answer": "{Mira}",
+        "decomposition": [{"question": "bridge >> builder", "answer": "Osk {1}"}],
+        "evidence": ["Osk built {it}."],
+    },
+    "rearag/released": {"question": "Who {x}?"},
+    "rearag/observe": {"query": "Who {built} it?", "passages": PASSAGES},
+    "rearag/shorten": {"question": "Who?", "reference": "It was {Mira}.", "answer_style": "short"},
+    "rearag/conclude": {"question": "Who?", "searches": {"Where?": "In {Osk}."}, "answer_style": "short"},
+    "in_context/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "chain_of_note/take_notes": {"question": "Who?", "passages": PASSAGES},
+    "chain_of_note/answer": {
+        "question": "Who?",
+        "passages": PASSAGES,
+        "notes": "[1] {beside} the point",
+        "answer_style": "short",
+    },
+    "sure/candidates": {"question": "Who?", "passages": PASSAGES, "max_candidates": 2, "answer_style": "short"},
+    "sure/summarize": {"question": "Who?", "passages": PASSAGES, "candidate": "Mira {a}"},
+    "sure/validate": {"question": "Who?", "candidate": "Mira {a}", "summary": "She {{ built }} it."},
+    "sure/rank": {"question": "Who?", "summaries": ["She {{ built }} it.", "He {did}."]},
+    "iter_retgen/reason": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "iter_retgen/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "rat/draft": {"question": "Who?"},
+    "rat/query": {"question": "Who?", "thoughts": "First {one}."},
+    "rat/revise": {"question": "Who?", "passages": PASSAGES, "thoughts": "First {one}."},
+    "rat/answer": {"question": "Who?", "thoughts": "First {one}.", "answer_style": "short"},
+    "search_o1/reason": {"question": "Who?", "answer_style": "short"},
+    "search_o1/answer": {"question": "Who?", "reasoning": "So {far}.", "answer_style": "short"},
+    "search_o1/reason_in_documents": {
+        "question": "Who?",
+        "reasoning": "So {far}.",
+        "query": "{first}?",
+        "passages": PASSAGES,
+    },
+    "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
+    "langchain_self_rag/grade": {"question": "Who?", "passages": PASSAGES[:1]},
+    "langchain_self_rag/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "langchain_self_rag/grade_support": {"passages": PASSAGES, "answer": "Mira {a}"},
+    "langchain_self_rag/grade_usefulness": {"question": "Who?", "answer": "Mira {a}"},
+    "langchain_self_rag/rewrite": {"question": "Who?"},
+    "recomp/compress": {"question": "Who?", "passages": PASSAGES},
+    "recomp/answer": {"question": "Who?", "note": "Best {note}.", "answer_style": "short"},
+    "self_rag/decide": {"question": "Who?", "answer_style": "long"},
+    "self_rag/segment": {"question": "Who?", "answer_style": "long"},
+    "replug/answer": {"question": "Who?", "passages": PASSAGES[:1], "answer_style": "short"},
+    "searchain/plan": {"question": "Who?", "answer_style": "short"},
+    "searchain/read": {"query": "Who {built} it?", "passages": PASSAGES},
+    "searchain/answer": {"question": "Who?", "chain": ["[Query 1]: {x}", "{y}"], "answer_style": "short"},
+    "infogent/navigate": {"question": "Who?"},
+    "infogent/select": {"question": "Who?"},
+    "infogent/extract": {"question": "Who?", "passages": PASSAGES, "thought": "The {builder}."},
+    "infogent/aggregate": {
+        "question": "Who?",
+        "kept": ["Osk {built} it."],
+        "paragraphs": ["Mira {did}.", "In 1871."],
+        "thought": "The {builder}.",
+        "feedback": ["Find {Mira}."],
+        "max_step": 10,
+    },
+    "infogent/answer": {"question": "Who?", "kept": ["Osk {built} it."], "answer_style": "short"},
+    "search_r1/reason": {"question": "Who?", "answer_style": "short"},
+    "search_r1/notice": {},
+    "search_r1/answer": {"question": "Who?", "reasoning": "The {builder}.", "answer_style": "short"},
+    "s3/search": {"question": "Who?", "passages": PASSAGES},
+    "s3/notice": {},
+    "s3/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
+    "mem_agent/update_memory": {"question": "Who?", "note": "The {builder}.", "passages": PASSAGES[:1]},
+    "mem_agent/answer": {"question": "Who?", "note": "The {builder}.", "answer_style": "short"},
+    **{
+        f"corag/{name}": {"question": "Who?", "steps": [{"query": "Who {built} it?", "answer": "{Mira}"}]}
+        for name in ("sub_query", "sampled_sub_query")
+    },
+    **{f"corag/{name}": {"query": "Who {built} it?", "passages": PASSAGES} for name in ("sub_answer", "penalty")},
+    "corag/answer": {
+        "question": "Who?",
+        "passages": PASSAGES,
+        "steps": [{"query": "Who {built} it?", "answer": "{Mira}"}],
+        "answer_style": "short",
+    },
+    "judge/best_and_worst": {
+        "kind": "note",
+        "question": "Who?",
+        "request": "Write a {note}.",
+        "candidates": ["One {a}", "Two"],
+    },
+    "judge/answer": {"question": "Who?", "golds": ["Mira {a}", "Lady Mira"], "prediction": "It was {{ Mira }}."},
+    "judge/graded_answer": {"question": "Who?", "golds": ["Mira {a}"], "prediction": "It was {{ Mira }}."},
+    "judge/explained_answer": {"question": "Who?", "golds": ["Mira {a}", "Lady Mira"], "prediction": "{{ Mira }}."},
+    "judge/chain": {"question": "Who?", "steps": ["search: {bridge}\nfound: Osk", "answer: {Mira}"]},
+    "judge/density": {"question": "Who?", "reference": "Osk {built} it.\nMira did not."},
+}
+OWN_FORMS = ("corag", "mem_agent", "s3/search")
+"""Stages that write passages as the released checkpoints read them."""
+
+OURS = [Path(__file__).parents[2] / "notewriter" / folder for folder in ("rollouts/prompts", "methods")]
+
+
+def write(folder: Path, **files: str) -> Prompts:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.jinja"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Prompts(folder)
+
+
+def test_every_stage_that_we_have_is_listed_here():
+    shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
+    files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
+    assert files == set(STAGES) | shared | {"rearag/released.system"}
+
+
+def texts_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [key for key in value if key not in ("question", "answer")] + texts_in(list(value.values()))
+    return [text for part in value for text in texts_in(part)] if isinstance(value, list) else [str(value)]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_all_that_a_stage_is_given_stands_in_its_prompt_word_for_word(stage):
+    variables = STAGES[stage]
+    *system, message = Prompts().render(stage, **variables)
+    assert message["role"] == "user" and bool(system) == (stage == "rearag/released")
+    text = message["content"]
+    assert text == text.strip()
+    told = [value for key, value in variables.items() if key not in ("answer_style", "kind", "passages")]
+    for value in told:
+        for part in texts_in(value):
+            assert part in text
+    for number, passage in enumerate(variables.get("passages", []), start=1):
+        shown = passage.text if stage.startswith(OWN_FORMS) else f"[{number}] {passage.title}: {passage.text}"
+        assert shown in text
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_variable_is_needed(stage):
+    for key in STAGES[stage]:
+        rest = {name: value for name, value in STAGES[stage].items() if name != key}
+        with pytest.raises(UserError, match=rf"prompt {stage}\.jinja: '{key}' is undefined; the stage provides: "):
+            Prompts().render(stage, **rest)
+
+
+def test_answer_styles_differ_and_nothing_else_does():
+    styles = ["short", "long", "yes_no"]
+    texts = {
+        style: Prompts().render("deepnote/answer", question="Who?", note="She.", answer_style=style)[0]["content"]
+        for style in styles
+    }
+    rules = {style: (OURS[0] / "answer_style" / f"{style}.jinja").read_text().strip() for style in styles}
+    assert len({texts[style].replace(rules[style], "RULE") for style in styles}) == 1
+    with pytest.raises(UserError, match=r"no prompt 'answer_style/loud\.jinja'"):
+        Prompts().render("deepnote/answer", question="Who?", note="She.", answer_style="loud")
+
+
+def test_the_first_query_is_asked_without_a_list_of_earlier_ones():
+    text = Prompts().render("deepnote/refine_query", question="Who?", note="Note.", queries=[])[0]["content"]
+    assert "Asked already" not in text
+    assert "\n\n\n" not in text
+
+
+def test_a_note_that_adds_nothing_or_only_repeats_is_not_the_better_one():
+    """DeepNote, Table 15."""
+    text = Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])[0]["content"]
+    when_true, _, when_false = text.partition('{"status": "True"}')[2].partition('{"status": "False"}')
+    assert "clearly better" in when_true
+    assert "adds nothing" in when_false and "repeats" in when_false
+
+
+def test_a_users_prompts_go_before_ours_file_by_file(tmp_path):
+    prompts = write(tmp_path, deepnote__init_note="Mine: {{ question }}{% include 'passages.jinja' %}")
+    (message,) = prompts.render("deepnote/init_note", question="Who?", passages=PASSAGES[:1])
+    assert message["content"].startswith("Mine: Who?[1] Braces")
+    ours = Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])
+    assert prompts.render("deepnote/decide", **STAGES["deepnote/decide"]) == ours
+
+
+def test_a_stage_may_have_a_system_message(tmp_path):
+    prompts = write(tmp_path, **{"deepnote__decide.system": "You compare {{ question }}."})
+    system, user = prompts.render("deepnote/decide", turns=(), **STAGES["deepnote/decide"])
+    assert system == {"role": "system", "content": f"You compare {STAGES['deepnote/decide']['question']}."}
+    assert [user] == Prompts().render("deepnote/decide", **STAGES["deepnote/decide"])
+    with pytest.raises(UserError, match=r"no prompt 'deepnote/decide\.system'"):
+        prompts.check("deepnote/decide.system")
+
+
+def test_a_users_list_of_passages_is_used_by_our_prompts(tmp_path):
+    prompts = write(tmp_path, passages="{% for passage in passages %}<{{ passage.id }}>{% endfor %}")
+    assert "<1><2>" in prompts.render("vanilla/answer", **STAGES["vanilla/answer"])[0]["content"]
+
+
+def test_a_chat_goes_on_after_the_prompt(tmp_path):
+    turns = [{"role": "assistant", "content": "Thought: {{ x }}"}, {"role": "user", "content": "Observation"}]
+    first, *rest = write(tmp_path, a="Say {{ x }}").render("a", x="yes", turns=turns)
+    assert first == {"role": "user", "content": "Say yes"}
+    # Turns are literal: nothing in them is rendered or stripped.
+    assert rest == turns
+
+
+def test_half_a_surrogate_pair_does_not_reach_an_endpoint(tmp_path):
+    cut = "cut \ud83d here"
+    turn = {"role": "assistant", "content": cut}
+    for message in write(tmp_path, a="{{ x }}").render("a", x=cut, turns=[turn]):
+        assert message["content"].encode("utf-8") == b"cut ? here"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage provides: x"),
+        ("{{ x.y }}", r"prompt a\.jinja: .* has no attribute 'y'"),
+        ("{% include 'b.jinja' %}", r"no prompt 'b\.jinja'"),
+        ("line\n{% for %}", r"a\.jinja:2: "),
+        ("{{ 1 / 0 }}", r"prompt a\.jinja: division by zero"),
+        ("{{ x + 1 }}", r"prompt a\.jinja: "),
+        # What a third party's template must not do.
+        ("{{ x.__class__.__mro__ }}", r"prompt a\.jinja: .* unsafe"),
+        ("{{ ''.format.__globals__ }}", r"prompt a\.jinja: "),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", r"prompt a\.jinja: "),
+        ("{% include '../secret.jinja' %}", "no prompt"),
+    ],
+)
+def test_what_is_wrong_with_a_prompt_is_named(tmp_path, text, problem):
+    (tmp_path / "secret.jinja").write_text("secret")
+    prompts = write(tmp_path / "prompts", a=text)
+    with pytest.raises(UserError, match=problem) as caught:
+        prompts.render("a", x="value")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_prompt_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "a.jinja").write_bytes("Bogusław".encode("cp1250"))
+    with pytest.raises(UserError, match=r"prompt a\.jinja: is not UTF-8"):
+        Prompts(tmp_path).render("a")
+
+
+def test_a_misspelt_stage_is_named_with_the_one_that_is_meant(tmp_path):
+    prompts = write(tmp_path, mine__dream="{{ x }}")
+    for stage in ("deepnote/answer", "mine/dream"):
+        prompts.check(stage)
+    with pytest.raises(UserError, match=r"no prompt 'deepnote/anwser'; did you mean 'deepnote/answer'\?"):
+        prompts.check("deepnote/anwser")
+
+
+def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no prompt 'deepnote/dream\.jinja'"):
+        Prompts().render("deepnote/dream")
+    with pytest.raises(UserError, match="absent: prompts_dir is not a folder"):
+        Prompts(tmp_path / "absent")
+
+
+def test_the_long_style_asks_for_a_concise_answer_and_does_not_hint_at_the_metric():
+    """DeepNote's prompt for ASQA (Table 17) is ALCE's; str-em counts the readings that an answer covers."""
+    for stage in ("vanilla/answer", "deepnote/answer"):
+        (message,) = Prompts().render(stage, question="Who?", passages=[], note="", answer_style="long")
+        for wanted in ("accurate", "engaging", "concise", "unbiased", "journalis"):
+            assert wanted in message["content"]
+        assert not re.search("long|detail|reading|interpretation|ambigu|cover|every", message["content"])
+
+
+def test_the_list_style_asks_for_all_parts():
+    """FanOutQA's answers are lists and mappings."""
+    (message,) = Prompts().render("renact/step", question="Who?", answer_style="list")
+    assert "list them all" in message["content"]
+    assert BENCHMARKS["fanoutqa"].answer_style == "list"

@@ -1,0 +1,290 @@
+"""Rollouts: which model is called, with which sampling, and what the trace records."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.ground.records import Completion, Passage, Question, Sampling
+from notewriter.rollouts.method import Stage
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
+
+QUESTION = Question("q1", "Who built it?", ("Mira",))
+PASSAGES = [Passage("p1", "Bridge", "Mira built it."), Passage("p2", "River", "It flows.")]
+
+
+class Model:
+    """Replies with its name, padded with white space; remembers its calls."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[tuple[str, Sampling, int]] = []
+
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
+        self.asked.append((" / ".join(message["content"] for message in messages), sampling, sample))
+        return Completion(f"\n {self.name} \n", "stop", 5, 2, 3, 0.25)
+
+
+class Index:
+    def search(self, query: str, top_k: int) -> list[Passage]:
+        return PASSAGES[:top_k]
+
+
+STAGE = Stage("stage")
+
+
+@pytest.fixture
+def resources(tmp_path: Path) -> Resources:
+    for stage in ("stage", "other"):
+        (tmp_path / f"{stage}.jinja").write_text("Say {{ word }}")
+    return Resources(
+        {"policy": Model("policy"), "judge": Model("judge")},
+        Prompts(tmp_path),
+        Index(),
+        Sampling(0.1, 0.9, 100),
+        {"stage": Sampling(0.7, 0.8, 9)},
+    )
+
+
+async def test_a_role_is_played_by_its_model_and_by_the_policy_where_it_has_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(Stage("stage", "judge"), word="yes") == "judge"
+    assert await rollout.generate(Stage("stage", "notes"), word="yes") == "policy"
+    assert await rollout.generate(STAGE, word="no") == "policy"
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes", "Say no"]
+
+
+async def test_a_method_gets_what_a_model_said_and_the_trace_keeps_what_it_thought(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think>\n\nMira"
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(STAGE, word="yes") == "Mira"
+    assert "Let me see." in rollout.trace.steps[0].completion.text
+
+
+async def test_a_stage_has_its_own_sampling_where_it_is_given_one(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.generate(STAGE, word="yes")
+    await rollout.generate(Stage("other"), word="no")
+    assert [sampling for _, sampling, _ in resources.clients["policy"].asked] == [
+        Sampling(0.7, 0.8, 9),
+        Sampling(0.1, 0.9, 100),
+    ]
+
+
+async def test_a_stage_declares_its_sampling_where_the_run_gives_it_none(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert rollout.sampling(Stage("other", temperature=0.0, max_tokens=64)) == Sampling(0.0, 0.9, 64)
+    # The run may allow fewer tokens, and what it gives to the stage itself comes first.
+    assert rollout.sampling(Stage("other", max_tokens=500)) == Sampling(0.1, 0.9, 100)
+    assert rollout.sampling(Stage("stage", temperature=0.0, max_tokens=64)) == Sampling(0.7, 0.8, 9)
+
+
+async def test_a_stage_that_continues_a_text_keeps_its_thinking_and_white_space(resources):
+    resources.clients["policy"].name = "<think>\nLet me see.\n</think> Mira"
+    rollout = Rollout(QUESTION, "m", resources)
+    continued = await rollout.generate(Stage("other", continues=True), word="yes")
+    assert continued == "\n <think>\nLet me see.\n</think> Mira \n"
+
+
+async def test_a_method_has_texts_of_its_own(resources):
+    assert Rollout(QUESTION, "m", resources).text("other", word="no") == "Say no"
+
+
+async def test_a_chat_goes_on_with_the_turns_so_far(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    turns = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "Again."}]
+    await rollout.generate(STAGE, word="yes", turns=turns)
+    assert [text for text, *_ in resources.clients["policy"].asked] == ["Say yes / yes / Again."]
+    # The trace keeps what was sent, even if the list changes later.
+    turns.clear()
+    assert [message["role"] for message in rollout.trace.steps[0].messages] == ["user", "assistant", "user"]
+
+
+async def test_events_are_counted_in_the_trace(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    for event in ("steps", "steps", "invalid_actions"):
+        rollout.count(event)
+    assert rollout.trace.to_dict()["counts"] == {"steps": 2, "invalid_actions": 1}
+
+
+async def test_retrieval_gives_whole_passages_and_records_which(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.retrieve("bridge", 1) == PASSAGES[:1]
+    (step,) = rollout.trace.steps
+    assert isinstance(step, Retrieval)
+    assert (step.query, step.top_k, step.passages) == ("bridge", 1, [{"id": "p1", "title": "Bridge"}])
+
+
+async def test_what_is_drawn_is_recorded_only_when_it_is_kept(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    stage = Stage("stage", "judge")
+    messages = [{"role": "user", "content": "Say yes"}]
+    drawn = await rollout.draw(stage, messages, Sampling(), 4)
+    assert rollout.trace.steps == []
+    assert resources.clients["judge"].asked == [("Say yes", Sampling(), 4)]
+    rollout.record(stage, messages, Sampling(), drawn)
+    assert rollout.trace.steps == [Generation("stage", "judge", messages, Sampling(), drawn)]
+
+
+async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources):
+    rollout = Rollout(QUESTION, "m", resources)
+    await rollout.retrieve("bridge", 2)
+    rollout.trace.answer = await rollout.generate(STAGE, word="yes")
+    rollout.keep_note("first")
+    rollout.keep_note("second")
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    assert trace["schema"] == "notewriter/trace/1"
+    assert (trace["question_id"], trace["method"], trace["answer"]) == ("q1", "m", "policy")
+    assert (trace["note"], trace["error"]) == ("second", "")
+    assert [step["kind"] for step in trace["steps"]] == ["retrieve", "generate"]
+    generation = trace["steps"][1]
+    assert generation["messages"] == [{"role": "user", "content": "Say yes"}]
+    assert generation["sampling"] == json.loads(json.dumps(asdict(Sampling(0.7, 0.8, 9))))
+    assert generation["completion"] == {
+        "text": "\n policy \n",
+        "finish_reason": "stop",
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "cached_tokens": 3,
+        "seconds": 0.25,
+        "tokens": None,
+        "alternatives": None,
+    }
+
+
+async def test_a_method_that_retrieves_without_an_index_is_named(resources):
+    without = Resources(resources.clients, resources.prompts)
+    with pytest.raises(ValueError, match="method m retrieves, but no index was given"):
+        await Rollout(QUESTION, "m", without).retrieve("bridge", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "kept"),
+    [
+        # vLLM returns the end-of-turn token, OpenAI does not.
+        ("Mira did.", ["Mira", " did", ".", "<|im_end|>"], 3),
+        ("Mira did.", ["Mira", " did", "."], 3),
+        ("Mira", ["Mira", "\n", "</s>"], 1),
+        ("Mira", [" Mira", "</s>"], 1),
+        ("", ["<|im_end|>"], 0),
+    ],
+)
+async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, tokens, kept):
+    scored = [(token, -0.5) for token in tokens]
+
+    async def complete(messages, sampling, **_):
+        assert sampling == Sampling(0.7, 0.8, 9, logprobs=True)
+        return Completion(text, "stop", 1, len(tokens), 0, 0.0, scored)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate_tokens(STAGE, max_tokens=12, word="yes") == scored[:kept]
+    # The completion is recorded unchanged.
+    assert rollout.trace.steps[0].completion.tokens == scored
+
+
+class Thinker:
+    """A reasoning model: stop strings end its reply wherever they occur, and `shown` says what one sees of that."""
+
+    def __init__(self, text: str, shown=lambda text: text) -> None:
+        self.text, self.shown = text, shown
+        self.stops: list[tuple[str, ...]] = []
+
+    async def complete(self, messages, sampling, *, sample=0, affinity="") -> Completion:
+        self.stops.append(sampling.stop)
+        text = self.text
+        for mark in sampling.stop:
+            text = text.partition(mark)[0]
+        # A stop string's own tokens count too.
+        return Completion(self.shown(text), "stop", 5, len(text.split()) + 1, 0, 0.25)
+
+
+def parsed(text: str) -> str:
+    """What a server with a reasoning parser returns: the reply without its thinking."""
+    return text.partition("</think>")[2] if "<think>" in text else text
+
+
+THOUGHTS = (
+    "<think>\nFirst I search.\nObservation: I imagine one.\nWell.\n</think>\n\nAction: search[Osk]\nObservation: no."
+)
+
+
+@pytest.mark.parametrize("shown", [lambda text: text, parsed])
+@pytest.mark.parametrize(("stop", "reply"), [("\nObservation", "Action: search[Osk]"), ("\n", "Action: search[Osk]")])
+async def test_a_stop_string_does_not_cut_a_models_thinking(resources, stop, reply, shown):
+    model = Thinker(THOUGHTS, shown)
+    rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+    assert await rollout.generate(STAGE, stop=(stop,), word="yes") == reply
+    assert model.stops == [(stop,), ()]
+    assert rollout.trace.counts == {"stopped_in_thinking": 1}
+    (step,) = rollout.trace.generations
+    assert "Observation: no." not in step.completion.text
+    # Both draws were paid.
+    drawn = [await model.complete([], Sampling(stop=stops)) for stops in [(stop,), ()]]
+    assert step.completion.completion_tokens == sum(completion.completion_tokens for completion in drawn)
+    assert (step.completion.prompt_tokens, step.completion.seconds) == (10, 0.5)
+
+
+async def test_replies_without_thinking_are_asked_for_once(resources):
+    for text in ("Action: search[Osk]\nObservation: no.", "<think>Well.</think>Action: search[Osk]\nObservation: no."):
+        model = Thinker(text)
+        rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+        assert await rollout.generate(STAGE, stop=("\nObservation",), word="yes") == "Action: search[Osk]"
+        assert (model.stops, rollout.trace.counts) == ([("\nObservation",)], {})
+
+
+async def test_a_stage_that_acts_while_it_thinks_is_stopped_there(resources):
+    """Search-o1 searches in the middle of its reasoning."""
+    model = Thinker("<think>I wonder. <|search|>Osk<|end|> ...</think> Mira")
+    rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+    reply = await rollout.generate(Stage("stage", stops_thinking=True), stop=("<|end|>",), word="yes")
+    assert reply == "<think>I wonder. <|search|>Osk"
+
+
+@pytest.mark.parametrize("stage", [STAGE, Stage("stage", stops_thinking=True)])
+async def test_a_thought_that_was_cut_is_no_reply(resources, monkeypatch, stage):
+    async def complete(messages, sampling, **_):
+        return Completion("<think>\nOkay, Mira or", "length", 5, 9, 0, 0.25)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    assert await rollout.generate(stage, word="yes") == ""
+    assert rollout.trace.steps[0].completion.text == "<think>\nOkay, Mira or"
+
+
+async def test_a_raw_stage_is_sent_as_text_and_a_score_continues_the_prompt(resources, monkeypatch):
+    sent = []
+
+    async def complete(messages, sampling, **_):
+        sent.append(([message["content"] for message in messages], sampling))
+        return Completion("Mira", "stop", 7, 1, 0, 0.0, [("Mira", -0.5)], [{"Mira": -0.5}])
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    rollout = Rollout(QUESTION, "m", resources)
+    raw = replace(STAGE, raw=True)
+    draft = await rollout.generate_scored(raw, max_tokens=3, alternatives=("Mira",), word="yes")
+    assert draft.alternatives == [{"Mira": -0.5}]
+    await rollout.score(STAGE, draft.text, prompt_tokens=draft.prompt_tokens, word="yes")
+    assert sent == [
+        (["Say yes"], Sampling(0.7, 0.8, 3, logprobs=True, alternatives=("Mira",), raw=True)),
+        (["Say yes", "Mira"], Sampling(0.7, 0.8, 1, logprobs=True, score_from=7)),
+    ]
+    trace = json.loads(json.dumps(rollout.trace.to_dict()))
+    assert Trace.from_dict(trace) == rollout.trace
+
+
+async def test_a_reply_is_scored_without_knowing_the_length_of_its_prompt(resources, monkeypatch):
+    prompt = [("Say", -3.0), (" yes", -2.0), ("Nothing", -0.5), (" was", -0.25), (" found", -0.125)]
+
+    async def complete(messages, sampling, *, sample=0, affinity=""):
+        assert messages[-1] == {"role": "assistant", "content": "Nothing was found"}
+        assert (sampling.max_tokens, sampling.score_from) == (1, -17)
+        return Completion(".", "length", 5, 1, 0, 0.0, prompt)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    completion = await Rollout(QUESTION, "m", resources).score(STAGE, "Nothing was found", word="yes")
+    assert completion.tokens == prompt[2:]

@@ -1,0 +1,20 @@
+"""The import contract in pyproject.toml covers every command."""
+
+import tomllib
+from pathlib import Path
+
+from notewriter.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_command_is_protected_from_being_imported():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (protected,) = (each["protected_modules"] for each in contracts if each["type"] == "protected")
+    launched = {
+        "notewriter.cli",
+        "notewriter.training.run.launcher",
+        "notewriter.training.dpo",
+        "notewriter.training.sft",
+    }
+    assert set(protected) == launched | {module for module, _ in COMMANDS.values()}

@@ -1,0 +1,49 @@
+"""The overview shows lengths by stage and what is trained, and has no effect on a terminal."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from notewriter.training.inputs import overview
+
+
+@pytest.fixture
+def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def test_lengths_are_shown_by_stage() -> None:
+    lines = overview.lengths_by_stage({"note": [10, 20, 30, 240], "answer": [120]}, bars=24).splitlines()
+
+    assert lines[0].split() == ["stage", "rows", "min", "median", "95%", "max", "0", "to", "240", "tokens"]
+    assert lines[1].split()[:6] == ["answer", "1", "120", "120", "120", "120"]
+    assert lines[2].split()[:6] == ["note", "4", "10", "20", "30", "240"]
+    # Tokens 0 to 10 are in the first of 24 bars, 240 in the last.
+    histogram = lines[2][-24:]
+    assert histogram[0] == histogram[-1] != " "
+    assert set(histogram[4:-1]) == {" "}
+
+
+def test_the_preview_marks_what_is_trained(tokenizer: PreTrainedTokenizerBase) -> None:
+    row = {"input_ids": [6, 7, 8, 2], "labels": [-100, -100, 8, 2], "stage": "s", "question_id": "q0"}
+
+    assert overview.preview(row, tokenizer, colour=False) == (
+        "--- s, question q0: 2 of 4 tokens are trained\nthe river⟦crosses <end>⟧\n"
+    )
+    assert "\x1b[30;42mcrosses <end>\x1b[0m" in overview.preview(row, tokenizer, colour=True)
+
+
+def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokenizerBase) -> None:
+    ids = [6] + [7] * 500 + [8, 9, 2]
+    row = {"input_ids": ids, "labels": [-100] * 501 + [8, 9, 2], "stage": "s", "question_id": "q0"}
+
+    shown = overview.preview(row, tokenizer, colour=False, context=3)
+
+    assert "the river river [... 495 tokens ...] river river river⟦crosses a <end>⟧" in shown
+
+
+def test_control_characters_have_no_effect_on_a_terminal() -> None:
+    shown = overview.plain("\x1b[2J\r\x07 note ‮ \x9b31m line\nend", keep="\n")
+
+    assert shown == "\\x1b[2J\\r\\x07 note \\u202e \\x9b31m line\nend"

@@ -1,0 +1,48 @@
+"""Files of rows: their splits, the longest row, and a hash of their content."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from notewriter.ground.errors import UserError
+from notewriter.training.inputs import rows
+
+Pair = Callable[..., dict[str, Any]]
+
+
+def test_folder_gives_its_splits_and_a_file_is_for_training(write_pairs: Callable[..., Path]) -> None:
+    folder = write_pairs()
+
+    assert list(rows.find_splits(folder, "--pairs")) == ["train", "dev"]
+    assert rows.find_splits(folder / "dev.parquet", "--pairs") == {"train": folder / "dev.parquet"}
+
+
+def test_folder_without_train_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no train\.parquet"):
+        rows.find_splits(tmp_path, "--pairs")
+
+
+def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
+    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
+
+    with pytest.raises(UserError, match="every row is longer than max_length 64; give --max_length 90"):
+        rows.within_length(dataset, 64, Path("train.parquet"), drop=True)
+
+
+def test_without_a_limit_every_row_stays(make_pair: Pair) -> None:
+    dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
+
+    assert rows.within_length(dataset, None, Path("train.parquet"), drop=False) == (dataset, 0)
+
+
+def test_hash_follows_the_content_and_not_the_place(write_pairs: Callable[..., Path], tmp_path: Path) -> None:
+    file = write_pairs() / "train.parquet"
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(file.read_bytes())
+
+    assert rows.sha256([file]) == rows.sha256([copy])
+    copy.write_bytes(file.read_bytes() + b"\0")
+    assert rows.sha256([file]) != rows.sha256([copy])

@@ -1,0 +1,63 @@
+"""The launcher of a cluster's nodes, with a script in place of the training."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from notewriter.training.run import launcher
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_of_nodes_that_share_their_logs_each_shows_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 3 of 0 to 7 and rank 11 of 8 to 15 are both the third of their nodes."""
+    for node, said, age in (("a", "connection closed by peer", 0), ("b", "CUDA out of memory", 5)):
+        log = tmp_path / node / "none_x/attempt_0/3/stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(said + "\n")
+        moment = time.time() - age
+        os.utime(log, (moment, moment))
+    monkeypatch.setenv("SLURMD_NODENAME", "b")
+    failure = ProcessFailure(local_rank=3, pid=1, exitcode=1, error_file="")
+
+    assert launcher.show_first_failure({11: failure}, tmp_path) == 1
+
+    told = capsys.readouterr().err
+    assert "rank 11 on b failed first" in told and "CUDA out of memory" in told
+    (file,) = tmp_path.glob("failed-*-b-rank11.txt")
+    assert "CUDA out of memory" in file.read_text()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(75))\n"
+        f"pathlib.Path({str(tmp_path / 'started')!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "notewriter.training.run.launcher", "--config_file", "configs/accelerate/cpu.yaml"]
+    command += ["--log_dir", str(tmp_path / "logs"), str(script)]
+    with subprocess.Popen(command, cwd=ROOT) as launched:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "started").exists():
+            assert launched.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+        launched.send_signal(number)
+
+        assert launched.wait(timeout=30) == 75
+    assert (tmp_path / "logs/stopped").exists()
