@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import run_config, tiny_world
 
 from notewriter.artifacts.metrics import METRICS_SCHEMA
 from notewriter.artifacts.predictions import PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.evaluation import evaluate
 from notewriter.ground import jsonl
 from notewriter.ground.records import Completion, Sampling
 
@@ -69,3 +72,19 @@ def _trace(identifier, question, prediction, error):
         Generation("deepnote/answer", "answer", messages, Sampling(), completion),
     ]
     return Trace(identifier, "deepnote", steps, answer=prediction, error=error).to_dict()
+
+
+@pytest.fixture(scope="session")
+def noted_runs(tmp_path_factory):
+    """A folder with two runs, `before` with notes of a word and `after` with notes of twelve words, and their world."""
+    folder = tmp_path_factory.mktemp("runs")
+    world = tiny_world(folder / "world")
+
+    def noting(note):
+        return lambda request: "nobody" if request["messages"][0]["content"].startswith("Answer") else note
+
+    for name, note in (("before", "nothing"), ("after", "words " * 12)):
+        with fake_endpoint(noting(note)) as endpoint:
+            settings = {"method_options": {"adaptive_retrieval": False, "top_k": 3}}
+            evaluate.main(run_config(folder, name, world, endpoint, settings))
+    return folder, world

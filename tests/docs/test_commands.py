@@ -15,7 +15,18 @@ from notewriter import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OURS = ("configs/", "training/", "data_construction/", "eval/", "benchmarks/", "slurm/", "tests/", "docs/", "examples/")
+OURS = (
+    "notewriter/",
+    "configs/",
+    "training/",
+    "data_construction/",
+    "eval/",
+    "benchmarks/",
+    "slurm/",
+    "tests/",
+    "docs/",
+    "examples/",
+)
 """Prefixes of paths in the project; other paths are the reader's own."""
 CODE = [
     file
