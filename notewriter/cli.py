@@ -12,6 +12,7 @@ COMMANDS = {
         "notewriter.experiments.quickstart",
         "the whole pipeline on a generated world, on the CPU",
     ),
+    "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
         "notewriter.experiments.pipelines.command",
         "run a pipeline file, here or on a Slurm cluster",

@@ -12,7 +12,9 @@ from typing import Any, NoReturn, TypeVar, overload
 import yaml
 from trl.scripts.utils import TrlParser
 
+from notewriter.ground import recipes
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import hints_of, may_be_empty, misfit, shown
 
@@ -63,11 +65,18 @@ def parse(
     types = [arguments] if isinstance(arguments, type) else list(arguments)
     argv = _split_equals(argv)
     _COMMAND[:] = [*(prog or "").split(), *without_options(argv, TOKENS)]
+    argv = [
+        str(recipes.find(part)) if before == "--config" else part for before, part in itertools.pairwise(["", *argv])
+    ]
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
     parser: Any = TrlParser(types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.formatter_class = _HelpFormatter
     _read_mappings_as_json(parser, types)
-    parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options, which override it")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
+    )
     # argparse would print the whole usage; one line that says what is wrong is enough.
     parser.error = _raise
     if argv.count("--config") > 1:
@@ -155,7 +164,7 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
         for option, value in itertools.pairwise([*parts, ""])
         if option.startswith("--")
     }
-    return (read_mapping(Path(options["config"]))[1] if options.get("config") else {}) | options
+    return (read_mapping(recipes.find(options["config"]))[1] if options.get("config") else {}) | options
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -329,5 +338,6 @@ def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
         UserError: `name` is not in `table`; lists the known names.
     """
     if name not in table:
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
+        names = table.names() if isinstance(table, Plugins) else table
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(names))}")
     return table[name]

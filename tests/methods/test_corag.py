@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
 
 from notewriter.ground.errors import UserError
-from notewriter.methods import STAGES, prepare
+from notewriter.methods import prepare, stage_named
 from notewriter.methods.corag import corag
 
 
@@ -43,7 +43,9 @@ def test_the_case_of_the_star_of_dark_hazard():
 
 
 def test_sampling_is_that_of_the_authors_code():
-    limits = {name: (STAGES[f"corag/{name}"].temperature, STAGES[f"corag/{name}"].max_tokens) for name in STAGES_OF}
+    limits = {
+        name: (stage_named(f"corag/{name}").temperature, stage_named(f"corag/{name}").max_tokens) for name in STAGES_OF
+    }
     assert limits == {
         "sub_query": (0.0, 64),
         "sampled_sub_query": (0.7, 64),

@@ -10,7 +10,7 @@ from scripted_rollout import PROMPTS, TEXTS
 
 from notewriter.artifacts.traces import Retrieval
 from notewriter.ground.records import Completion, Passage, Question
-from notewriter.methods import METHODS, STAGES
+from notewriter.methods import METHODS, stage_named
 from notewriter.rollouts.rehearsal import Rehearsal
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -69,5 +69,5 @@ def test_a_stage_whose_replies_are_never_taken_as_texts_says_that_it_is_scored(n
     resources = Rehearsal({}, PROMPTS, Shelf(), count=len, share=0.1, tokens_a_word=1.0)
     rollout = Told(Question("q", "Who?", ("Mira",)), name, resources)
     asyncio.run(METHODS[name].run("Who?", rollout, **options))
-    called = {STAGES[step.stage] for step in rollout.trace.generations}
+    called = {stage_named(step.stage) for step in rollout.trace.generations}
     assert {stage for stage in called if stage.scored} == called - generated

@@ -86,6 +86,6 @@ def test_the_answers_of_the_released_checkpoints_are_understood(reply, answer):
 
 
 def test_a_memory_has_at_most_1024_tokens():
-    from notewriter.methods import STAGES
+    from notewriter.methods import stage_named
 
-    assert STAGES["mem_agent/update_memory"].max_tokens == 1024
+    assert stage_named("mem_agent/update_memory").max_tokens == 1024
