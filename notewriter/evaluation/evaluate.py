@@ -12,7 +12,7 @@ from notewriter.evaluation import checkpoints
 from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.evaluation import EvaluateArguments, checked, evaluate
 from notewriter.evaluation.trackers import trackers_of
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.models.checkpoints import is_adapter
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Running, Serve, served_models, start_groups
@@ -27,10 +27,11 @@ def main(argv: list[str]) -> None:
         prog="notewriter evaluate",
         description=__doc__,
     )
+    command = command_line("notewriter evaluate", argv)
     if each.checkpoints is None:
-        _evaluate(arguments, models, resume, dry, costs)
+        _evaluate(arguments, models, resume, dry, costs, command)
     else:
-        _evaluate_checkpoints(each, arguments, models, resume, dry, costs)
+        _evaluate_checkpoints(each, arguments, models, resume, dry, costs, command)
 
 
 def _evaluate_checkpoints(
@@ -40,6 +41,7 @@ def _evaluate_checkpoints(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
+    command: list[str],
 ) -> None:
     """Evaluate the checkpoints of a training run one after another, and compare them.
 
@@ -64,7 +66,7 @@ def _evaluate_checkpoints(
         serve = partial(served_models, running=running)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, serve)
+            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, command, serve)
             if one is None:
                 # All checkpoints cost the same.
                 return
@@ -80,6 +82,7 @@ def _evaluate(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
+    command: list[str],
     serve: Serve = served_models,
 ) -> Metrics | None:
     """Evaluate one model; returns its metrics, or None after a dry run."""
@@ -88,7 +91,7 @@ def _evaluate(
     if dry.dry_run:
         estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
         return None
-    metrics = evaluate(evaluation, resume, serve)
+    metrics = evaluate(evaluation, resume, serve, command)
     sys.stdout.write(_summary(metrics, folder))
     return metrics
 
