@@ -46,7 +46,7 @@ def read_settings(
         UserError: as `parse`.
     """
     kinds = [contents.options, ModelArguments, ResumeArguments, DryRunArguments, CostArguments]
-    return Settings(*parse(kinds, argv, prog=prog, description=description), command=command_line(prog, argv))
+    return Settings._make([*parse(kinds, argv, prog=prog, description=description), command_line(prog, argv)])
 
 
 def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
