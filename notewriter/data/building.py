@@ -46,7 +46,8 @@ def read_settings(
         UserError: as `parse`.
     """
     kinds = [contents.options, ModelArguments, ResumeArguments, DryRunArguments, CostArguments]
-    return Settings._make([*parse(kinds, argv, prog=prog, description=description), command_line(prog, argv)])
+    arguments, models, resume, dry, costs = parse(kinds, argv, prog=prog, description=description)
+    return Settings(arguments, models, resume, dry, costs, command_line(prog, argv))
 
 
 def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:

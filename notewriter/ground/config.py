@@ -423,7 +423,9 @@ def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
     Raises:
         UserError: `name` is not in `table`; lists the known names.
     """
+    if isinstance(table, Plugins):
+        entry: A = table.choose(kind, name)
+        return entry
     if name not in table:
-        names = table.names() if isinstance(table, Plugins) else table
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(names))}")
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
     return table[name]
