@@ -22,7 +22,7 @@ from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.ground.errors import UserError
-from notewriter.retrieval import open_index
+from notewriter.retrieval.sources.index import open_index
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from annotated_types import Interval, MinLen
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.typecheck import misfit
-from notewriter.retrieval.chain import Chain, parts_of
+from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def main(argv: list[str]) -> None:
     parts = parts_of(arguments.index, arguments.retriever)
     if not parts:
         raise UserError("there is nothing to serve; add --index PATH (notewriter index builds one) or --retriever")
-    if any("within" in part for part in parts):
-        raise UserError("within restricts the searches of a question, which a server does not know; set it where used")
+    for key in restrictions(parts):
+        raise UserError(f"{key} restricts the searches of a question, which a server does not know; set it where used")
     try:
         import uvicorn
 
@@ -126,7 +126,7 @@ def main(argv: list[str]) -> None:
         await chain.check()
         # Searching threads give way to the event loop after this many seconds, instead of 5 ms for every socket.
         sys.setswitchinterval(0.0005)
-        # What is loaded by now stays: collections need not look through it.
+        # Garbage collections need not look through what is loaded by now, which is needed until the end.
         gc.freeze()
         host, port = listener.getsockname()[:2]
         sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health, GET /metrics)\n")
