@@ -24,13 +24,13 @@ def no_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_is_recorded_with_the_hash_of_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "index.yaml").write_text("dataset: jsonl\n")
-    argv = [f"--config={tmp_path / 'index.yaml'}", "--index", "i"]
+    argv = [f"--config={tmp_path / 'index.yaml'}", "--path", "c", "--index", "i"]
     config.parse(IndexArguments, argv, prog="notewriter index")
     with open_run(tmp_path / "run", {}) as folder:
         pass
     record = read_run_record(folder)
     assert record is not None
-    assert record.starts[0].command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), "--index", "i"]
+    assert record.starts[0].command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), *argv[1:]]
     digest = hashlib.sha256(b"dataset: jsonl\n").hexdigest()
     assert record.starts[0].inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
 
