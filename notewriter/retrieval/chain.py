@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import with_effect
 from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.ground.typecheck import misfit, shown
 from notewriter.models.cache import ResponseCache
@@ -191,13 +192,7 @@ def identity(part: Part) -> dict[str, Any]:
 
     What is at an address is compared by its contents (`contents`).
     """
-    kinds = [kind for kind in map(kind_of, part) if kind]
-    effects = {each.name: each.metadata.get("effect", True) for kind in kinds for each in fields(kind.options)}
-    return {
-        key: effects[key](value) if callable(effects.get(key)) else value
-        for key, value in part.items()
-        if effects.get(key, True)
-    }
+    return with_effect(part, *(kind.options for kind in map(kind_of, part) if kind))
 
 
 def contents(part: Part) -> dict[str, str]:

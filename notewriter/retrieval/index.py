@@ -15,6 +15,8 @@ from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25, dense, encoders
 from notewriter.retrieval.index_folder import read_manifest
 
+PROG = "notewriter index"
+
 
 @dataclass(slots=True)
 class IndexArguments:
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> None:
     arguments, analysis, encoder = config.parse(
         (IndexArguments, bm25.Analysis, encoders.Encoder),
         argv,
-        prog="notewriter index",
+        prog=PROG,
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
     config.choose("dataset", arguments.dataset, BENCHMARKS)
@@ -55,7 +57,7 @@ def main(argv: list[str]) -> None:
     outcome = _build(arguments, analysis, encoder)
     # An index that was left as it is may be read-only.
     if read_manifest(arguments.index) != before:
-        add_start(Path(arguments.index), start_of(asdict(arguments), {}))
+        add_start(Path(arguments.index), start_of(asdict(arguments), {}, config.command_line(PROG, argv)))
     sys.stdout.write(f"{arguments.index}: {outcome}\n")
 
 

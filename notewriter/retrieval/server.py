@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Interval, MinLen
 
+from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.typecheck import misfit
@@ -44,16 +45,8 @@ TICK = 0.01
 class RetrieverServeArguments:
     """What is served, where, and within which limits."""
 
-    index: list[str] | None = field(
-        default=None, metadata={"help": "the index to serve (notewriter index); several are searched as one"}
-    )
-    retriever: list[dict[str, Any]] | None = field(
-        default=None,
-        metadata={
-            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
-            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
-        },
-    )
+    index: list[str] | None = field(default=None, metadata=INDEX)
+    retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     host: str = field(
         default="127.0.0.1",
         metadata={"help": "the address to listen on; 0.0.0.0 serves the whole network, without a password"},

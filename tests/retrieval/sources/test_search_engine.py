@@ -4,10 +4,10 @@ import pytest
 from fake_search_engine import fake_search_engine
 from json_service import Answer
 
-from notewriter.artifacts.fingerprints import fingerprints
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval.chain import Chain, fingerprint, parts_of
+from notewriter.rollouts.identity import contents
 
 DOCUMENTS = {
     "w1": {"title": "River", "text": "The river crosses a town."},
@@ -113,7 +113,7 @@ async def test_a_key_is_sent_and_shown_nowhere(engine, monkeypatch):
 def test_an_index_is_known_by_what_the_engine_reports_wherever_it_is(engine):
     def known(server, **options):
         part = {engine: server.url, "name": "wiki", **options}
-        return fingerprints({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
+        return contents({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
 
     with fake_search_engine(DOCUMENTS) as server, fake_search_engine(DOCUMENTS) as elsewhere:
         first = known(server)
