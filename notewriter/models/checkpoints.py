@@ -21,18 +21,6 @@ from notewriter.models.checkpoint import (
 
 __all__ = ["ADAPTER", "FINGERPRINTED", "SETTINGS", "STATE", "TOKENIZER", "WEIGHTS"]
 __all__ += ["checkpoints_of", "contents_of", "is_hub_id", "load", "loading"]
-    "ADAPTER",
-    "FINGERPRINTED",
-    "SETTINGS",
-    "STATE",
-    "TOKENIZER",
-    "WEIGHTS",
-    "checkpoints_of",
-    "contents_of",
-    "is_hub_id",
-    "load",
-    "loading",
-]
 
 
 def check_model(name_or_path: str | Path) -> str:
