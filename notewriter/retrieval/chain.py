@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.ground.typecheck import misfit, shown
 from notewriter.models.cache import ResponseCache
@@ -64,6 +65,9 @@ STEPS: dict[str, Step] = {
 }
 RESTRICTIONS: dict[str, Restriction] = {"within": within.RESTRICTION}
 
+KINDS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRICTIONS})
+"""The kinds of parts by their keys: ours, and those of other packages and files."""
+
 
 class Found(NamedTuple):
     """The passages of a search, and what each part of the chain did; empty for a single index."""
@@ -74,8 +78,8 @@ class Found(NamedTuple):
 
 def kind_of(key: str) -> Kind | None:
     """The kind of part that a key names; None for the key of an option."""
-    tables: list[Mapping[str, Kind]] = [SOURCES, STEPS, RESTRICTIONS]
-    return next((table[key] for table in tables if key in table), None)
+    kind: Kind | None = KINDS.get(key)
+    return kind
 
 
 def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> list[Part]:
@@ -87,6 +91,8 @@ def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> l
     if index and retriever:
         raise UserError("index and retriever are both given; write each index as a part of retriever: {index: PATH}")
     parts = list(retriever) if retriever else [{"index": path} for path in index or []]
+    for key in (key for part in parts for key in part if ":" in key):
+        KINDS.choose("part of a retriever", key)
     if parts:
         _read(parts)
     return parts
@@ -94,12 +100,17 @@ def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> l
 
 def without_models(parts: Sequence[Part]) -> list[Part]:
     """The parts that call no language model, as for a dry run."""
-    return [part for part in parts if not any(key in STEPS and STEPS[key].calls_model for key in part)]
+    kinds = ([kind_of(key) for key in part] for part in parts)
+    return [
+        part
+        for part, of_part in zip(parts, kinds, strict=True)
+        if not any(isinstance(kind, Step) and kind.calls_model for kind in of_part)
+    ]
 
 
 def restrictions(parts: Sequence[Part]) -> list[str]:
     """The keys of parts that restrict the searches of a question."""
-    return [key for part in parts for key in part if key in RESTRICTIONS]
+    return [key for part in parts for key in part if isinstance(kind_of(key), Restriction)]
 
 
 class Chain:
