@@ -11,7 +11,7 @@ from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.evaluation import EvaluateArguments, checked, evaluate
 from notewriter.evaluation.trackers import trackers_of
 from notewriter.ground.config import command_line, parse
-from notewriter.models.checkpoints import is_adapter
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import Wanted, keep
@@ -54,7 +54,9 @@ def _evaluate_checkpoints(
     metrics: dict[int, Metrics] = {}
     with keep() as kept:
         finished_before = [path for path in found.values() if (output / path.name / "metrics.json").is_file()]
-        adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
+        adapters = [
+            str(path) for path in found.values() if path not in finished_before and Checkpoint(str(path)).is_adapter
+        ]
         if len(adapters) > 1 and not dry.dry_run:
             # One at a time is asked, so that only one needs memory of a GPU.
             wanted = [Wanted(path, models.serve_options, models.replicas) for path in adapters]

@@ -16,13 +16,13 @@ from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typecheck import misfit
 from notewriter.models import ROLES
-from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.chat_template import check_settings, check_template
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
 from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
-from notewriter.models.servers import ServerOfParent, Wanted, identity_of, use
+from notewriter.models.servers import ServerOfParent, Wanted, use
 
 
 @dataclass
@@ -227,7 +227,7 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     if arguments.parameters:
         policy["parameters"] = arguments.parameters
     if arguments.served:
-        policy["identity"] = identity_of(arguments.served, with_number_format(arguments.serve_options))
+        policy["identity"] = Checkpoint(arguments.served).identity(with_number_format(arguments.serve_options))
     return policy
 
 
@@ -250,7 +250,7 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     paths = {role: each.pop("serve") for role, each in specifications.items() if "serve" in each}
     settings = _settings(arguments, {role: (path, specifications[role]) for role, path in paths.items()})
     for role, path in paths.items():
-        check_template(tokenizer_folder(path), variables[role], settings[path][0].get("chat_template"))
+        check_template(Checkpoint(path).tokenizer, variables[role], settings[path][0].get("chat_template"))
     for role, specification in specifications.items():
         specification.setdefault("concurrency", arguments.concurrency)
         if variables[role]:
@@ -267,7 +267,7 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
-                identity = identity_of(paths[role], settings[paths[role]][0])
+                identity = Checkpoint(paths[role]).identity(settings[paths[role]][0])
                 specification |= {"base_url": served[paths[role]].base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
