@@ -65,8 +65,8 @@ STEPS: dict[str, Step] = {
 }
 RESTRICTIONS: dict[str, Restriction] = {"within": within.RESTRICTION}
 
-KINDS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRICTIONS})
-"""The kinds of parts by their keys: ours, and those of other packages and files."""
+PARTS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRICTIONS})
+"""All of these and those of other packages. The option that a plug-in's key names is called like its object."""
 
 
 class Found(NamedTuple):
@@ -76,10 +76,10 @@ class Found(NamedTuple):
     parts: list[SearchPart]
 
 
-def kind_of(key: str) -> Kind | None:
-    """The kind of part that a key names; None for the key of an option."""
-    kind: Kind | None = KINDS.get(key)
-    return kind
+def kinds_of(part: Mapping[str, Any]) -> dict[str, Kind]:
+    """The keys of a part that name its kind, exactly one in a valid part, with that kind."""
+    ours = {key: kind for key, kind in PARTS.items() if key in part}
+    return ours or {key: PARTS[key] for key in part if key in PARTS}
 
 
 def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> list[Part]:
@@ -91,8 +91,6 @@ def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> l
     if index and retriever:
         raise UserError("index and retriever are both given; write each index as a part of retriever: {index: PATH}")
     parts = list(retriever) if retriever else [{"index": path} for path in index or []]
-    for key in (key for part in parts for key in part if ":" in key):
-        KINDS.choose("part of a retriever", key)
     if parts:
         _read(parts)
     return parts
@@ -100,17 +98,13 @@ def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> l
 
 def without_models(parts: Sequence[Part]) -> list[Part]:
     """The parts that call no language model, as for a dry run."""
-    kinds = ([kind_of(key) for key in part] for part in parts)
-    return [
-        part
-        for part, of_part in zip(parts, kinds, strict=True)
-        if not any(isinstance(kind, Step) and kind.calls_model for kind in of_part)
-    ]
+    kinds = [(part, kind) for part in parts for kind in kinds_of(part).values()]
+    return [part for part, kind in kinds if not (isinstance(kind, Step) and kind.calls_model)]
 
 
 def restrictions(parts: Sequence[Part]) -> list[str]:
     """The keys of parts that restrict the searches of a question."""
-    return [key for part in parts for key in part if isinstance(kind_of(key), Restriction)]
+    return [key for part in parts for key, kind in kinds_of(part).items() if isinstance(kind, Restriction)]
 
 
 class Chain:
@@ -203,7 +197,7 @@ def identity(part: Part) -> dict[str, Any]:
 
     What is at an address is compared by its contents (`contents`).
     """
-    return with_effect(part, *(kind.options for kind in map(kind_of, part) if kind))
+    return with_effect(part, *(kind.options for kind in kinds_of(part).values()))
 
 
 def contents(part: Part) -> dict[str, str]:
@@ -211,6 +205,8 @@ def contents(part: Part) -> dict[str, str]:
 
     Asks servers, so not in an event loop.
     """
+    if not kinds_of(part):
+        return {}
     key, kind, options = _read_part(part, "retriever")
     content = kind.identity(options)
     return {key: content} if content else {}
@@ -265,10 +261,12 @@ def _field(key: str) -> str:
 
 
 def _read_part(part: Mapping[str, Any], place: str) -> tuple[str, Kind, Any]:
-    kinds = {key: kind for key in part if (kind := kind_of(key))}
+    for key in part:
+        if ":" in key:
+            PARTS.choose("retriever", key)
+    kinds = kinds_of(part)
     if len(kinds) != 1:
-        keys = ", ".join([*SOURCES, *STEPS, *RESTRICTIONS])
-        raise UserError(f"{place}: {shown(dict(part))} must have exactly one of the keys {keys}")
+        raise UserError(f"{place}: {shown(dict(part))} must have exactly one of the keys {', '.join(PARTS)}")
     ((key, kind),) = kinds.items()
     settings = {_field(each) if each == key else each: value for each, value in part.items()}
     names = [field.name for field in fields(kind.options)]
