@@ -16,7 +16,8 @@ from notewriter.ground.records import Question
 from notewriter.models import identity as models
 from notewriter.models.roles import ModelOfRole
 from notewriter.models.server import with_number_format
-from notewriter.retrieval import chain, index_fingerprint
+from notewriter.retrieval import chain
+from notewriter.retrieval.index_folder import index_fingerprint
 
 
 def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, check_prices, cost, prices_of
 from notewriter.models.roles import ModelArguments, sampling_by_stage
-from notewriter.retrieval.chain import Chain, Part
+from notewriter.retrieval.chain import Chain, Part, without_models
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -173,7 +173,7 @@ def rehearse(
     )
 
     # A dry run calls no model.
-    parts = [part for part in retriever if "llm_rerank" not in part]
+    parts = without_models(retriever)
 
     async def run() -> list[dict[str, Any]]:
         chain = Chain(parts) if parts else None
