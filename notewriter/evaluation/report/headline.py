@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.evaluation.report.runs import Run
-
-HEADLINE = ("f1", "acc", "str_em", "loose")
-"""The score that is plotted against costs and broken down by kind of question is the first of these that a run has."""
 
 
 def measured(runs: Sequence[Run]) -> list[str]:

@@ -18,7 +18,7 @@ from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation.evaluation import EvaluateArguments
+from notewriter.evaluation.evaluate import EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.pipelines.pipeline import PROJECT
 from notewriter.ground.config import check, check_mapping, choose, read_mapping
