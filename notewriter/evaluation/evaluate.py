@@ -3,11 +3,9 @@
 From Python, `notewriter.evaluate(...)` does the same.
 """
 
-import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import config_hash, defaults, open_run
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -35,14 +32,16 @@ from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.judgements import read_run_judgements, summary_of, with_judgements
 from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
 from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
-from notewriter.ground.config import choose, filled, parse
+from notewriter.ground.config import choose, command_line, from_keywords, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_index, prepare, with_style
-from notewriter.models.checkpoints import is_adapter
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments, check_costs, prices_of
-from notewriter.models.roles import ModelArguments, Running, Serve, policy_of, served_models, start_groups
+from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
+from notewriter.models.servers import Kept, Wanted, keep
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import config_hash, open_run
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
 from notewriter.rollouts.resources import Resources, check_inputs
@@ -53,9 +52,9 @@ from notewriter.rollouts.runner import run_questions
 class EvaluateArguments(QuestionArguments):
     """What is evaluated, on which questions, and how answers are scored."""
 
-    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method"})
     method_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
     )
     family: str | None = field(
         default=None,
@@ -64,6 +63,10 @@ class EvaluateArguments(QuestionArguments):
         },
     )
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+
+
+OPTIONS = (EvaluateArguments, ModelArguments, CostArguments)
+"""The options of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,7 @@ def evaluate(**options: Any) -> Metrics:
     Raises:
         UserError: see `checked` and `run`.
     """
-    kinds = [EvaluateArguments, ModelArguments, ResumeArguments, CostArguments]
-    arguments, models, resume, costs = filled(kinds, options)
+    arguments, models, costs, resume = from_keywords([*OPTIONS, ResumeArguments], options)
     return run(checked(arguments, models, costs), resume)
 
 
@@ -135,21 +137,23 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     return Evaluation(complete, models, costs, method, family, parts, questions)
 
 
-def run(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models) -> Metrics:
+def run(
+    evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models, command: Sequence[str] = ()
+) -> Metrics:
     """Evaluate in the run folder; questions that were finished before are not asked again.
 
     Args:
         evaluation: what `checked` returned.
         resume: how to resume.
         serve: yields the models' endpoints, starting servers where needed.
+        command: the command line, for the run's record; empty from Python.
 
     Raises:
         UserError: the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
     policy_of(models)
-    option_defaults = defaults(arguments, models, evaluation.costs)
-    with open_run(arguments.output_dir, evaluation.config, questions, option_defaults) as folder:
+    with open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors and has_errors(journal):
@@ -201,7 +205,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         family=evaluation.family,
         **summarise(predictions),
         estimate=estimated(folder).get("estimate"),
-        config_hash=config_hash(evaluation.config),
+        config_hash=config_hash(evaluation.config, *OPTIONS),
         version=__version__,
         judged=summary_of(judgements),
     )
@@ -227,13 +231,15 @@ def main(argv: list[str]) -> None:
         description=__doc__,
     )
 
-    def one(arguments: EvaluateArguments, models: ModelArguments, serve: Serve = served_models) -> Metrics | None:
+    command = command_line("notewriter evaluate", argv)
+
+    def one(arguments: EvaluateArguments, models: ModelArguments) -> Metrics | None:
         """Evaluate one model and print its scores; None after a dry run."""
         evaluation, folder = checked(arguments, models, costs), Path(arguments.output_dir)
         if dry.dry_run:
             estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
             return None
-        metrics = run(evaluation, resume, serve)
+        metrics = run(evaluation, resume, command=command)
         sys.stdout.write(_summary(metrics, folder))
         return metrics
 
@@ -244,10 +250,12 @@ def main(argv: list[str]) -> None:
     trackers = checkpoints.trackers_of(Path(sweep.checkpoints), sweep.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
-    with _served_together([] if dry.dry_run else list(found.values()), models, output) as serve:
+    with keep() as servers:
+        if not dry.dry_run:
+            _serve_adapters(list(found.values()), models, output, servers)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            result = one(own, replace(models, serve=str(path)), serve)
+            result = one(own, replace(models, serve=str(path)))
             if result is None:
                 # All checkpoints cost the same.
                 return
@@ -257,20 +265,15 @@ def main(argv: list[str]) -> None:
     sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 
 
-@contextlib.contextmanager
-def _served_together(paths: list[Path], models: ModelArguments, output: Path) -> Iterator[Serve]:
-    """Serves checkpoints one after another; adapters that are not evaluated yet share one server."""
+def _serve_adapters(paths: list[Path], models: ModelArguments, output: Path, servers: Kept) -> None:
+    """Start one server for the adapters that are not evaluated yet, if there are several."""
     waiting = [str(path) for path in paths if not (output / path.name / "metrics.json").is_file()]
-    adapters = list(filter(is_adapter, waiting))
-    with contextlib.ExitStack() as stack:
-        running: Running = {}
-        if len(adapters) > 1:
-            # One at a time is asked, so that only one needs memory of a GPU.
-            options = {"max_loras": 1, "max_cpu_loras": len(adapters)} | models.serve_options
-            together = replace(models, serve_options=options)
-            settings = dict.fromkeys(adapters, (options, models.replicas))
-            running = start_groups(stack, settings, together, lambda group: output / "vllm-checkpoints.log")
-        yield partial(served_models, running=running)
+    adapters = [path for path in waiting if Checkpoint(path).is_adapter]
+    if len(adapters) > 1:
+        wanted = [Wanted(path, models.serve_options, models.replicas) for path in adapters]
+        # One at a time is asked, so that only one needs memory of a GPU.
+        beside = {"max_loras": 1, "max_cpu_loras": len(adapters)}
+        servers.start(wanted, output / "vllm-checkpoints.log", models.port, models.ready_timeout, beside)
 
 
 def _summary(metrics: Metrics, folder: Path) -> str:

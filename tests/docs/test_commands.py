@@ -9,9 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from trl.scripts.utils import TrlParser
 
 from notewriter import cli
+from notewriter.ground import config
+from notewriter.training import train
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -57,18 +58,20 @@ class Parsed(BaseException):
 @pytest.fixture
 def parse_only(monkeypatch):
     """Run programs up to the end of their parsing."""
-    parse_arguments, parse_with_config = argparse.ArgumentParser.parse_args, TrlParser.parse_args_and_config
+    parse_arguments, fill_dataclasses = argparse.ArgumentParser.parse_args, config.filled
 
     def parse_args(self, *arguments, **options):
-        parse_arguments(self, *arguments, **options)
-        raise Parsed
+        parsed = parse_arguments(self, *arguments, **options)
+        if type(self).__module__ != config.__name__:
+            raise Parsed
+        return parsed
 
-    def parse_args_and_config(self, *arguments, **options):
-        parse_with_config(self, *arguments, **options)
+    def filled(*arguments):
+        fill_dataclasses(*arguments)
         raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
-    monkeypatch.setattr(TrlParser, "parse_args_and_config", parse_args_and_config)
+    monkeypatch.setattr(config, "filled", filled)
     monkeypatch.chdir(ROOT)
 
     def run(argv, script=None, module=None):
@@ -97,7 +100,7 @@ def command_of_a_job(words):
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
+def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkeypatch):
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
         words.pop(0)
@@ -110,6 +113,12 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
     if script:
         # A machine without a GPU refuses bfloat16, which most recipes ask for.
         parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
+    elif Path(program).name == "notewriter" and arguments[0] == "train":
+        launched = []
+        monkeypatch.setattr("notewriter.training.train.launch", launched.extend)
+        train.main(arguments[1:])
+        number = launched.index("--module") + 1
+        parse_only(["train", *launched[number + 1 :], "--bf16", "false"], module=launched[number])
     elif Path(program).name == "notewriter":
         parse_only(["notewriter", *arguments])
     elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
