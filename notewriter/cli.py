@@ -24,7 +24,7 @@ COMMANDS = {
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
     "retrieval-eval": (
-        "notewriter.evaluation.retrieval.command",
+        "notewriter.evaluation.retrieval.retrieval_eval",
         "measure the quality and speed of retrievers",
     ),
     "pairs": ("notewriter.data.pairs", "roll out methods with a teacher and label preference pairs"),
@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
-    "report": ("notewriter.evaluation.report.command", "write an HTML report on one or more runs"),
+    "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results.command", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),

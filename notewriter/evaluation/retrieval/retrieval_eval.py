@@ -4,19 +4,20 @@ import json
 import logging
 import sys
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
 from notewriter.datasets.questions import QuestionArguments, load_selected
-from notewriter.evaluation.report.markup import markdown
-from notewriter.evaluation.retrieval.results import results_of, to_json
+from notewriter.evaluation.retrieval.results import results_of, tables
 from notewriter.evaluation.retrieval.searching import search_all
-from notewriter.evaluation.retrieval.tables import tables, write_html
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.typecheck import misfit
+from notewriter.pages import write_page
+from notewriter.pages.tables import html, markdown
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import open_run
 
@@ -71,21 +72,16 @@ def main(argv: list[str]) -> None:
             with jsonl.Journal(folder / name):  # makes it, and removes a last line that a kill has cut
                 pass
         for name, parts in chains.items():
-            search_all(
-                name,
-                parts,
-                questions,
-                folder,
-                top_k=max(depths),
-                concurrency=arguments.concurrency,
-            )
+            search_all(name, parts, questions, folder, top_k=max(depths), concurrency=arguments.concurrency)
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
-        jsonl.write_text(folder / "retrieval.json", [json.dumps(to_json(results), indent=2) + "\n"])
-        text = markdown(tables(results))
+        jsonl.write_text(folder / "retrieval.json", [json.dumps(results.to_json(), indent=2) + "\n"])
+        written = tables(results)
+        text = markdown(written)
         jsonl.write_text(folder / "retrieval.md", [text])
-        write_html(folder / "retrieval.html", results)
+        template = Path(__file__).with_name("retrieval.html.jinja")
+        write_page(folder / "retrieval.html", template, {}, results=results, tables=written, html=html)
     deepest = f"recall@{max(depths)}"
-    for name, chain in results["chains"].items():
+    for name, chain in results.chains.items():
         if not chain["measures"][deepest].mean:
             logger.warning("%s: finds no supporting passage; are its ids those of the questions' supporting_ids?", name)
     sys.stdout.write(f"{text}\n{folder}/retrieval.html: the same as a page\n")

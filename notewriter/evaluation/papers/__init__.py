@@ -1,4 +1,4 @@
-"""What the papers report: the tables in `published/`, a file a paper, as rows of one dataset each."""
+"""What the papers report: their tables, a YAML file a paper, as rows of one dataset each."""
 
 import functools
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import yaml
 
-FOLDER = Path(__file__).with_name("published")
+FOLDER = Path(__file__).parent
 
 PAPERS = {
     "deepnote": "DeepNote",
@@ -15,7 +15,7 @@ PAPERS = {
     "noteswriting": "NotesWriting",
     "search_r1": "Search-R1",
 }
-"""The name of a file in `published/`, and of a folder in configs/papers/ -> the paper."""
+"""The name of a file here, and of a folder in configs/papers/ -> the paper."""
 
 
 class PublishedRow(TypedDict):

@@ -3,8 +3,8 @@ import json
 import pytest
 from hypothesis import given, settings, strategies
 
-from notewriter.evaluation.report import coding
-from notewriter.evaluation.report.coding import FIRST, SURROGATES, Vocabulary, gaps
+from notewriter.evaluation.report import traces
+from notewriter.evaluation.report.traces import FIRST, SURROGATES, Vocabulary, gaps
 
 
 def read(coded, words):
@@ -37,7 +37,7 @@ def test_codes_pass_over_what_is_no_character():
 
 
 def test_a_full_vocabulary_spells_new_words(monkeypatch):
-    monkeypatch.setattr(coding, "FULL", 2)
+    monkeypatch.setattr(traces, "FULL", 2)
     vocabulary = Vocabulary()
     coded = vocabulary.code("one two three one ")
     assert vocabulary.words == ["one ", "two ", *"thre", " "]

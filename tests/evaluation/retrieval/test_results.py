@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notewriter.evaluation.retrieval.measures import measures, ndcg, recall, reciprocal_rank
+from notewriter.evaluation.retrieval.results import measures, ndcg, recall, reciprocal_rank
 
 
 def test_recall_is_the_share_of_gold_passages_among_the_first():

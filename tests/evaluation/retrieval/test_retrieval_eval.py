@@ -8,8 +8,8 @@ from json_service import json_service
 from tiny_world import tiny_world, write_config
 
 from notewriter.datasets import load_questions
-from notewriter.evaluation.retrieval import command, searching
-from notewriter.evaluation.retrieval.measures import measures
+from notewriter.evaluation.retrieval import retrieval_eval, searching
+from notewriter.evaluation.retrieval.results import measures
 from notewriter.ground.errors import UserError
 from notewriter.retrieval.sources.index import open_index
 
@@ -23,7 +23,7 @@ def world(tmp_path_factory):
 def run(world, tmp_path):
     def run(**options):
         settings = {"dataset": world["dataset"], "path": world["path"], "output_dir": str(tmp_path / "run"), **options}
-        command.main(write_config(tmp_path / "retrieval.yaml", settings))
+        retrieval_eval.main(write_config(tmp_path / "retrieval.yaml", settings))
         return tmp_path / "run"
 
     return run
