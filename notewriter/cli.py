@@ -22,7 +22,6 @@ COMMANDS = {
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
-    "bulk-index": ("notewriter.retrieval.bulk_index", "index a corpus in Elasticsearch or OpenSearch"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
     "retrieval-eval": (
         "notewriter.evaluation.retrieval.command",

@@ -21,8 +21,8 @@ from notewriter.evaluation.notes import note_quality
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in
-from notewriter.retrieval import index_fingerprint
 from notewriter.retrieval.chain import parts_of
+from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
 
 

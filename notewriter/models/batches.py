@@ -243,18 +243,25 @@ class Batches(httpx2.AsyncBaseTransport):
 
     async def _read(self, file: str) -> dict[str, Outcome]:
         """The outcomes in an output or error file, by custom id; lines of another form are left out."""
-        content = await self._patiently(self.api.files.content, file)
-        outcomes = {}
-        for line in content.text.split("\n"):
-            with contextlib.suppress(ValueError, LookupError, TypeError):
-                record = json.loads(line)
-                response = record["response"]
-                if response is None:
-                    # batch_expired, for example: the request was not processed.
-                    outcomes[str(record["custom_id"])] = Outcome(408, {"error": record["error"]})
-                else:
-                    outcomes[str(record["custom_id"])] = Outcome(int(response["status_code"]), response["body"])
-        return outcomes
+
+        async def read() -> dict[str, Outcome]:
+            text = (await self.api.files.content(file)).text
+            outcomes = {}
+            # Not splitlines, which also splits at characters that JSON strings may contain.
+            for line in text.split("\n"):
+                with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+                    record = json.loads(line)
+                    response = record["response"]
+                    if response is None:
+                        # batch_expired, for example: the request was not processed.
+                        outcomes[str(record["custom_id"])] = Outcome(408, {"error": record["error"]})
+                    else:
+                        outcomes[str(record["custom_id"])] = Outcome(int(response["status_code"]), response["body"])
+            if text.strip() and not outcomes:
+                raise UnreadableReply("not the output of a batch")
+            return outcomes
+
+        return await self._patiently(read)
 
     def _settle(self, outcomes: dict[str, Outcome]) -> None:
         for key, outcome in outcomes.items():

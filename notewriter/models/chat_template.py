@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from notewriter.ground.errors import UserError, one_line
-from notewriter.models.checkpoints import check_model, is_adapter
+from notewriter.models.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +138,8 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
     Raises:
         UserError: `model` is not a model, its template lacks a variable, or it writes today's date into prompts.
     """
-    if not is_adapter(model):
-        check_model(model)
+    if not Checkpoint(model).is_adapter:
+        Checkpoint(model).check()
     from transformers import AutoTokenizer
 
     try:

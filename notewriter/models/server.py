@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.ground.errors import UserError, install, writing
-from notewriter.models.checkpoints import check_model
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format
 
@@ -274,7 +274,7 @@ def serve(
         UserError: the path is not a model, an option is refused, vLLM is not installed, the log cannot be written,
             the port is in use, or the server does not start.
     """
-    check_model(model)
+    Checkpoint(model).check()
     check_options(options or {})
     if importlib.util.find_spec("vllm") is None:
         raise UserError(f"vLLM is not installed; {install('gpu')}, on a machine without a GPU '.[cpu]'")

@@ -83,18 +83,11 @@ class Encoder:
     query_device: str = field(
         default="cpu", metadata={"help": "device for queries; the GPU is often occupied by the served model"}
     )
-    shard: str | None = field(
-        default=None,
-        metadata={
-            "help": "embed only the i-th of n parts, given as i/n, beside the index folder: one job each. The same "
-            "command without --shard then builds the index"
-        },
-    )
     structure: str = field(
         default="flat",
         metadata={
-            "help": "how a dense index is searched: flat (exact), hnsw, ivf_flat or ivf_pq (FAISS). All but flat are "
-            "approximate; their recall against flat is measured when they are built"
+            "help": "how a dense index is searched: flat (exact), hnsw or ivf_pq (FAISS); the recall of the last two "
+            "against flat is measured when they are built"
         },
     )
     recall: Annotated[float, Interval(gt=0, le=1)] = field(
@@ -102,7 +95,9 @@ class Encoder:
     )
     vectors: str | None = field(
         default=None,
-        metadata={"help": "a FAISS index built elsewhere of the same passages in the same order, used as it is"},
+        metadata={
+            "help": "a flat or HNSW index of FAISS that was built elsewhere of the same passages in the same order"
+        },
     )
 
 
@@ -128,6 +123,12 @@ def _load(encoder: str, device: str | None) -> EncoderModel:
     with checkpoints.loading(encoder, "encoder"):
         model: EncoderModel = transformer(encoder, device=device, trust_remote_code=False)
         return model
+
+
+def identity(model: str) -> str | None:
+    """The fingerprint of a model's files; None for a hub id that is not on this machine."""
+    content = checkpoints.fingerprint(model)
+    return None if content == model else content
 
 
 def library(name: str) -> Any:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.ground.errors import UserError
-from notewriter.models import roles
+from notewriter.models import roles, servers
 from notewriter.models.adapters import groups, with_group
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.roles import ModelArguments
 
 
@@ -80,9 +80,9 @@ def test_a_users_options_win_except_for_the_names(make_adapter):
 
 def test_an_adapter_is_known_by_its_weights_and_those_of_its_base(make_adapter, base):
     adapter = make_adapter("notes")
-    before = fingerprint(adapter)
+    before = Checkpoint(adapter).fingerprint()
     (base / "model.safetensors").write_bytes(b"other weights")
-    assert fingerprint(adapter) != before
+    assert Checkpoint(adapter).fingerprint() != before
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_roles_with_adapters_of_one_base_start_one_server(make_adapter, base, tm
     started = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
         started.append((path, log.name))
         yield SimpleNamespace(base_url="http://127.0.0.1:8001/v1")
 
-    monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(servers, "serve", serve)
     monkeypatch.setattr(roles, "check_template", lambda *arguments: None)
     notes, query = make_adapter("notes"), make_adapter("query")
     arguments = ModelArguments(serve=str(base), models={"notes": {"serve": notes}, "query": {"serve": query}})

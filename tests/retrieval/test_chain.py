@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from notewriter.artifacts.run_folder import differences
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain, find, fingerprint, parts_of
-from notewriter.retrieval.source import Local, within
+from notewriter.retrieval.sources.index import Local
+from notewriter.retrieval.sources.service import within
+from notewriter.rollouts.identity import differences
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -207,7 +208,7 @@ HERE, THERE = "http://127.0.0.1:9", "http://127.0.0.1:10"
     [
         ({"url": HERE}, {"url": THERE}, {"weight": 0.5}),
         ({"web": HERE}, {"web": THERE, "api_key_env": "KEY"}, {"weight": 0.5}),
-        ({"elasticsearch": HERE, "name": "wiki"}, {"elasticsearch": THERE}, {"search": "knn"}),
+        ({"elasticsearch": HERE, "name": "wiki"}, {"elasticsearch": THERE}, {"fields": {"text": "body"}}),
         ({"opensearch": HERE, "name": "wiki"}, {"opensearch": THERE}, {"name": "news"}),
         ({"llm_rerank": "qwen", "base_url": HERE}, {"base_url": THERE}, {"candidates": 40}),
     ],

@@ -11,7 +11,7 @@ from notewriter.datasets import load_questions
 from notewriter.evaluation.retrieval import command, searching
 from notewriter.evaluation.retrieval.measures import measures
 from notewriter.ground.errors import UserError
-from notewriter.retrieval import open_index
+from notewriter.retrieval.sources.index import open_index
 
 
 @pytest.fixture(scope="module")

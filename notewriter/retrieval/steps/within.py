@@ -10,11 +10,11 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.text import page_title
 from notewriter.ground.typecheck import misfit
-from notewriter.retrieval import Scope
+from notewriter.retrieval.protocol import Restriction, Scope
 
 
-@dataclass(frozen=True, slots=True)
-class WithinPart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithinOptions:
     """`within`: a key of the question's metadata that lists ids or titles, or a JSON Lines file of them.
 
     `per_question.jsonl` of `notewriter corpus` is such a file.
@@ -30,9 +30,9 @@ class Scopes:
     not known, so it stands for itself and for the title in the spelling of `page_title`.
     """
 
-    def __init__(self, part: WithinPart) -> None:
-        self._key = part.within
-        self._by_question = _read(Path(part.within)) if part.within.endswith(".jsonl") else None
+    def __init__(self, options: WithinOptions) -> None:
+        self._key = options.within
+        self._by_question = _read(Path(options.within)) if options.within.endswith(".jsonl") else None
 
     def of(self, question: Question | None) -> Scope:
         """The ids or titles of a question's documents, in their order.
@@ -54,11 +54,6 @@ class Scopes:
         if self._by_question is None:
             titles = [spelling for title in titles for spelling in (title, page_title(title))]
         return dict.fromkeys(titles)
-
-
-def digest_of(within: str) -> str | None:
-    """The SHA-256 of the file that `within` names; None for a key of the metadata and for a missing file."""
-    return file_digest(within) if within.endswith(".jsonl") and Path(within).is_file() else None
 
 
 class _Line(TypedDict):
@@ -85,3 +80,11 @@ def _read(path: Path) -> dict[str, list[str]]:
             raise UserError(f"{place}: question {id!r} has a line already, the one at {first}; remove one")
         scopes[id] = record[key]
     return scopes
+
+
+def _identity(options: WithinOptions) -> str | None:
+    """The SHA-256 of the file; None for a key of the metadata and for a missing file."""
+    return file_digest(options.within) if options.within.endswith(".jsonl") and Path(options.within).is_file() else None
+
+
+RESTRICTION = Restriction(options=WithinOptions, open=Scopes, identity=_identity)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notewriter.ground.records import Passage
-from notewriter.retrieval.steps import fusion
-from notewriter.retrieval.steps.fusion import reciprocal_rank_fusion
+from notewriter.retrieval import fusion
+from notewriter.retrieval.fusion import reciprocal_rank_fusion
 
 
 def named(*names: str) -> list[Passage]:
