@@ -36,7 +36,7 @@ COMMANDS = {
     "shortcuts": ("notewriter.data.shortcuts", "show what separates chosen from rejected beside what they say"),
     "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
     "train": ("notewriter.training.train", "train a model with DPO or SFT, on any number of GPUs and machines"),
-    "merge": ("notewriter.training.run.merge", "merge a trained LoRA adapter into its base model for serving"),
+    "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("notewriter.evaluation.evaluate", "run a method over a benchmark and score it"),

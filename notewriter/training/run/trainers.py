@@ -11,9 +11,10 @@ from trl import DPOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quanti
 from notewriter.ground.errors import writing
 from notewriter.models import checkpoints
 from notewriter.training.inputs import rows
-from notewriter.training.losses import WEIGHT, WithWeights, weighted
+from notewriter.training.model import adapters, weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
-from notewriter.training.run import adapters, weights
+from notewriter.training.run.losses import WEIGHT, WithWeights, weighted
+from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Metered
 from notewriter.training.sharing.reference import CachedReferenceTrainer
 
@@ -78,6 +79,8 @@ def build_dpo_trainer(
     """
     training.model_init_kwargs = weights.loading_options(training, model)
     continued = checkpoints.is_adapter(base)
+    if not continued:
+        on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     columns = PAIR_COLUMNS + [WEIGHT] * (WEIGHT in datasets["train"].column_names)
@@ -112,6 +115,7 @@ def build_sft_trainer(
         UserError: the model cannot be loaded or trained with these options.
     """
     training.model_init_kwargs = weights.loading_options(training, model)
+    on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     set_seed(training.seed)
     tokens = {split: dataset.select_columns(CONVERSATION_COLUMNS) for split, dataset in datasets.items()}
     with writing(rows.cache()):

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, TrainingArguments
 from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.training import dpo as train_dpo
-from notewriter.training.run import adapters
-from notewriter.training.run.merging import merge
+from notewriter.training.model import adapters
+from notewriter.training.model.adapters import merge
 
 Options = Callable[..., list[str]]
 

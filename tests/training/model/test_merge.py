@@ -18,7 +18,7 @@ from notewriter.artifacts.training_record import TrainingRecord, write_training_
 from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
 from notewriter.models.checkpoints import check_model
-from notewriter.training.run import merge
+from notewriter.training import merge
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
-from notewriter.training import estimate as training_estimate
+from notewriter.training import preflight
+from notewriter.training.cost import cost_model
+from notewriter.training.cost.operations import peak_tflops
 from notewriter.training.options import DPOConfiguration, SFTConfiguration
-from notewriter.training.run import cost_model
-from notewriter.training.run.gpus import peak_tflops
 
 # Qwen2.5-7B: parameters, its head (or its input embedding), and one of its 28 layers.
 N = 7_615_616_512
@@ -226,7 +226,7 @@ def test_a_shared_prompt_is_estimated_once(tiny_model: Path, capsys: pytest.Capt
     sizes = ["--rows", "10", "--prompt_tokens", "30", "--completion_tokens", "5"]
     argv = ["--model_name_or_path", str(tiny_model), "--pairs", "pairs", *sizes, "--num_train_epochs", "1"]
     for shared, tokens in (("true", 30 + 2 * 5), ("false", 2 * (30 + 5))):
-        training_estimate.main([*argv, "--prefix_sharing", shared])
+        preflight.main([*argv, "--prefix_sharing", shared])
         assert f"{10 * tokens} tokens" in capsys.readouterr().out
 
 

@@ -1,15 +1,19 @@
 """The weights that a run starts from, how they are loaded, and the type in which the trained ones are stored."""
 
+import contextlib
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, TrainingArguments
+from transformers import AutoConfig, PreTrainedModel, TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import DPOConfig, ModelConfig, SFTConfig
+from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -64,6 +68,45 @@ def loading_options(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict
         **cast(dict[str, Any], training.model_init_kwargs or {}),
         "trust_remote_code": False,
     }
+
+
+def check_whole(name: str, revision: str, training: TrainingArguments) -> None:
+    """Check that a model's files have all of its weights, by their names and shapes alone.
+
+    Weights that are stored quantized have other names and are left to their loader.
+
+    Raises:
+        UserError: the model cannot be loaded, or lacks weights.
+    """
+    if getattr(checkpoints.load(AutoConfig, name, revision=revision), "quantization_config", None) is None:
+        with unsharded(training):
+            load_whole(name, revision=revision, device_map="meta", trust_remote_code=False)
+
+
+def load_whole(name: str, **options: Any) -> PreTrainedModel:
+    """A model whose files have all of its weights; transformers draws missing ones at random.
+
+    Raises:
+        UserError: the model cannot be loaded, or lacks weights.
+    """
+    with checkpoints.loading(name):
+        # As for training: AutoModelForCausalLM would take only the text model of some architectures.
+        loaded: Any = create_model_from_path(name, **options, output_loading_info=True)
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
+    return cast(PreTrainedModel, model)
+
+
+@contextlib.contextmanager
+def unsharded(training: TrainingArguments) -> Iterator[None]:
+    """Load models whole, as one process alone has to, where ZeRO-3 would spread them over all processes."""
+    unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if training.deepspeed_plugin:
+            training.deepspeed_plugin.set_deepspeed_weakref()
 
 
 def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from trl import DPOTrainer
 
-from notewriter.training.losses import LOSSES, NEEDS
+from notewriter.training.run.losses import LOSSES, NEEDS
 
 
 def test_the_losses_are_the_branches_of_trls_loss() -> None:

@@ -7,9 +7,9 @@ from trl import DPOTrainer
 from trl.trainer import utils
 
 from notewriter.ground.errors import UserError
-from notewriter.training import contract
 from notewriter.training.options import DPOConfiguration
-from notewriter.training.trainers import MeteredDPOTrainer, MeteredSFTTrainer
+from notewriter.training.run import contract
+from notewriter.training.run.trainers import MeteredDPOTrainer, MeteredSFTTrainer
 
 
 def without_batch_size(self: Any, dataset: Any, name: str) -> None: ...

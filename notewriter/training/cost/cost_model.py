@@ -31,7 +31,7 @@ Beside them, the largest of what each moment needs:
   TRL gathers the whole of it at once, into a buffer and out of it, beside the policy's head
 - step: DeepSpeed's float32 gradients and the buffer that they come from, 6 T / G (at most 1e9 parameters a time)
 
-Operations: `notewriter.training.run.operations`.
+Operations: `notewriter.training.cost.operations`.
 
 They were read from DeepSpeed 0.19, accelerate 1.15, PyTorch 2.13 and TRL 1.16 with the files of configs/accelerate, and
 leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan for 10 to 20% more.
@@ -58,9 +58,8 @@ from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
+from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
 from notewriter.training.options import DPOConfiguration, SFTConfiguration
-from notewriter.training.run.gpus import PEAK_TFLOPS
-from notewriter.training.run.operations import passes, per_token
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
 """What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.ground import config
-from notewriter.training.run.merging import merge
+from notewriter.training.model.adapters import merge
 
 
 @dataclass
