@@ -1,6 +1,7 @@
 """The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
 
 import json
+import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,12 +12,28 @@ from typing import Any, NamedTuple
 from huggingface_hub import DatasetCardData
 
 from notewriter.artifacts.parquet import read_rows
-from notewriter.data.dataset.splits import SPLITS
+from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.statistics import (
+    CHAINS_STATISTICS_SCHEMA,
+    GOLD_STATISTICS_SCHEMA,
+    NAME,
+    PAIRS_STATISTICS_SCHEMA,
+    OverlapCheck,
+    write_statistics,
+)
+from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
 from notewriter.models.checkpoints import is_hub_id
 from notewriter.pages import render
 from notewriter.pages.cards import render_card
+
+logger = logging.getLogger(__name__)
+
+OVERLAPPING = "overlapping_questions.jsonl"
+"""The training questions that overlap with evaluation questions, beside the data."""
+
+REMEDY = "give a folder that pairs, chains or gold finished"
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
@@ -40,6 +57,7 @@ class CardKind(NamedTuple):
     """What differs between the cards of pairs, of gold evidence and of chains.
 
     Args:
+        schema: of their statistics.
         name: what rows are called, also in stats.json.
         title: the title of the card.
         tags: the card's tags.
@@ -50,6 +68,7 @@ class CardKind(NamedTuple):
         unit: of the lengths.
     """
 
+    schema: str
     name: str
     title: str
     tags: list[str]
@@ -85,7 +104,8 @@ def _gold_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     return row["stage"], {"prompt": sum(prompt), "words to learn": reply}
 
 
-PAIRS = CardKind(
+PAIRS_CARD = CardKind(
+    schema=PAIRS_STATISTICS_SCHEMA,
     name="pairs",
     title="Preference pairs",
     tags=["preference", "dpo"],
@@ -95,7 +115,8 @@ PAIRS = CardKind(
     lengths=_pair_lengths,
     unit="tokens",
 )
-GOLD = CardKind(
+GOLD_CARD = CardKind(
+    schema=GOLD_STATISTICS_SCHEMA,
     name="conversations",
     title="Gold evidence",
     tags=["sft"],
@@ -105,7 +126,8 @@ GOLD = CardKind(
     lengths=_gold_lengths,
     unit="words",
 )
-CHAINS = CardKind(
+CHAINS_CARD = CardKind(
+    schema=CHAINS_STATISTICS_SCHEMA,
     name="chains",
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
@@ -115,6 +137,9 @@ CHAINS = CardKind(
     lengths=_chain_lengths,
     unit="steps and words",
 )
+
+
+CARDS = {card.schema: card for card in (PAIRS_CARD, GOLD_CARD, CHAINS_CARD)}
 
 
 def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: CardKind) -> None:
@@ -180,15 +205,40 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
 def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:
     """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
     lengths: dict[str, dict[str, list[int]]] = {}
-    for path in (folder / f"{split}.parquet" for split in SPLITS):
-        if path.is_file():
-            for row in read_rows(path, columns=kind.columns):
-                stage, parts = kind.lengths(row)
-                of_stage = lengths.setdefault(stage, {part: [] for part in parts})
-                for part, length in parts.items():
-                    if length is not None:
-                        of_stage[part].append(length)
+    for path in split_files(folder):
+        for row in read_rows(path, columns=kind.columns):
+            stage, parts = kind.lengths(row)
+            of_stage = lengths.setdefault(stage, {part: [] for part in parts})
+            for part, length in parts.items():
+                if length is not None:
+                    of_stage[part].append(length)
     return lengths
+
+
+def read_checks(folder: Path) -> dict[str, OverlapCheck]:
+    """The checks of a dataset by `notewriter overlap`; empty before the first, or where there is no dataset yet."""
+    if not (folder / NAME).is_file():
+        return {}
+    stats: Any = read_json(folder / NAME, REMEDY)
+    checks: dict[str, OverlapCheck] = stats.get("overlap", {})
+    return checks
+
+
+def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
+    """Add checks to the statistics and the card of a dataset."""
+    stats: Any = read_json(folder / NAME, REMEDY)
+    stats["overlap"] = stats.get("overlap", {}) | checks
+    write_statistics(folder, stats)
+    write_card(folder, config, stats, CARDS[stats["schema"]])
+
+
+def renew_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck], *, changed: bool) -> None:
+    """Keep the checks of a dataset that was written again; where it has rows that they did not see, forget them."""
+    if checks and changed:
+        (folder / OVERLAPPING).unlink(missing_ok=True)
+        logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
+    elif checks:
+        add_checks(folder, config, checks)
 
 
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict
+from notewriter.data.judges.case import Case, Verdict, judge
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_best_and_worst
 
@@ -11,6 +11,7 @@ BEST_AND_WORST = Stage("judge/best_and_worst", "judge", rehearsal='{"best_id": 1
 """Names the best and the worst of several candidates."""
 
 
+@judge()
 async def llm(case: Case) -> Verdict:
     """A model sees all candidates and names the best and the worst (DeepNote, appendix D: D_Init and D_QR).
 
@@ -19,7 +20,7 @@ async def llm(case: Case) -> Verdict:
     """
     order = list(range(len(case.candidates)))
     case.random.shuffle(order)
-    orders = [order, order[::-1]][: case.orders]
+    orders = [order, order[::-1]][: case.rules.orders]
     ids = list(range(1, len(order) + 1))
     schema = {
         "type": "object",

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.data.judges.case import Case, Verdict, by_score, judge
 
 
+@judge("query")
 async def retrieval(case: Case) -> Verdict:
     """Rank queries by the mean reciprocal rank of the supporting passages, without a model.
 

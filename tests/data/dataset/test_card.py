@@ -9,7 +9,7 @@ from parquet_files import write_rows
 
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.data import dataset
-from notewriter.data.dataset.card import PAIRS, bars, histograms, model_names, summary, write_card
+from notewriter.data.dataset.card import PAIRS_CARD, bars, histograms, model_names, summary, write_card
 from notewriter.pages import render
 
 CONFIG = {
@@ -59,7 +59,7 @@ def card(folder, **changes):
 
 
 def card_of(folder, stats, changes):
-    write_card(folder, CONFIG | changes, stats, PAIRS)
+    write_card(folder, CONFIG | changes, stats, PAIRS_CARD)
     return (folder / "README.md").read_text()
 
 
