@@ -9,7 +9,6 @@ from typing import Any, Generic, NamedTuple
 
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.data.dataset.card import read_checks, renew_checks
 from notewriter.data.dataset.contents import PAIRS, Contents, Options, check_made, read_quotas
 from notewriter.data.dataset.selection import Selection, clean_selection
@@ -17,12 +16,13 @@ from notewriter.data.harvest import rows_by_stage
 from notewriter.data.options import PairsArguments
 from notewriter.data.recipe import check_models, read_recipe
 from notewriter.data.sampling import roll_out, roll_out_open_stages
-from notewriter.ground.config import check, parse
+from notewriter.ground.config import check, command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import open_run
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
@@ -36,13 +36,17 @@ SHARED = (ModelArguments, ResumeArguments, DryRunArguments, CostArguments)
 
 
 class Settings(NamedTuple, Generic[Options]):
-    """The options of a command; `arguments` are those that only this command has."""
+    """The options of a command; `arguments` are those that only this command has.
+
+    `command` is the command line; empty from Python.
+    """
 
     arguments: Options
     models: ModelArguments
     resume: ResumeArguments
     dry: DryRunArguments
     costs: CostArguments
+    command: Sequence[str] = ()
 
 
 def read_settings(
@@ -53,7 +57,8 @@ def read_settings(
     Raises:
         UserError: as `parse`.
     """
-    return Settings(*parse([contents.options, *SHARED], argv, prog=prog, description=description))
+    parts = parse([contents.options, *SHARED], argv, prog=prog, description=description)
+    return Settings(*parts)._replace(command=command_line(prog, argv))
 
 
 def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
@@ -96,13 +101,14 @@ def build(
         UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
             was made.
     """
-    (arguments, models, resume, dry, costs), members = settings, selection.members
+    (arguments, models, resume, dry, costs, command), members = settings, selection.members
     if dry.dry_run:
         estimate(dry, models, parts, members, roll_out, Path(arguments.output_dir), costs.prices)
         return
     config = asdict(arguments) | asdict(models)
     policy_of(models)
-    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
+    kinds = [contents.options, ModelArguments]
+    with open_run(arguments.output_dir, config, selection.questions, kinds, command) as folder:
         journal = folder / JOURNAL
         check_journal(journal, contents.record)
         if resume.retry_errors:

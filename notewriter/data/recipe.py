@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from notewriter.data.dataset.balance import TWO_KINDS
 from notewriter.data.gold_evidence import NEGATIVES, WRITERS
-from notewriter.data.judges import JUDGES, judge_named
+from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import Judge, Rules
 from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
 from notewriter.datasets import BENCHMARKS
@@ -16,7 +16,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.ground.typecheck import misfit
-from notewriter.methods import STAGES, check_index, prepare, stage_named, with_style
+from notewriter.methods import check_index, prepare, stage_named, stages, with_style
 from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.method import Method
@@ -101,7 +101,7 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     _check_gold(arguments.gold_stages)
     for stage in arguments.gold_negatives:
-        choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
+        choose("stage of notes", stage, {name: each for name, each in stages().items() if each.kind in NEGATIVES})
     if arguments.gold_negatives and arguments.rejected != "hardest":
         raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
@@ -143,7 +143,7 @@ def read_gold_recipe(arguments: GoldArguments) -> Recipe:
     if not arguments.gold_stages:
         raise UserError("gold_stages: is empty; name stages, e.g. [deepnote/init_note, deepnote/answer]")
     _check_gold(arguments.gold_stages)
-    possible = {name: STAGES[name] for name in arguments.gold_stages if STAGES[name].kind in TWO_KINDS}
+    possible = {each: stage_named(each) for each in arguments.gold_stages if stage_named(each).kind in TWO_KINDS}
     for stage in arguments.balanced_stages:
         choose("gold stage with two kinds of replies", stage, possible)
     methods, top_k_range = read_methods(arguments, arguments.gold_stages)
@@ -173,9 +173,10 @@ def read_methods(
     return methods, (least, most)
 
 
-def _check_gold(stages: Sequence[str]) -> None:
-    for stage in stages:
-        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in WRITERS})
+def _check_gold(names: Sequence[str]) -> None:
+    possible = {name: stage for name, stage in stages().items() if stage.kind in WRITERS}
+    for stage in names:
+        choose("stage with gold evidence", stage, possible)
         _check_replies("gold_stages", stage)
 
 
@@ -230,7 +231,7 @@ def _judges(stage: str, names: object) -> list[Judge]:
         raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
     kind = stage_named(stage).kind
     _check_replies("stages", stage)
-    judges = [judge_named(name) for name in names]
+    judges = [replace(JUDGES.choose(f"judge for {stage}", name), name=name) for name in names]
     for judge in judges:
         if kind not in judge.kinds:
             others = [other.name for other in JUDGES.values() if kind in other.kinds]
@@ -247,9 +248,9 @@ def _check_replies(option: str, stage: str) -> None:
     Raises:
         UserError: it cannot.
     """
-    if STAGES[stage].continues:
+    if stage_named(stage).continues:
         reason = "continues a text and has no reply of its own"
-    elif STAGES[stage].scored:
+    elif stage_named(stage).scored:
         reason = "is read with its log-probabilities alone, which no other text has"
     else:
         return

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from notewriter.artifacts import statistics
-from notewriter.artifacts.fingerprints import fingerprints, read_fingerprints
+from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
@@ -24,6 +24,7 @@ from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
 from notewriter.retrieval import read_manifest
+from notewriter.rollouts.identity import contents
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 """Settings that name places to write to."""
@@ -97,7 +98,7 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
         code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
         parts: list[Mapping[str, object]] = [start.hardware, start.packages, start.seeds]
         yield f"{indent}ran with {code}; " + "; ".join(_pairs(each) for each in parts if each)
-    before, now = read_fingerprints(folder), fingerprints(config)
+    before, now = read_fingerprints(folder), contents(config)
     for setting, content in before.items():
         if now.get(setting, content) != content:
             yield f"{indent}CHANGED SINCE: {setting} was {content[:12]}, is {now[setting][:12]}"

@@ -1,11 +1,9 @@
 """Which model plays which role, whether served here or reached at an endpoint, and how it samples."""
 
 import contextlib
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,26 +12,17 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typecheck import misfit
 from notewriter.models import ROLES
-from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
+from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.chat_template import check_settings, check_template
-from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
-from notewriter.models.nodes import Replicated, first_after, own_devices, places
-from notewriter.models.server import (
-    LOOPBACK,
-    READY_TIMEOUT,
-    Server,
-    check_options,
-    ensure_key,
-    free_ports,
-    serve,
-    with_number_format,
-)
+from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
+from notewriter.models.servers import ServerOfParent, Wanted, identity_of, use
 
 
 @dataclass
@@ -42,31 +31,39 @@ class ModelArguments:
 
     serve: str | None = field(
         default=None,
-        metadata={"help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role"},
+        metadata={
+            "help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role",
+            "of": "model",
+        },
     )
     serve_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={
             "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; dtype defaults to the "
-            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32"
+            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32",
+            "of": "model",
         },
     )
     port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
-        default=None, metadata={"help": "port of the server; default: a free one"}
+        default=None, metadata={"help": "port of the server; default: a free one", "effect": False, "of": "model"}
     )
     base_url: str | None = field(
         default=None,
         metadata={
             "help": "a running OpenAI-compatible endpoint, e.g. http://node7:8000/v1; several servers of one model are "
-            "separated by commas: each question stays on one of them unless it is down"
+            "separated by commas: each question stays on one of them unless it is down",
+            "effect": False,
+            "of": "model",
         },
     )
-    model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
+    model: str | None = field(default=None, metadata={"help": "the model's name at base_url", "of": "model"})
     served: str | None = field(
         default=None,
         metadata={
             "help": "the folder of the model or adapter at base_url: its weights, not the address, then identify the "
-            "model in the cache of replies and in the run's records"
+            "model in the cache of replies and in the run's records",
+            "effect": False,
+            "of": "model",
         },
     )
     models: dict[str, Any] = field(
@@ -74,7 +71,8 @@ class ModelArguments:
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
             "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
-            "plays all others; LoRA adapters of one base share a server"
+            "plays all others; LoRA adapters of one base share a server",
+            "of": "model",
         },
     )
     chat_template_kwargs: dict[str, Any] = field(
@@ -82,7 +80,8 @@ class ModelArguments:
         metadata={
             "help": "variables of the chat template, sent with every request to the model of serve or base_url, e.g. "
             '{enable_thinking: false} or {date_string: "26 Jul 2024"}; roles in `models` have their own. They '
-            "default to the values that a checkpoint was trained with"
+            "default to the values that a checkpoint was trained with",
+            "of": "model",
         },
     )
     parameters: dict[str, Any] = field(
@@ -90,31 +89,43 @@ class ModelArguments:
         metadata={
             "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
             "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
-            "endpoint's refusal names is learnt; roles in `models` have their own"
+            "endpoint's refusal names is learnt; roles in `models` have their own",
+            "effect": where_set,
+            "of": "model",
         },
     )
     replicas: Annotated[int, Interval(ge=1, le=256)] = field(
         default=1,
-        metadata={"help": "servers to start for each served model, each on the next devices"},
+        metadata={
+            "help": "servers to start for each served model, each on the next devices",
+            "effect": False,
+            "of": "model",
+        },
     )
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
         metadata={
-            "help": "seconds in which a server that is started has to be ready, from the last progress of its download"
+            "help": "seconds in which a server that is started has to be ready, from the last progress of its download",
+            "effect": False,
+            "of": "model",
         },
     )
     concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(
         default=256,
         metadata={
             "help": "questions in flight, and requests per server unless its endpoint sets its own limit; vLLM batches "
-            "up to 256 requests, a paid endpoint may need a lower value"
+            "up to 256 requests, a paid endpoint may need a lower value",
+            "effect": False,
+            "of": "model",
         },
     )
     cache: str = field(
         default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
         metadata={
             "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in "
-            "the environment, or runs/cache.sqlite"
+            "the environment, or runs/cache.sqlite",
+            "effect": False,
+            "of": "output",
         },
     )
     prompts_dir: str | None = field(
@@ -131,7 +142,7 @@ class ModelArguments:
     )
     stage_sampling: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "stage -> its own sampling, e.g. {deepnote/answer: {max_tokens: 32}}"},
+        metadata={"help": "stage -> its own sampling, e.g. {deepnote/answer: {max_tokens: 32}}", "of": "method"},
     )
 
     def __post_init__(self) -> None:
@@ -140,11 +151,8 @@ class ModelArguments:
             self.serve_options = with_number_format(self.serve_options)
 
 
-Roles = dict[str, tuple[Endpoint, list[Server]]]
-"""Each role's endpoint, and the servers that were started for it."""
-
-Running = dict[str, tuple[str, list[Server]]]
-"""By a checkpoint's path its name in requests and the servers that hold it."""
+Roles = dict[str, tuple[Endpoint, Sequence[Server | ServerOfParent]]]
+"""Each role's endpoint, and its servers if it is a checkpoint served for this run."""
 
 Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
 """Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
@@ -158,10 +166,10 @@ class Served(Endpoint):
     """
 
     serve: Annotated[str, MinLen(1)] = ""
-    base_url: str = ""
+    base_url: str = field(default="", metadata={"effect": False})
     model: str = ""
     serve_options: dict[str, Any] = field(default_factory=dict)
-    replicas: Annotated[int, Interval(ge=1, le=256)] | None = None
+    replicas: Annotated[int, Interval(ge=1, le=256)] | None = field(default=None, metadata={"effect": False})
 
 
 SAMPLED = ("temperature", "top_p", "max_tokens")
@@ -224,10 +232,10 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served_models(arguments: ModelArguments, log_dir: Path, running: Running | None = None) -> Iterator[Roles]:
-    """Start the configured servers; yields each role's endpoint and the servers started for it.
+def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
+    """Start the configured servers that are not up yet; yields each role's endpoint, and its servers if it is served.
 
-    Checkpoints that are `running` already are asked there.
+    See `servers.keep` for how long they stay.
 
     Raises:
         UserError: no model is given, one is given twice, or an endpoint is not valid.
@@ -249,25 +257,18 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
             body = specification.get("extra_body", {})
             specification["extra_body"] = body | {"chat_template_kwargs": variables[role]}
 
-    with contextlib.ExitStack() as stack:
-        first_role = {path: role for role, path in reversed(paths.items())}
-        served = dict(running or {})
-        missing = {path: settings[path] for path in paths.values() if path not in served}
-        # Their devices are in use.
-        before = len({servers[0].base_url for _, servers in served.values()})
-        served |= start_groups(
-            stack, missing, arguments, lambda group: log_dir / f"vllm-{first_role[next(iter(group.names))]}.log", before
-        )
+    wanted = [Wanted(path, *settings[path]) for path in dict.fromkeys(paths.values())]
+    logs = {path: log_dir / f"vllm-{role}.log" for role, path in reversed(paths.items())}
+    with use(wanted, logs, arguments.port, arguments.ready_timeout) as served:
         roles: Roles = {}
         for role, specification in specifications.items():
-            servers: list[Server] = []
+            servers: Sequence[Server | ServerOfParent] = []
             if role in paths:
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
                 identity = identity_of(paths[role], settings[paths[role]][0])
-                base_url = ",".join(server.base_url for server in servers)
-                specification |= {"base_url": base_url, "model": name, "identity": identity}
+                specification |= {"base_url": served[paths[role]].base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
 
@@ -287,114 +288,6 @@ def _settings(
         if found.setdefault(path, own) != own:
             raise UserError(f"models: {role}: {path} has other serve_options or replicas in another role; give it one")
     return found
-
-
-def identity_of(path: str, options: Mapping[str, Any]) -> str:
-    """What identifies the replies of a checkpoint served with these options of vLLM.
-
-    Files that the options name, such as a chat template, are identified by their contents.
-    """
-    return f"{fingerprint(path)} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
-
-
-def start_groups(
-    stack: contextlib.ExitStack,
-    models: Mapping[str, tuple[dict[str, Any], int]],
-    arguments: ModelArguments,
-    log: Callable[[Group], Path],
-    before: int = 0,
-) -> Running:
-    """Start servers for checkpoints, one for all that can share it, until `stack` is closed.
-
-    They get the devices after those of `before` models with the options and replicas of all.
-
-    Args:
-        stack: what the servers are stopped with.
-        models: path -> vLLM's options and the number of servers; only where both are the same is a server shared.
-        arguments: the port, the time to be ready, and what the models before have.
-        log: the log of a group.
-        before: how many models have servers already.
-
-    Raises:
-        UserError: there are too few devices, or a server does not start.
-    """
-    running: Running = {}
-    alike: dict[str, list[str]] = {}
-    for path, settings in models.items():
-        alike.setdefault(repr(settings), []).append(path)
-    plan = [(group, *models[paths[0]]) for paths in alike.values() for group in groups(paths)]
-    started: list[Replicated] = [(arguments.serve_options, arguments.replicas)] * before
-    together = [*started, *((options, replicas) for _, options, replicas in plan)]
-    if arguments.port and (in_all := sum(replicas for _, replicas in together)) > 1:
-        raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
-    apart = own_devices(together)
-    for group, options, replicas in plan:
-        servers = start_replicas(
-            stack,
-            group.model,
-            with_group(options, group),
-            replicas,
-            log(group),
-            first_after(started, options) if apart else None,
-            port=arguments.port,
-            ready_timeout=arguments.ready_timeout,
-        )
-        started.append((options, replicas))
-        running |= {path: (name, servers) for path, name in group.names.items()}
-    return running
-
-
-def start_replicas(
-    stack: contextlib.ExitStack,
-    path: str,
-    options: dict[str, Any],
-    replicas: int,
-    log: Path,
-    first: int | None = None,
-    host: str = LOOPBACK,
-    port: int | None = None,
-    ready_timeout: float = READY_TIMEOUT,
-) -> list[Server]:
-    """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
-
-    They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
-    (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
-    `port` chosen. Each has `ready_timeout` seconds to be ready.
-
-    Raises:
-        UserError: there are too few devices, or a server does not start.
-    """
-    if first is None:
-        return [stack.enter_context(serve(path, options, log=log, port=port, host=host, ready_timeout=ready_timeout))]
-    where = places(options, replicas, first)
-    if where[0].nodes:
-        # Before the threads, each of which would make one.
-        ensure_key()
-        _bypass_proxies({place.nodes[0] for place in where})
-    ports = [port] if port else free_ports(replicas)
-
-    def start(number: int) -> Server:
-        own_log = log.with_stem(f"{log.stem}-{number}")
-        return stack.enter_context(
-            serve(
-                path,
-                options,
-                log=own_log,
-                port=ports[number],
-                place=where[number],
-                host=host,
-                ready_timeout=ready_timeout,
-            )
-        )
-
-    with ThreadPoolExecutor(replicas) as pool:
-        return list(pool.map(start, range(replicas)))
-
-
-def _bypass_proxies(hosts: Iterable[str]) -> None:
-    """Let no proxy in the environment, common on clusters, get requests to these hosts, and with them the key."""
-    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    os.environ["no_proxy"] = ",".join(dict.fromkeys([*filter(None, exempt.split(",")), *sorted(hosts)]))
 
 
 def check_endpoints(arguments: ModelArguments) -> None:

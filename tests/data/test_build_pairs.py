@@ -318,7 +318,7 @@ def test_a_folder_with_other_settings_is_refused(build):
     ("changes", "message"),
     [
         ({"stages": {}}, "stages: is empty; give stage -> judge"),
-        ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge 'oracle'; choose one of"),
+        ({"stages": {"deepnote/init_note": "oracle"}}, "unknown judge for deepnote/init_note 'oracle'; choose one of"),
         ({"stages": {"deepnote/first_note": "llm"}}, "no stage 'deepnote/first_note'"),
         (
             {"stages": {"deepnote/init_note": "decision"}},

@@ -25,7 +25,7 @@ from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
 from notewriter.models.checkpoints import is_hub_id
-from notewriter.pages import render
+from notewriter.pages import charts
 from notewriter.pages.cards import render_card
 
 logger = logging.getLogger(__name__)
@@ -43,11 +43,6 @@ OMITTED = {
     *("retriever", "question_set"),
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere."""
-
-COLOURS = ("#0b6b3a", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#009e73", "#b3261e")
-"""What was kept, then one per reason."""
-
-BINS = 24
 
 Yields = dict[str, dict[str, int]]
 """Stage -> number of rows kept (by the name of the kind) and dropped (by reason)."""
@@ -187,17 +182,11 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    yields = render(
-        Path(__file__).with_name("yield.svg.jinja"),
-        title=f"{kind.name} and what was dropped",
-        **bars(kind.yields(stats)),
-    )
-    jsonl.write_text(folder / "yield.svg", [yields])
-    title = f"{kind.unit} of {kind.name}"
-    jsonl.write_text(
-        folder / "lengths.svg",
-        [render(Path(__file__).with_name("lengths.svg.jinja"), title=title, **histograms(lengths))],
-    )
+    title = f"{kind.name} and what was dropped"
+    jsonl.write_text(folder / "yield.svg", [charts.bars(title, kind.yields(stats))])
+    parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
+    of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
+    jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
 
@@ -259,57 +248,3 @@ def summary(values: list[int]) -> dict[str, int] | None:
         return None
     spread = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
     return {"median": round(statistics.median(values)), "p95": round(spread[-1]), "most": max(values)}
-
-
-def bars(yields: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """One bar per stage, in SVG units: what was kept, then what was dropped, by reason."""
-    left, width, height = 250, 400, 22
-    names = dict.fromkeys(name for parts in yields.values() for name in parts)
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
-    most = max((sum(parts.values()) for parts in yields.values()), default=0) or 1
-    rows = []
-    for number, (stage, parts) in enumerate(yields.items()):
-        x = float(left)
-        segments = []
-        for name, count in parts.items():
-            segments.append({"name": name, "count": count, "x": round(x, 1), "width": round(width * count / most, 1)})
-            x += width * count / most
-        y = 10 + number * (height + 10)
-        rows.append(
-            {"stage": stage, "y": y, "segments": segments, "end": round(x, 1), "kept": next(iter(parts.values()))}
-        )
-    top = 10 + len(rows) * (height + 10) + 14
-    legend = [{"name": name, "y": top + 18 * number} for number, name in enumerate(colours)]
-    return {
-        "rows": rows,
-        "colours": colours,
-        "legend": legend,
-        "left": left,
-        "height": height,
-        "bottom": top + 18 * len(legend),
-    }
-
-
-def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """One histogram per part (such as prompt, chosen, rejected) over all stages, in SVG units."""
-    width, height, gap = 200, 110, 36
-    panels = []
-    for number, part in enumerate(dict.fromkeys(part for parts in lengths.values() for part in parts)):
-        values = [value for parts in lengths.values() for value in parts[part]]
-        most = max(values, default=0)
-        counts = [0] * BINS
-        for value in values:
-            counts[min(BINS - 1, value * BINS // (most + 1))] += 1
-        tallest = max(counts) or 1
-        x = 10 + number * (width + gap)
-        columns = [
-            {
-                "x": round(x + place * width / BINS, 1),
-                "y": round(30 + height * (1 - count / tallest), 1),
-                "height": round(height * count / tallest, 1),
-                "count": count,
-            }
-            for place, count in enumerate(counts)
-        ]
-        panels.append({"part": part, "x": x, "end": x + width, "most": most, "rows": len(values), "columns": columns})
-    return {"panels": panels, "width": round(width / BINS - 1, 1), "base": 30 + height, "colour": COLOURS[2]}

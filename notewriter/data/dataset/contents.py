@@ -23,7 +23,6 @@ from notewriter.artifacts.rollouts import (
     read_pairs_rollouts,
     steps_of,
 )
-from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import NAME, OF_NOTHING, write_statistics
 from notewriter.data.dataset.balance import balanced, count_kinds
 from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card
@@ -38,6 +37,8 @@ from notewriter.evaluation.metrics.text import token_f1
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.methods.rearag import STEP
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import estimated
 
@@ -132,7 +133,7 @@ def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection,
     judges = {
         stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
     }
-    statistics = _describe(folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
+    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
     lines = _first_lines(statistics, PAIRS_CARD, folder)
     for stage, yielded in statistics["stages"].items():
         dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items())
@@ -169,7 +170,7 @@ def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, c
     kept = balanced(read_gold_rollouts(journal, questions), kinds)
     tally = StagesTally(arguments.gold_stages, GOLD_CARD.name)
     counts = _write_rows(folder, chains.GOLD_COLUMNS, selection, arguments.dataset, kept, tally.add)
-    statistics = _describe(folder, config, selection, GOLD_CARD, counts, tally.totals())
+    statistics = _describe(arguments, folder, config, selection, GOLD_CARD, counts, tally.totals())
     lines = _first_lines(statistics, GOLD_CARD, folder)
     for stage, yielded in statistics["stages"].items():
         dropped = ", ".join(f"{count} where {reason}" for reason, count in yielded["dropped"].items())
@@ -203,7 +204,7 @@ def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selectio
     records = map(judged, read_chain_rollouts(folder / JOURNAL, selection.members))
     tally = ChainsTally()
     counts = _write_rows(folder, chains.COLUMNS, selection, arguments.dataset, records, tally.add)
-    statistics = _describe(folder, config, selection, CHAINS_CARD, counts, tally.totals())
+    statistics = _describe(arguments, folder, config, selection, CHAINS_CARD, counts, tally.totals())
     lines = _first_lines(statistics, CHAINS_CARD, folder)
     lines += [f"  dropped: {count} {fault}" for fault, count in statistics["dropped"].items()]
     return _made(lines, statistics, CHAINS_CARD)
@@ -259,6 +260,7 @@ def _write_rows(
 
 
 def _describe(
+    arguments: SelectionArguments,
     folder: Path,
     config: dict[str, Any],
     selection: Selection,
@@ -277,7 +279,7 @@ def _describe(
         **estimated(folder),
         "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
         **more,
-        "config_hash": config_hash(config),
+        "config_hash": config_hash(config, type(arguments), ModelArguments),
         "version": __version__,
     }
     write_statistics(folder, statistics)

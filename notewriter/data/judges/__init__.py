@@ -9,17 +9,8 @@ from notewriter.data.judges.outcome import outcome
 from notewriter.data.judges.reference import reference
 from notewriter.data.judges.retrieval import retrieval
 from notewriter.data.judges.status import status
-from notewriter.ground.config import choose
+from notewriter.ground.plugins import Plugins
 
-JUDGES: dict[str, Judge] = {
-    each.name: each for each in (llm, outcome, gain, decision, metric, reference, retrieval, status)
-}
+_OURS = (llm, outcome, gain, decision, metric, reference, retrieval, status)
 
-
-def judge_named(name: str) -> Judge:
-    """The judge with a name.
-
-    Raises:
-        UserError: there is none; lists those that there are.
-    """
-    return choose("judge", name, JUDGES)
+JUDGES: Plugins[Judge] = Plugins("judges", Judge, {judge.name: judge for judge in _OURS})

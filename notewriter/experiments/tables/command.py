@@ -25,7 +25,7 @@ from notewriter.experiments.tables.files import Cell, Substitutes, Table, read_t
 from notewriter.experiments.tables.running import run_cells
 from notewriter.experiments.tables.showing import markups, parts_of, write_table_page
 from notewriter.ground import jsonl
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.rollouts.rehearsal import DryRunArguments
 
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
     if dry.dry_run:
         sys.stdout.write(aligned([cost_table(cost_of(table, cells, dry, output), arguments.gpus)]))
         return
-    failed = run_cells(table, cells, output, resume)
+    failed = run_cells(table, cells, output, resume, command_line("notewriter table", argv))
     sys.stdout.write(_write(table, cells, output, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
         raise UserError(

@@ -15,18 +15,19 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.reading import pick
-from notewriter.artifacts.run_folder import config_hash, defaults
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation.evaluation import EvaluateArguments
+from notewriter.evaluation.evaluation import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.pipelines.pipeline import PROJECT
 from notewriter.ground.config import check, check_mapping, choose, read_mapping
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import defaults
 from notewriter.ground.typecheck import misfit
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 
 Text = Annotated[str, MinLen(1)]
 Options = dict[str, Any]
@@ -63,8 +64,7 @@ AXES = ("method", "model", "setting", "benchmark")
 OWN_MODEL = "$model"
 """As the judge of a table: each model judges its own cells."""
 
-KINDS = (EvaluateArguments, ModelArguments, CostArguments)
-EVALUATION = {each.name for kind in KINDS for each in fields(kind)} - {"output_dir", "max_cost"}
+EVALUATION = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Cell:
         judge. Its cells are answered from the cache. An option of a later version changes no name.
         """
         method = METHODS[self.options["method"]]
-        known = defaults(*KINDS)
+        known = defaults(*OPTIONS)
         chosen = {key: value for key, value in self.options.items() if value != known.get(key, MISSING)}
         chosen["method_options"] = {
             key: value
@@ -257,7 +257,7 @@ class Cell:
         words, judged = (
             "".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judge)
         )
-        return f"{words}-{config_hash(chosen)}{judged}"
+        return f"{words}-{config_hash(chosen, *OPTIONS)}{judged}"
 
     def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
         """The options as those of `notewriter evaluate`; `cache` is used if they name none.

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints
+from notewriter.artifacts.fingerprints import check_fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
@@ -17,6 +17,7 @@ from notewriter.experiments.tables.values import Finished
 from notewriter.ground.errors import UserError
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.rollouts.identity import contents
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ def folders(table: Table, output: Path, cell: Cell) -> list[Path]:
     return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, table.content.samples + 1))]
 
 
-def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> dict[str, str]:
+def run_cells(
+    table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments, command: Sequence[str] = ()
+) -> dict[str, str]:
     """Evaluate and judge what is missing of the cells, those of one model after another.
 
     All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
@@ -132,7 +135,7 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
             if cell.folder in failed:
                 continue
             with attempt(cell):
-                metrics = evaluate(evaluation, resume, servers)
+                metrics = evaluate(evaluation, resume, servers, command)
                 logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
             if cell.folder in failed:
                 # A server may have died with it; the next cell starts another.
@@ -142,7 +145,7 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
             if cell.folder not in failed:
                 with attempt(cell):
                     models_of_judge = by.models(output / "cache.sqlite")
-                    judge([folder], by.judgements, models_of_judge, resume, CostArguments(), servers)
+                    judge([folder], by.judgements, models_of_judge, resume, CostArguments(), servers, command)
     return failed
 
 
@@ -154,7 +157,7 @@ def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
     """
     if not (folder / "metrics.json").exists():
         return False
-    check_fingerprints(folder, fingerprints(evaluation.config))
+    check_fingerprints(folder, contents(evaluation.config))
     return read_digest(folder, "questions") == questions_digest(evaluation.questions)
 
 

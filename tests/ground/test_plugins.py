@@ -1,0 +1,95 @@
+"""What other packages and files add is found by entry point, by module and by file."""
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from notewriter.ground import plugins
+from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import Plugins
+
+OURS = {"one": 1}
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module `counting` with numbers, on the path."""
+    (tmp_path / "counting.py").write_text("two = 2\nword = 'two'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "counting.py"
+    sys.modules.pop("counting", None)
+
+
+@pytest.fixture
+def installed(module, monkeypatch):
+    """Entry points of an installed package."""
+
+    def install(*points):
+        monkeypatch.setattr(plugins, "entry_points", lambda group: [EntryPoint(*each, group) for each in points])
+
+    return install
+
+
+def test_ours_come_first(installed):
+    installed(("one", "counting:two"))
+    assert Plugins("numbers", int, OURS)["one"] == 1
+
+
+@pytest.mark.parametrize("name", ["counting:two", "{file}:two"])
+def test_an_object_that_a_user_names_by_module_or_file_is_loaded(name, module):
+    table, name = Plugins("numbers", int, OURS), name.format(file=module)
+    assert name not in table
+    assert table.choose("number", name) == table[name] == 2
+
+
+def test_a_name_in_a_file_loads_nothing(module):
+    with pytest.raises(KeyError):
+        Plugins("numbers", int, OURS)["counting:two"]
+    assert Plugins("numbers", int, OURS).get("counting:two") is None
+
+
+def test_a_file_is_imported_once(module):
+    module.write_text("things = []\n")
+    tables = [Plugins("lists", list, {}) for _ in range(2)]
+    one, other = (table.choose("list", f"{module}:things") for table in tables)
+    assert one is other
+
+
+def test_an_entry_point_is_loaded_when_it_is_asked_for(installed):
+    installed(("two", "counting:two"), ("broken", "nowhere:two"))
+    table = Plugins("numbers", int, OURS)
+    assert "two" in table and list(table) == ["one"]
+    assert table["two"] == 2 and list(table.values()) == [1, 2]
+    with pytest.raises(UserError, match="nowhere"):
+        table.installed()
+
+
+def test_all_of_installed_packages_are_there_for_those_who_list_them(installed):
+    installed(("two", "counting:two"))
+    assert Plugins("numbers", int, OURS).installed() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("counting:three", ["counting:three", "two, word"]),
+        ("counting:word", ["counting:word", "no int but str"]),
+        ("nowhere:two", ["nowhere:two", "No module named"]),
+        ("missing.py:two", ["missing.py", "check the path"]),
+        ("three", ["unknown number 'three'", "one, two"]),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line_with_the_place(name, parts, installed):
+    installed(("two", "counting:two"))
+    with pytest.raises(UserError) as caught:
+        Plugins("numbers", int, OURS).choose("number", name)
+    assert all(part in str(caught.value) for part in parts) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_raises_is_named_and_can_be_mended(module):
+    module.write_text("1 / 0\n")
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        plugins.load(f"{module}:two")
+    module.write_text("two = 2\n")
+    assert plugins.load(f"{module}:two") == 2
