@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notewriter.artifacts.rollouts import Agreement, Drop, PairsRollout, StageUsage, UnreadableReplies
+from notewriter.data.judges.case import Verdict
 from notewriter.data.recipe import Recipe, calls_of, methods_of
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.models.client import RequestRefused
@@ -28,17 +29,13 @@ class Attempt:
         stage: the stage.
         row: the pair or the conversation, or None.
         reason: why there is no row.
-        agreements: for each judge asked in two orders, whether it named the same candidates both times.
-        unreadable: how many of the judges' replies could not be parsed.
-        refusal: why the endpoint refused a judge's request; empty if it did not.
+        verdict: what judges said of the candidates, if there were any.
     """
 
     stage: str
     row: Any = None
     reason: str = ""
-    agreements: list[bool] = field(default_factory=list)
-    unreadable: int = 0
-    refusal: str = ""
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 @dataclass
@@ -76,12 +73,12 @@ class Harvest:
             "agreements": [
                 Agreement(stage=attempt.stage, agreed=agreed)
                 for attempt in self.attempts
-                for agreed in attempt.agreements
+                for agreed in attempt.verdict.agreements
             ],
             "unreadable": [
-                UnreadableReplies(stage=attempt.stage, replies=attempt.unreadable)
+                UnreadableReplies(stage=attempt.stage, replies=attempt.verdict.unreadable)
                 for attempt in self.attempts
-                if attempt.unreadable
+                if attempt.verdict.unreadable
             ],
             "usage": [
                 StageUsage(stage=stage, role=role, tokens=dict(self.usage[stage, role]))
@@ -89,7 +86,7 @@ class Harvest:
             ],
             "traces": traces,
         }
-        if refusals := [attempt.refusal for attempt in self.attempts if attempt.refusal]:
+        if refusals := [attempt.verdict.refusal for attempt in self.attempts if attempt.verdict.refusal]:
             record["refusals"] = refusals
         return record
 

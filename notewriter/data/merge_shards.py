@@ -98,9 +98,9 @@ def merge(folders: Sequence[Path], output_dir: Path, command: Sequence[str]) -> 
         before = file_digest(journal) if journal.exists() else ""
         if before:
             # What a run without shards has added to fill a quota.
-            known = {record["question_id"] for folder, _ in shards.values() for _, record in _records(folder)}
+            of_shards = {record["question_id"] for folder, _ in shards.values() for _, record in _records(folder)}
             added = finished(journal, selection.questions)
-            streams.append(record for record in added if record["question_id"] not in known)
+            streams.append(record for record in added if record["question_id"] not in of_shards)
         jsonl.write(journal, heapq.merge(*streams, key=lambda record: places[record["question_id"]]))
         jsonl.write_text(merged / SHARDS, [json.dumps({"shards": len(shards)}) + "\n"])
         made = contents.finish(options, merged, selection, whole)

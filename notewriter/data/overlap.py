@@ -52,13 +52,13 @@ def main(argv: list[str]) -> None:
     evaluation = load_evaluation(arguments.eval_files) + load_runs([Path(run) for run in arguments.runs])
     if not evaluation:
         raise UserError('nothing to compare with: give --eval_files \'{"FILE": "DATASET"}\', --runs FOLDER, or both')
-    found = {}
+    overlaps = {}
     for folder in map(Path, arguments.data):
-        lines, found[folder] = check_data(folder, evaluation)
+        lines, overlaps[folder] = check_data(folder, evaluation)
         sys.stdout.writelines(f"{line}\n" for line in lines)
-    if leaking := [str(folder / OVERLAPPING) for folder, count in found.items() if count]:
+    if leaking := [str(folder / OVERLAPPING) for folder, count in overlaps.items() if count]:
         raise UserError(
-            f"{', '.join(leaking)}: {sum(found.values())} training questions overlap with evaluation questions; build "
+            f"{', '.join(leaking)}: {sum(overlaps.values())} training questions overlap with evaluation questions; build "
             "the data again with these eval_files, or evaluate on other questions"
         )
 
@@ -96,14 +96,14 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
     lines, drops, checks = [], [], dict[str, OverlapCheck]()
     for name, count in Counter(str(seen.evaluation_file) for seen in evaluation).items():
         # One by one, so that a question counts for each evaluation that it overlaps with.
-        found = overlapping(questions, [seen for seen in evaluation if seen.evaluation_file == name])
-        reasons = dict(sorted(Counter(drop.reason for drop in found).items()))
-        drops += found
+        leaks = overlapping(questions, [seen for seen in evaluation if seen.evaluation_file == name])
+        reasons = dict(sorted(Counter(drop.reason for drop in leaks).items()))
+        drops += leaks
         checks[name] = {"questions": count, "training_questions": len(questions), "overlapping": reasons}
-        told = "; ".join(f"{many}: {reason}" for reason, many in reasons.items())
+        counts = "; ".join(f"{many}: {reason}" for reason, many in reasons.items())
         lines.append(
-            f"{folder}: {len(found) or 'none'} of {len(questions)} questions overlap with the {count} of {name}"
-            + (f" ({told})" if told else "")
+            f"{folder}: {len(leaks) or 'none'} of {len(questions)} questions overlap with the {count} of {name}"
+            + (f" ({counts})" if counts else "")
         )
     with locked(folder):
         others = [drop for drop in _overlapping(folder) if drop["evaluation_file"] not in checks]
@@ -119,7 +119,7 @@ def _overlapping(folder: Path) -> list[dict[str, Any]]:
 
 def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
     """The questions that a run's configuration selects."""
-    named = pick(config, QuestionArguments)
-    if not {"dataset", "path"} <= named.keys():
+    settings = pick(config, QuestionArguments)
+    if not {"dataset", "path"} <= settings.keys():
         raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
-    return load_selected(QuestionArguments(**named | {"output_dir": str(folder)}))
+    return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))

@@ -119,11 +119,7 @@ class SamplingRollout(HarvestRollout):
         self._harvest.attempts.append(attempt)
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
-        attempt.agreements, attempt.unreadable, attempt.refusal = (
-            verdict.agreements,
-            verdict.unreadable,
-            verdict.refusal,
-        )
+        attempt.verdict = verdict
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
             row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)
@@ -171,8 +167,8 @@ class SamplingRollout(HarvestRollout):
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
             candidate = Candidate(reply_of(stage, completion), each, completion)
-            known = candidates.get(candidate.text)
-            if candidate.text and (known is None or (known.cut and not candidate.cut)):
+            earlier = candidates.get(candidate.text)
+            if candidate.text and (earlier is None or (earlier.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
         if stage.name in self._recipe.gold_stages:
             gold = await WRITERS[stage.kind](self.question, variables, self.search)
@@ -293,7 +289,7 @@ class Continuation(Rollout):
         self._number = number
         self._until_search = until_search
         self._arrived = False
-        self._replies = {known: list(completions) for known, completions in origin._replies.items()}
+        self._replies = {prompt: list(completions) for prompt, completions in origin._replies.items()}
         self._replies.setdefault(key, []).append(self._tried)
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:

@@ -162,8 +162,8 @@ def _shown(name: str, stage: Stage) -> dict[str, object]:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    known = [value for value in values if value == value]
-    return statistics.median(known) if known else None
+    numbers = [value for value in values if value == value]
+    return statistics.median(numbers) if numbers else None
 
 
 def _plot(separation: Separation) -> dict[str, float]:

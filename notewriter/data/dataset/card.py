@@ -5,7 +5,6 @@ import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,9 +43,6 @@ OMITTED = {
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
-Yields = dict[str, dict[str, int]]
-"""Stage -> number of rows kept (by the name of the kind) and dropped (by reason)."""
-
 
 class CardKind(NamedTuple):
     """What differs between the cards of pairs, of gold evidence and of chains.
@@ -57,7 +53,6 @@ class CardKind(NamedTuple):
         title: the title of the card.
         tags: the card's tags.
         template: a template beside this file.
-        yields: the numbers of the first plot, from the statistics.
         columns: the columns that `lengths` needs.
         lengths: the stage of a row and the lengths of its parts; None for an unknown length.
         unit: of the lengths.
@@ -68,23 +63,14 @@ class CardKind(NamedTuple):
     title: str
     tags: list[str]
     template: str
-    yields: Callable[[Mapping[str, Any]], Yields]
     columns: list[str]
     lengths: Callable[[dict[str, Any]], tuple[str, dict[str, int | None]]]
     unit: str
 
 
-def _stage_yields(kept: str, stats: Mapping[str, Any]) -> Yields:
-    return {stage: {kept: counts[kept], **counts["dropped"]} for stage, counts in stats["stages"].items()}
-
-
 def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     """Tokens as counted by the teacher's server; None for what the gold evidence wrote."""
     return row["stage"], {part: row[f"{part}_tokens"] for part in ("prompt", "chosen", "rejected")}
-
-
-def _chain_yields(stats: Mapping[str, Any]) -> Yields:
-    return {"rearag": {"chains": sum(stats["chains"].values()), **stats["dropped"]}}
 
 
 def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
@@ -105,7 +91,6 @@ PAIRS_CARD = CardKind(
     title="Preference pairs",
     tags=["preference", "dpo"],
     template="pairs_card.md.jinja",
-    yields=partial(_stage_yields, "pairs"),
     columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
     lengths=_pair_lengths,
     unit="tokens",
@@ -116,7 +101,6 @@ GOLD_CARD = CardKind(
     title="Gold evidence",
     tags=["sft"],
     template="gold_card.md.jinja",
-    yields=partial(_stage_yields, "conversations"),
     columns=["messages", "stage"],
     lengths=_gold_lengths,
     unit="words",
@@ -127,7 +111,6 @@ CHAINS_CARD = CardKind(
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
     template="chains_card.md.jinja",
-    yields=_chain_yields,
     columns=["messages", "steps"],
     lengths=_chain_lengths,
     unit="steps and words",
@@ -183,12 +166,18 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
     title = f"{kind.name} and what was dropped"
-    jsonl.write_text(folder / "yield.svg", [charts.bars(title, kind.yields(stats))])
+    jsonl.write_text(folder / "yield.svg", [charts.bars(title, yields(stats, kind))])
     parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
     of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
     jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
+
+
+def yields(stats: Mapping[str, Any], kind: CardKind) -> dict[str, dict[str, int]]:
+    """Stage -> the number of rows kept, by the name of the kind, and dropped, by reason."""
+    stages = stats.get("stages") or {"rearag": {kind.name: sum(stats[kind.name].values()), "dropped": stats["dropped"]}}
+    return {stage: {kind.name: counts[kind.name], **counts["dropped"]} for stage, counts in stages.items()}
 
 
 def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:

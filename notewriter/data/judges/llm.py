@@ -49,13 +49,13 @@ async def llm(case: Case) -> Verdict:
     verdict = Verdict(replies=replies, orders=orders, unreadable=parsed.count(None))
     if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")
-    named = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
-    verdict = replace(verdict, agreements=[named[0] == named[1]] if len(named) == 2 else [])
-    if any(best == worst for best, worst in named):
-        alike = all(best == worst for best, worst in named)
+    choices = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
+    verdict = replace(verdict, agreements=[choices[0] == choices[1]] if len(choices) == 2 else [])
+    if any(best == worst for best, worst in choices):
+        alike = all(best == worst for best, worst in choices)
         return replace(verdict, reason="judge named one candidate twice", alike=alike)
-    (best, worst), (best_again, worst_again) = named[0], named[-1]
-    if named[0] != named[-1]:
+    (best, worst), (best_again, worst_again) = choices[0], choices[-1]
+    if choices[0] != choices[-1]:
         reason = "judge named others in the other order"
     elif not case.choosable[best]:
         reason = f"the best candidate {case.barred[best]}"

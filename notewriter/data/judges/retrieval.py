@@ -16,7 +16,7 @@ async def retrieval(case: Case) -> Verdict:
         if query is None:
             scores.append(None)
             continue
-        found = [passage.id for passage in await case.search(query, 10)]
-        ranks = [1 / (found.index(id) + 1) if id in found else 0.0 for id in case.question.supporting_ids]
+        ids = [passage.id for passage in await case.search(query, 10)]
+        ranks = [1 / (ids.index(id) + 1) if id in ids else 0.0 for id in case.question.supporting_ids]
         scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
     return by_score(case, scores)
