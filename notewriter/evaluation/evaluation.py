@@ -19,6 +19,7 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.reading import build
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -190,7 +191,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
 def _traces(folder: Path, questions: list[Question], method: Method) -> Iterator[Trace]:
     """The run's traces in the order of the questions, one at a time in memory."""
     for record in finished(folder / "traces.jsonl", questions):
-        trace = Trace.from_checked(record)
+        trace = build(record, Trace)
         if trace.retrieves is None:
             # Earlier versions did not record it.
             trace.retrieves = method.retrieves
