@@ -1,5 +1,7 @@
 """A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import json
@@ -8,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import openai
 import tenacity
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
@@ -25,6 +27,11 @@ from notewriter.models.completions import UNREADABLE, ask, read, stopped, tokens
 from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Lazy("openai")
 
 logger = logging.getLogger(__name__)
 

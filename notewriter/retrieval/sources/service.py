@@ -2,17 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import httpx2
-import openai
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.connection import UnreadableReply, is_transient, open_http, read_key, reason, retrying
 from notewriter.retrieval.protocol import Scope, SourceOptions
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Lazy("openai")
 
 T = TypeVar("T")
 
