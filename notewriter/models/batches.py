@@ -7,34 +7,25 @@ replies when it is started again instead of paying for them twice.
 https://platform.openai.com/docs/guides/batch
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
+import openai
+from openai.types import Batch, FileObject
 
 from notewriter.ground.errors import UserError
-from notewriter.ground.lazy import Lazy
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.cache import ResponseCache
+from notewriter.models.completions import CUSTOM_ID
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 
-if TYPE_CHECKING:
-    import openai
-    from openai.types import Batch
-else:
-    openai = Lazy("openai")
-
 logger = logging.getLogger(__name__)
-
-CUSTOM_ID = "Idempotency-Key"
-"""The header with a call's key in the response cache, which is its id in the batch."""
 
 QUIET = 10.0
 """Seconds without a new call after which those gathered are submitted."""
@@ -308,9 +299,9 @@ class Batches(httpx2.AsyncBaseTransport):
 
         async def call() -> Reply:
             reply = await ask(*arguments)
-            if isinstance(reply, openai.types.Batch | openai.types.FileObject) and not isinstance(reply.id, str):
+            if isinstance(reply, Batch | FileObject) and not isinstance(reply.id, str):
                 raise UnreadableReply(f"a {type(reply).__name__} without an id")
-            if isinstance(reply, openai.types.Batch) and reply.status not in (*ENDED, *RUNNING):
+            if isinstance(reply, Batch) and reply.status not in (*ENDED, *RUNNING):
                 raise UnreadableReply(f"batch {reply.id} has the status {str(reply.status)[:100]!r}")
             return reply
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 else:
     openai = Lazy("openai")
 
+CUSTOM_ID = "Idempotency-Key"
+"""The header with a call's key in the response cache, which is its id in a batch."""
+
 ALTERNATIVES = 20
 """Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpx2
 import tenacity
 
 from notewriter.ground.errors import UserError
@@ -16,9 +15,10 @@ from notewriter.ground.lazy import Lazy
 from notewriter.ground.terminal import escape_controls
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 else:
-    openai = Lazy("openai")
+    httpx2, openai = Lazy("httpx2"), Lazy("openai")
 
 _USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
 

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import httpx2
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
@@ -15,9 +14,10 @@ from notewriter.models.connection import UnreadableReply, is_transient, open_htt
 from notewriter.retrieval.protocol import Scope, SourceOptions
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 else:
-    openai = Lazy("openai")
+    httpx2, openai = Lazy("httpx2"), Lazy("openai")
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class Service:
             ) from error
 
 
-def _read(reply: httpx2.Response, read: Callable[[Any], T]) -> T:
+def _read(reply: "httpx2.Response", read: Callable[[Any], T]) -> T:
     if not reply.is_success:
         words = " ".join(escape_controls(reply.text[:300]).split())
         message = f"HTTP {reply.status_code}{f': {words}' if words else ''}"
