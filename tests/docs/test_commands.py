@@ -123,8 +123,6 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkey
         parse_only(["notewriter", *arguments])
     elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
         parse_only(arguments, script=arguments[0])
-    elif program.endswith("python") and arguments[:2] == ["-m", "notewriter.training.estimate"]:
-        parse_only(["estimate", *arguments[2:]], module="notewriter.training.estimate")
     elif program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in arguments if "=" not in word} <= set(targets)
