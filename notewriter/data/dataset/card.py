@@ -14,7 +14,7 @@ from notewriter.artifacts.parquet import read_rows
 from notewriter.data.dataset.splits import SPLITS
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
-from notewriter.models.checkpoints import is_hub_id
+from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages import render
 from notewriter.pages.cards import render_card
 
