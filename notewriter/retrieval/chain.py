@@ -232,6 +232,8 @@ def _read(parts: Sequence[Part]) -> list[tuple[str, Kind, Any]]:
     Raises:
         UserError: a part is not valid, there is no source, or one is listed twice.
     """
+    for key in (key for part in parts for key in part if ":" in key):
+        PARTS.choose("part of a retriever", key)
     read = [
         _read_part(part, f"retriever[{number}]" if len(parts) > 1 else "retriever") for number, part in enumerate(parts)
     ]
@@ -261,9 +263,6 @@ def _field(key: str) -> str:
 
 
 def _read_part(part: Mapping[str, Any], place: str) -> tuple[str, Kind, Any]:
-    for key in part:
-        if ":" in key:
-            PARTS.choose("retriever", key)
     kinds = kinds_of(part)
     if len(kinds) != 1:
         raise UserError(f"{place}: {shown(dict(part))} must have exactly one of the keys {', '.join(PARTS)}")
