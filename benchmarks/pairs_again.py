@@ -23,8 +23,8 @@ from typing import NamedTuple
 from notewriter.experiments.pipelines.pipeline import Stage, program, read_pipeline, variables_given
 from notewriter.ground.config import given
 from notewriter.models.adapters import groups
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.server import with_number_format
-from notewriter.models.servers import identity_of
 
 COMMANDS = ("pairs", "gold")
 
@@ -79,7 +79,7 @@ def make_again(stage: Stage, shard: int, folder: Path) -> Made:
         options = with_number_format(stage.serve_options()) if served else {}
         for role, path in served.items():
             others = {key: value for key, value in models[role].items() if key not in ("serve", "replicas")}
-            identity = identity_of(path, {**options, **others.pop("serve_options", {})})
+            identity = Checkpoint(path).identity({**options, **others.pop("serve_options", {})})
             models[role] = others | {"base_url": base_url, "model": names[path], "identity": identity}
         if served:
             argv += ["--models", json.dumps(models)]

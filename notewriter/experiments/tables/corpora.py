@@ -4,7 +4,7 @@ from pathlib import Path
 
 from notewriter.corpora.published import PUBLISHED
 from notewriter.experiments.tables.files import SEARCHED, Cell, indexes_of
-from notewriter.retrieval import read_manifest
+from notewriter.retrieval.index_folder import read_manifest
 
 TOLERANCE = 0.01
 """The share of its passages by which an index of the same corpus may differ.
