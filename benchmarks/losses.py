@@ -10,7 +10,7 @@ by TRL's DPOTrainer, which tokenises the pairs itself. DDP, FSDP2 and ZeRO-3 run
 otherwise (two processes: two rows of two). The model of "sliding windows" is Gemma 3's, inside the model of images and
 text that its checkpoints come in: one layer sees 32 tokens, the other all.
 
-Prints the largest relative difference of a step's loss for each combination. The last line is a JSON object:
+Prints the largest relative difference of a step's loss in each setting. The last line is a JSON object:
 
     loss_error       the largest of them all
     combinations     how many there are
@@ -243,11 +243,9 @@ def main() -> None:
             launch(accelerate, missing, arguments.steps, output)
 
     done = finished(output, arguments.steps)
-    sys.stdout.write("\n" + "".join(f"| {cell} " for cell in ["loss", *arguments.settings]) + "|\n")
-    sys.stdout.write("|---" + "|---:" * len(arguments.settings) + "|\n")
-    for name in arguments.losses:
-        cells = [f"{error(done[name, setting]):.0e}" for setting in arguments.settings]
-        sys.stdout.write("".join(f"| {cell} " for cell in [name, *cells]) + "|\n")
+    for setting in arguments.settings:
+        largest = max(error(done[name, setting]) for name in arguments.losses)
+        sys.stdout.write(f"{setting}: {largest:.0e}\n")
     ranges = [(min(done[key]["trl"]), max(done[key]["trl"]), done[key]["trl"][0]) for key in asked]
     result = {
         "loss_error": max(error(done[key]) for key in asked),
