@@ -93,6 +93,32 @@ def parse(
     return parsed
 
 
+def from_keywords(kinds: Sequence[type], options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Fill dataclasses from keyword arguments, as `parse` does from a command line; a path may be a `Path`.
+
+    Raises:
+        UserError: an option is unknown or missing, or a value has the wrong type.
+    """
+    hints = {name: hint for kind in kinds for name, hint in hints_of(kind).items()}
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in hints:
+            raise UserError(f"unknown option {name!r}; {_nearest(name, hints)}")
+        value = str(value) if isinstance(value, Path) else value
+        # As in YAML, a single string or mapping may stand for a list of one.
+        is_one = misfit(value, hints[name]) and not misfit([value], hints[name])
+        values[name] = [value] if is_one else value
+    instances = []
+    for kind in kinds:
+        own = {each.name: each for each in dataclasses.fields(kind)}
+        for name, each in own.items():
+            if name not in values and each.default is each.default_factory is dataclasses.MISSING:
+                raise UserError(f"{name} is missing; {each.metadata.get('help', 'give it a value')}")
+        instances.append(kind(**{name: values[name] for name in own if name in values}))
+        check(instances[-1])
+    return tuple(instances)
+
+
 def filled(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """An instance of each dataclass, with the values of its options.
 

@@ -74,11 +74,13 @@ def check_known(template: str, settings: Mapping[str, Any], model: str) -> None:
     Raises:
         UserError: the template lacks a variable; lists those it has.
     """
-    known = variables(template)
+    there = variables(template)
     for name in settings:
-        if name not in known:
-            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise UserError(f"chat_template_kwargs: the chat template of {model} has no variable {name}; {there}")
+        if name not in there:
+            raise UserError(
+                f"chat_template_kwargs: the chat template of {model} has no variable {name}; it has "
+                f"{', '.join(sorted(there)) or 'none'}"
+            )
 
 
 def preset(template: str, settings: Mapping[str, Any]) -> str:

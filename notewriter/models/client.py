@@ -131,10 +131,10 @@ class Client:
         self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Sequence[Callable[[], None]] = ()
     ) -> None:
         # A checkpoint served here may have any name.
-        known = {} if endpoint.identity else known_dialect(endpoint.model)
-        parameters = {**known, **endpoint.parameters}
+        dialect = {} if endpoint.identity else known_dialect(endpoint.model)
+        parameters = {**dialect, **endpoint.parameters}
         parameters = {name: other for name, other in parameters.items() if other != name}
-        if known and parameters:
+        if dialect and parameters:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
         self.received = 0

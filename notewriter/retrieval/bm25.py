@@ -20,21 +20,19 @@ consist of nothing else.
 
 import contextlib
 import functools
-import json
 import os
 import shutil
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import tantivy
 from annotated_types import Interval
 
-from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Passage
@@ -65,14 +63,8 @@ MAX_THREADS = 16
 FIRST_BLOCK = 10_000
 """Passages indexed by one thread, so that small indexes have the same size in every build."""
 
-BLOCK = 1_000_000
-"""Passages committed together; the most an interrupted build loses."""
-
 LOCK = ".tantivy-meta.lock"
 """The file that tantivy locks while it opens an index."""
-
-SETTINGS = "settings.json"
-"""The settings of a build; one with other settings starts over."""
 
 
 @dataclass(slots=True)
@@ -108,11 +100,10 @@ def build(
 ) -> int:
     """Index a stream of passages; returns their number.
 
-    Memory is bounded but for 24 bytes a passage. The folder appears under its name only when complete. An interrupted
-    build of the same source with the same settings is resumed.
+    Memory is bounded but for 24 bytes a passage. The folder appears under its name only when complete.
 
     Args:
-        corpus: the passages, in the same order whenever the build is resumed.
+        corpus: the passages.
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
         analysis: how text becomes words.
@@ -124,35 +115,18 @@ def build(
     """
     analysis = analysis or Analysis()
     choose("analyzer", analysis.analyzer, dict.fromkeys(ANALYZERS))
-    settings = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
 
     def write(folder: Path) -> dict[str, Any]:
-        done = _committed(folder, settings)
-        if not done:
-            shutil.rmtree(folder)
-            folder.mkdir()
-            jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
-            tantivy.Index(_schema(), path=str(folder))
-        try:
-            if share is not None:
-                passages.link(Path(share), folder)
-            if passages.are_complete(folder):
-                # Shared, or left by an interrupted build; either may have been indexed in part.
-                complete = passages.Passages(folder)
-                count = _index(map(complete.__getitem__, range(done, len(complete))), folder, analysis.analyzer, done)
-            else:
-                with passages.Writer(folder, done) as store:
-                    stream = map(store.append, corpus)
-                    for _ in islice(stream, done):
-                        pass
-                    _index(stream, folder, analysis.analyzer, done, store.sync)
-                    count = store.finish()
-        except BaseException as error:
-            # Nothing can be resumed from a bad corpus, or before the first commit.
-            if isinstance(error, UserError) or not _committed(folder, settings):
-                _remove(folder)
-            raise
-        return settings | {"title_boost": analysis.title_boost, "passages": count}
+        tantivy.Index(_schema(), path=str(folder))
+        if share is not None:
+            passages.link(Path(share), folder)
+            count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer)
+        else:
+            with passages.Writer(folder) as store:
+                _index(map(store.append, corpus), folder, analysis.analyzer)
+                count = store.finish()
+        manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
+        return manifest | {"title_boost": analysis.title_boost, "passages": count}
 
     return index_folder.write_index(directory, write)
 
@@ -255,7 +229,7 @@ def _lockable(directory: Path) -> Iterator[Path]:
             open(directory / LOCK, "ab").close()
         except OSError:
             links = Path(tempfile.mkdtemp())
-            stack.callback(_remove, links)
+            stack.callback(shutil.rmtree, links, ignore_errors=True)
             for file in directory.iterdir():
                 if file.name != LOCK:
                     (links / file.name).symlink_to(file.resolve())
@@ -276,74 +250,37 @@ def _named(directory: str | Path) -> Iterator[None]:
         raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
 
 
-def _remove(folder: Path) -> None:
-    # A thread of the library may still write a file while others are removed.
-    for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            break
-        time.sleep(0.05)
-
-
 def _rounded(score: float) -> float:
     # Summed in another order, a score differs in the last of its seven digits.
     return float(f"{score:.5g}")
 
 
-def _index(
-    corpus: Iterator[Passage], folder: Path, analyzer: str, done: int, sync: Callable[[], None] = lambda: None
-) -> int:
-    """Index the passages from position `done` on in blocks, each committed whole; returns the number of all.
-
-    `sync` makes their text survive a crash before they are committed.
-    """
-    count = done
-    for size, threads in chain([] if done else [(FIRST_BLOCK, 1)], repeat((BLOCK, _threads()))):
+def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> int:
+    """Index passages in their order; returns their number."""
+    count = 0
+    for size, threads in ((FIRST_BLOCK, 1), (sys.maxsize, min(len(os.sched_getaffinity(0)), MAX_THREADS))):
         start = count
-        # Also after an error its threads are waited for: they may still be writing into the folder about to be removed.
-        with _writer(_open(folder, analyzer), threads, sync) as writer:
+        writer = _open(folder, analyzer).writer(heap_size=WRITER_BYTES, num_threads=threads)
+        try:
             for count, passage in enumerate(islice(corpus, size), start=start + 1):
                 writer.add_document(
                     tantivy.Document(
                         title=passage.title, contents=f"{passage.title}\n{passage.text}", position=count - 1
                     )
                 )
+            writer.commit()
+        finally:
+            # Its threads may still be writing into the folder, which is removed after an error.
+            writer.wait_merging_threads()
         if count - start < size:
             break
     return count
-
-
-@contextlib.contextmanager
-def _writer(index: tantivy.Index, threads: int, sync: Callable[[], None]) -> Iterator[tantivy.IndexWriter]:
-    """A writer whose documents are committed if the block succeeds."""
-    writer = index.writer(heap_size=WRITER_BYTES, num_threads=threads)
-    try:
-        yield writer
-        sync()
-        writer.commit()
-    finally:
-        writer.wait_merging_threads()
-
-
-def _committed(folder: Path, settings: dict[str, Any]) -> int:
-    """How many passages an interrupted build with the same settings has indexed."""
-    try:
-        if json.loads((folder / SETTINGS).read_text(encoding="utf-8")) != settings:
-            return 0
-        with _named(folder):
-            return tantivy.Index.open(str(folder)).searcher().num_docs
-    except (OSError, ValueError, UserError):
-        return 0
 
 
 def _open(folder: Path, analyzer: str) -> tantivy.Index:
     index = tantivy.Index.open(str(folder))
     index.register_tokenizer(TOKENIZER, _analyzer(analyzer))
     return index
-
-
-def _threads() -> int:
-    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def _schema() -> tantivy.Schema:

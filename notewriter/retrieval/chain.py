@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.ground.typecheck import misfit, shown
 from notewriter.models.cache import ResponseCache
@@ -64,6 +65,9 @@ STEPS: dict[str, Step] = {
 }
 RESTRICTIONS: dict[str, Restriction] = {"within": within.RESTRICTION}
 
+PARTS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRICTIONS})
+"""All of these and those of other packages. The option that a plug-in's key names is called like its object."""
+
 
 class Found(NamedTuple):
     """The passages of a search, and what each part of the chain did; empty for a single index."""
@@ -72,10 +76,10 @@ class Found(NamedTuple):
     parts: list[SearchPart]
 
 
-def kind_of(key: str) -> Kind | None:
-    """The kind of part that a key names; None for the key of an option."""
-    tables: list[Mapping[str, Kind]] = [SOURCES, STEPS, RESTRICTIONS]
-    return next((table[key] for table in tables if key in table), None)
+def kinds_of(part: Mapping[str, Any]) -> dict[str, Kind]:
+    """The keys of a part that name its kind, exactly one in a valid part, with that kind."""
+    ours = {key: kind for key, kind in PARTS.items() if key in part}
+    return ours or {key: PARTS[key] for key in part if key in PARTS}
 
 
 def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> list[Part]:
@@ -94,12 +98,13 @@ def parts_of(index: Sequence[str] | None, retriever: Sequence[Part] | None) -> l
 
 def without_models(parts: Sequence[Part]) -> list[Part]:
     """The parts that call no language model, as for a dry run."""
-    return [part for part in parts if not any(key in STEPS and STEPS[key].calls_model for key in part)]
+    kinds = [(part, kind) for part in parts for kind in kinds_of(part).values()]
+    return [part for part, kind in kinds if not (isinstance(kind, Step) and kind.calls_model)]
 
 
 def restrictions(parts: Sequence[Part]) -> list[str]:
     """The keys of parts that restrict the searches of a question."""
-    return [key for part in parts for key in part if key in RESTRICTIONS]
+    return [key for part in parts for key, kind in kinds_of(part).items() if isinstance(kind, Restriction)]
 
 
 class Chain:
@@ -192,7 +197,7 @@ def identity(part: Part) -> dict[str, Any]:
 
     What is at an address is compared by its contents (`contents`).
     """
-    return with_effect(part, *(kind.options for kind in map(kind_of, part) if kind))
+    return with_effect(part, *(kind.options for kind in kinds_of(part).values()))
 
 
 def contents(part: Part) -> dict[str, str]:
@@ -200,6 +205,8 @@ def contents(part: Part) -> dict[str, str]:
 
     Asks servers, so not in an event loop.
     """
+    if not kinds_of(part):
+        return {}
     key, kind, options = _read_part(part, "retriever")
     content = kind.identity(options)
     return {key: content} if content else {}
@@ -225,6 +232,8 @@ def _read(parts: Sequence[Part]) -> list[tuple[str, Kind, Any]]:
     Raises:
         UserError: a part is not valid, there is no source, or one is listed twice.
     """
+    for key in (key for part in parts for key in part if ":" in key):
+        PARTS.choose("part of a retriever", key)
     read = [
         _read_part(part, f"retriever[{number}]" if len(parts) > 1 else "retriever") for number, part in enumerate(parts)
     ]
@@ -254,10 +263,9 @@ def _field(key: str) -> str:
 
 
 def _read_part(part: Mapping[str, Any], place: str) -> tuple[str, Kind, Any]:
-    kinds = {key: kind for key in part if (kind := kind_of(key))}
+    kinds = kinds_of(part)
     if len(kinds) != 1:
-        keys = ", ".join([*SOURCES, *STEPS, *RESTRICTIONS])
-        raise UserError(f"{place}: {shown(dict(part))} must have exactly one of the keys {keys}")
+        raise UserError(f"{place}: {shown(dict(part))} must have exactly one of the keys {', '.join(PARTS)}")
     ((key, kind),) = kinds.items()
     settings = {_field(each) if each == key else each: value for each, value in part.items()}
     names = [field.name for field in fields(kind.options)]

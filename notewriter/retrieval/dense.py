@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
@@ -33,9 +33,12 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.models import checkpoints
 from notewriter.retrieval import encoders, index_folder, passages, vectors
-from notewriter.retrieval.encoders import Encoder, EncoderModel
+from notewriter.retrieval.encoders import Encoder
 from notewriter.retrieval.passages import REMEDY
 from notewriter.retrieval.protocol import Scope, check_top_k
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +125,7 @@ def build(
         made = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
         return settings | {"schema": SCHEMA} | _place(options) | made
 
-    return index_folder.write_index(directory, write)
+    return index_folder.write_index(directory, write, resume=True)
 
 
 def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
@@ -204,7 +207,7 @@ class Dense:
 
 
 def _embed(
-    model: EncoderModel, settings: dict[str, Any], options: Encoder, path: Path, corpus: passages.Passages
+    model: "SentenceTransformer", settings: dict[str, Any], options: Encoder, path: Path, corpus: passages.Passages
 ) -> int:
     """Append the missing embeddings; returns their dimension."""
     dimension = int(encoders.encode(model.encode_document, [""], settings, "passage_prompt").shape[1])
@@ -234,7 +237,7 @@ def _embed(
 
 
 @contextmanager
-def _pool(model: EncoderModel, options: Encoder) -> Iterator[tuple[dict[str, Any] | None, int]]:
+def _pool(model: "SentenceTransformer", options: Encoder) -> Iterator[tuple[Any, int]]:
     """A process per device if there are several, and their number."""
     several = encoders.devices(options.device)
     if len(several) < 2:
@@ -248,7 +251,7 @@ def _pool(model: EncoderModel, options: Encoder) -> Iterator[tuple[dict[str, Any
 
 
 def _structure(
-    model: EncoderModel,
+    model: "SentenceTransformer",
     settings: dict[str, Any],
     options: Encoder,
     folder: Path,
@@ -263,7 +266,12 @@ def _structure(
 
 
 def _adopt(
-    file: Path, model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages, folder: Path, target: float
+    file: Path,
+    model: "SentenceTransformer",
+    settings: dict[str, Any],
+    corpus: passages.Passages,
+    folder: Path,
+    target: float,
 ) -> tuple[int, vectors.Structure]:
     """Use a FAISS index built elsewhere; returns its dimension and how it is searched.
 
@@ -298,7 +306,9 @@ def _adopt(
     return opened.dimension, vectors.tune(opened, queries, best, target)
 
 
-def _sampled_queries(model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:
+def _sampled_queries(
+    model: "SentenceTransformer", settings: dict[str, Any], corpus: passages.Passages
+) -> vectors.Array:
     """Embedded queries like those of users: sentences of sampled passages."""
     rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
     sampled = (corpus[int(row)] for row in rows)
@@ -323,7 +333,7 @@ def _map(folder: Path, count: int, dimension: int) -> NDArray[np.float32]:
         raise UserError(f"{folder}: cannot be opened ({error}); {REMEDY}") from error
 
 
-def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, Any]]:
+def _describe(options: Encoder, source: str) -> tuple["SentenceTransformer", dict[str, Any]]:
     """The encoder, and all settings that determine the embeddings."""
     if options.encoder is None:
         raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")

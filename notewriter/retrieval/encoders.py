@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from notewriter.ground.errors import UserError, install
 from notewriter.models import checkpoints
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 
@@ -27,29 +30,6 @@ PROMPTS = {
     r"qwen3-embedding-(0\.6b|4b|8b)": (INSTRUCTION, ""),
 }
 """Query and passage prompts by the name of an encoder, for those whose configuration has none."""
-
-
-class EncoderModel(Protocol):
-    """What is used of `sentence_transformers.SentenceTransformer`."""
-
-    prompts: Mapping[str, str]
-    similarity_fn_name: str | None
-
-    def encode_document(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed passages, one row each."""
-        ...
-
-    def encode_query(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed queries, one row each."""
-        ...
-
-    def start_multi_process_pool(self, target_devices: list[str]) -> dict[str, Any]:
-        """Start a process per device."""
-        ...
-
-    def stop_multi_process_pool(self, pool: dict[str, Any]) -> None:
-        """End them."""
-        ...
 
 
 @dataclass(slots=True)
@@ -101,7 +81,7 @@ class Encoder:
     )
 
 
-def load(encoder: str, device: str | None) -> EncoderModel:
+def load(encoder: str, device: str | None) -> "SentenceTransformer":
     """The model, loaded once per device.
 
     Raises:
@@ -111,7 +91,7 @@ def load(encoder: str, device: str | None) -> EncoderModel:
 
 
 @functools.cache
-def _load(encoder: str, device: str | None) -> EncoderModel:
+def _load(encoder: str, device: str | None) -> "SentenceTransformer":
     if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):
@@ -121,7 +101,7 @@ def _load(encoder: str, device: str | None) -> EncoderModel:
             raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     transformer = library("sentence_transformers").SentenceTransformer
     with checkpoints.loading(encoder, "encoder"):
-        model: EncoderModel = transformer(encoder, device=device, trust_remote_code=False)
+        model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
         return model
 
 
@@ -152,7 +132,7 @@ def devices(device: str | None) -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
-def prompts(model: EncoderModel, options: Encoder) -> tuple[str, str]:
+def prompts(model: "SentenceTransformer", options: Encoder) -> tuple[str, str]:
     """The query and the passage prompt: as given, else of the encoder's configuration, else by its name."""
     name = Path(str(options.encoder)).name.lower()
     by_name = next((prompts for pattern, prompts in PROMPTS.items() if re.fullmatch(pattern, name)), ("", ""))
@@ -165,7 +145,7 @@ def prompts(model: EncoderModel, options: Encoder) -> tuple[str, str]:
 
 
 def encode(
-    function: Callable[..., NDArray[np.float32]],
+    function: Callable[..., Any],
     texts: list[str],
     settings: Mapping[str, Any],
     prompt: str,

@@ -77,11 +77,11 @@ def index_fingerprint(path: str | Path) -> str | None:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]]) -> int:
+def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, resume: bool = False) -> int:
     """Let `write` fill a new folder and return its manifest; the folder replaces `path` when complete.
 
-    An existing index stays usable until then. `write` finds in the folder what an interrupted build has left, and must
-    check what of it can be reused. Returns the number of passages.
+    An existing index stays usable until then. With `resume`, `write` finds in the folder what an interrupted build has
+    left, and must check what of it can be reused. Returns the number of passages.
 
     Raises:
         UserError: `path` exists and is neither an index nor an empty folder, another process is building it, or it
@@ -91,7 +91,7 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]]) -> in
     check_replaceable(path)
     if path.exists() and read_manifest(path) is None and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: exists and is not an index; choose another --index or remove it")
-    with new_folder(path, resume=True) as folder:
+    with new_folder(path, resume=resume) as folder:
         manifest = write(folder)
         _save_checksums(folder, {file.name: _state(file) | {"crc32": _crc32(file)} for file in _files(folder)})
         write_manifest(folder, manifest)

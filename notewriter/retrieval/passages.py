@@ -30,17 +30,13 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Writer(AbstractContextManager["Writer"]):
-    """Writes the passages of a folder, which are complete after `finish`.
+    """Writes the passages of a folder, which are complete after `finish`."""
 
-    The first `done` passages are those that an interrupted writer has left and `sync` has made safe: they are
-    appended again for their ids, but not written.
-    """
-
-    def __init__(self, folder: Path, done: int = 0) -> None:
-        self._folder, self._done = folder, done
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._starts, self._ids, self._titles = array("q", [0]), array("Q"), array("Q")
         # Stays open while passages are appended.
-        self._file = open(folder / PASSAGES, "r+b" if done else "wb")  # noqa: SIM115
+        self._file = open(folder / PASSAGES, "wb")  # noqa: SIM115
 
     def append(self, passage: Passage) -> Passage:
         """Write a passage; returns it as written, lone surrogates replaced."""
@@ -49,21 +45,11 @@ class Writer(AbstractContextManager["Writer"]):
             line = _encode(record).encode() + b"\n"
         except UnicodeEncodeError:
             return self.append(Passage(*map(without_surrogates, record.values())))
-        if len(self._ids) == self._done:
-            # Here, or at once in a new file, writing begins.
-            self._file.truncate(self._starts[-1])
-            self._file.seek(self._starts[-1])
-        if len(self._ids) >= self._done:
-            self._file.write(line)
+        self._file.write(line)
         self._starts.append(self._starts[-1] + len(line))
         self._ids.append(hash64(passage.id))
         self._titles.append(hash64(passage.title))
         return passage
-
-    def sync(self) -> None:
-        """Make what is written survive a crash of the machine."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
 
     def finish(self) -> int:
         """Complete the passages of the folder; returns their number.
@@ -73,7 +59,8 @@ class Writer(AbstractContextManager["Writer"]):
         """
         if not self._ids:
             raise UserError("there are no passages to index; check the corpus")
-        self.sync()
+        self._file.flush()
+        os.fsync(self._file.fileno())
         ids = _table(np.frombuffer(self._ids, np.uint64))
         self._check_ids(*ids)
         _save(self._folder / IDS, ids)

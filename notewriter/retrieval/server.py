@@ -37,10 +37,6 @@ LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 """Upper bounds of the latency histogram's buckets, in seconds."""
 
 
-TICK = 0.01
-"""Seconds between measurements of the event loop's delay."""
-
-
 @dataclass
 class RetrieverServeArguments:
     """What is served, where, and within which limits."""
@@ -178,10 +174,6 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     )
     waiting = Gauge("retriever_queries_waiting", "Queries that run or wait.", registry=registry)
     waiting.set_function(lambda: limiter.waiting)
-    stall = Gauge(
-        "retriever_event_loop_stall_seconds", "Longest delay of the event loop since the last look.", registry=registry
-    )
-    longest = [0.0]
 
     def answer(status: int, body: object, **headers: str) -> Response:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
@@ -228,25 +220,14 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
         return answer(200, about)
 
     async def metrics(request: Request) -> Response:
-        stall.set(longest[0])
-        longest[0] = 0.0
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def watch() -> None:
-        """Measure how late the event loop wakes."""
-        while True:
-            due = time.perf_counter() + TICK
-            await asyncio.sleep(TICK)
-            longest[0] = max(longest[0], time.perf_counter() - due)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(watch())
         await asyncio.to_thread(lambda: chain.fingerprint)
         try:
             yield
         finally:
-            watching.cancel()
             await chain.close()
 
     routes = [

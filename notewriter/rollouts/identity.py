@@ -14,7 +14,7 @@ from notewriter.ground import options
 from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
-from notewriter.models.roles import Served
+from notewriter.models.roles import ModelOfRole
 from notewriter.models.server import with_number_format
 from notewriter.retrieval import chain
 from notewriter.retrieval.index_folder import index_fingerprint
@@ -28,7 +28,7 @@ def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
     kept = options.with_effect(config, *kinds)
     if isinstance(roles := kept.get("models"), Mapping):
         kept["models"] = {
-            role: options.with_effect(endpoint, Served)
+            role: options.with_effect(endpoint, ModelOfRole)
             for role, endpoint in roles.items()
             if isinstance(endpoint, Mapping)
         }

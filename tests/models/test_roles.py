@@ -331,7 +331,7 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
         (
             {"models": {"judge": {**URL, "chat_template_kwargs": 1}}, **URL},
-            r"models: judge: chat_template_kwargs: 1 is",
+            r"models: judge: chat_template_kwargs must be dict",
         ),
         ({"chat_template_kwargs": {"tools": []}, **URL}, r"chat_template_kwargs: tools cannot be set"),
         ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),

@@ -15,8 +15,8 @@ def numbered(*numbers: int) -> list[Passage]:
     return [Passage(f"p{number}", f"T{number}", f"text {number} é\u2028\n") for number in numbers]
 
 
-def write(folder, some: list[Passage], done: int = 0) -> int:
-    with Writer(folder, done) as store:
+def write(folder, some: list[Passage]) -> int:
+    with Writer(folder) as store:
         for passage in some:
             store.append(passage)
         return store.finish()
@@ -34,18 +34,6 @@ def test_a_scope_names_passages_by_id_or_title(tmp_path):
     write(tmp_path, [*numbered(3, 1), again, same])
     assert Passages(tmp_path).within({"T3", "p1", "nothing"}).tolist() == [0, 1, 2]
     assert Passages(tmp_path).within({"T1"}).tolist() == [1, 3]
-
-
-def test_what_an_interrupted_writer_has_synced_is_kept_and_the_rest_written_anew(tmp_path):
-    with Writer(tmp_path / ".") as store:
-        for passage in numbered(*range(5)):
-            store.append(passage)
-        store.sync()
-    assert not passages.are_complete(tmp_path)
-    inode = os.stat(tmp_path / passages.PASSAGES).st_ino
-    assert write(tmp_path, numbered(*range(8)), done=3) == 8
-    assert list(Passages(tmp_path)) == numbered(*range(8))
-    assert os.stat(tmp_path / passages.PASSAGES).st_ino == inode
 
 
 def test_ids_are_unique_also_where_their_hashes_are_equal(tmp_path, monkeypatch):

@@ -12,8 +12,6 @@ from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparison import Comparison, compare_uncorrected, corrected, p_value_text
 from notewriter.evaluation.metrics.text import normalise
-from notewriter.evaluation.report.markup import Table, markdown
-from notewriter.evaluation.report.runs import COLOURS
 from notewriter.evaluation.statistics import PERMUTATIONS, bootstrap_interval, standard_deviation
 from notewriter.experiments.pipelines.local import command_line
 from notewriter.experiments.pipelines.pipeline import PROJECT, Pipeline, Stage
@@ -22,6 +20,8 @@ from notewriter.experiments.results.experiment import Experiment
 from notewriter.experiments.results.origins import Origins, origins_of, statistics_of, training_cost
 from notewriter.experiments.results.pairs import pair_tables
 from notewriter.pages import render
+from notewriter.pages.charts import COLOURS
+from notewriter.pages.tables import Table, markdown
 
 NOT_RUN = "not run"
 NO_SCORE = "–"

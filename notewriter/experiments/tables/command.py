@@ -18,7 +18,6 @@ from typing import Annotated, Any
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.journal import ResumeArguments
-from notewriter.evaluation.report.markup import aligned, latex, markdown
 from notewriter.experiments.pipelines.pipeline import variables_given
 from notewriter.experiments.tables.costs import cost_of, cost_table
 from notewriter.experiments.tables.files import Cell, Substitutes, Table, read_table
@@ -27,6 +26,7 @@ from notewriter.experiments.tables.showing import markups, parts_of, write_table
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
+from notewriter.pages.tables import aligned, latex, markdown
 from notewriter.rollouts.rehearsal import DryRunArguments
 
 

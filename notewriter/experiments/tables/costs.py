@@ -8,15 +8,15 @@ from typing import Any
 from tqdm import tqdm
 
 from notewriter.artifacts.traces import Trace
-from notewriter.evaluation.evaluation import Evaluation, checked
+from notewriter.evaluation.evaluate import Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
-from notewriter.evaluation.report.markup import Table
 from notewriter.evaluation.steps import chain_of
 from notewriter.experiments.tables.files import Cell, Judge, Model
 from notewriter.experiments.tables.files import Table as PaperTable
 from notewriter.ground.records import Question
 from notewriter.models.prices import cost
+from notewriter.pages.tables import Table
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout

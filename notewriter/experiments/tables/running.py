@@ -9,8 +9,8 @@ from notewriter.artifacts.fingerprints import check_fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
-from notewriter.evaluation.evaluation import Evaluation, checked, evaluate
-from notewriter.evaluation.judging import judge
+from notewriter.evaluation.evaluate import Evaluation, checked, run
+from notewriter.evaluation.judge import judge
 from notewriter.experiments.tables.corpora import corpus_of_table, other_corpus
 from notewriter.experiments.tables.files import Cell, Table
 from notewriter.experiments.tables.values import Finished
@@ -135,7 +135,7 @@ def run_cells(
             if cell.folder in failed:
                 continue
             with attempt(cell):
-                metrics = evaluate(evaluation, resume, servers, command)
+                metrics = run(evaluation, resume, servers, command)
                 logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
             if cell.folder in failed:
                 # A server may have died with it; the next cell starts another.

@@ -10,13 +10,13 @@ from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.evaluation.report.markup import Table as Markup
-from notewriter.evaluation.report.papers import PublishedRow, published_rows
+from notewriter.evaluation.papers import PublishedRow, published_rows
 from notewriter.experiments.tables.corpora import corpus_of_table, other_corpus
 from notewriter.experiments.tables.files import Cell, Table
 from notewriter.experiments.tables.running import finished
 from notewriter.experiments.tables.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
 from notewriter.pages import write_page
+from notewriter.pages.tables import Table as Markup
 
 INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
@@ -217,7 +217,7 @@ def notes_of(table: Table) -> list[str]:
 
 
 def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
-    """One table a benchmark, for `notewriter.evaluation.report.markup` and the terminal."""
+    """One table a benchmark, for `notewriter.pages.tables` and the terminal."""
     found: list[Markup] = []
     for part in parts:
         has_setting = any(row.setting for row in part.rows)
