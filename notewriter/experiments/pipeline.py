@@ -1,10 +1,10 @@
-"""`notewriter pipeline FILE`: run the stages of a pipeline file, here or as jobs of a Slurm cluster.
+"""`notewriter pipeline FILE`: do the runs of a pipeline file, here or as jobs of a Slurm cluster.
 
-    notewriter pipeline configs/pipelines/quickstart.yaml
-    notewriter pipeline configs/pipelines/quickstart.yaml --on slurm
-    notewriter pipeline configs/pipelines/quickstart.yaml --status true
+    notewriter pipeline pipelines/quickstart
+    notewriter pipeline pipelines/quickstart --on slurm
+    notewriter pipeline pipelines/quickstart --status true
 
-Run again, it resumes. On Slurm it submits only the stages that have no result and no job in the queue.
+Run again, it resumes. On Slurm it submits only the runs that have no result and no job in the queue.
 """
 
 import shlex
@@ -15,9 +15,10 @@ from typing import Annotated
 
 from annotated_types import MinLen
 
-from notewriter.experiments.pipelines import slurm
-from notewriter.experiments.pipelines.local import command_line, run_here
-from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline, variables_given
+from notewriter.experiments import slurm
+from notewriter.experiments.files import changes_of
+from notewriter.experiments.here import run_here
+from notewriter.experiments.run import Pipeline, program, read_pipeline
 from notewriter.ground.config import choose, parse
 
 PLACES = ("here", "slurm")
@@ -28,7 +29,7 @@ class PipelineArguments:
     """The pipeline, and where it runs."""
 
     file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the pipeline file; `--file` may be omitted if it comes first"}
+        metadata={"help": "the pipeline: a file or the name of a recipe; `--file` may be omitted if it comes first"}
     )
     on: str = field(default="here", metadata={"help": f"one of: {', '.join(PLACES)}"})
     output_dir: str | None = field(
@@ -38,7 +39,7 @@ class PipelineArguments:
         default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
     )
     dry_run: bool = field(default=False, metadata={"help": "print the commands, or the sbatch lines, and run nothing"})
-    status: bool = field(default=False, metadata={"help": "print each stage's state, job and log, and run nothing"})
+    status: bool = field(default=False, metadata={"help": "print each run's state, job and log, and run nothing"})
     cluster_env: str = field(
         default="slurm/cluster.env",
         metadata={"help": "the settings of the cluster; slurm/cluster.env.example of the project shows them"},
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
         argv = ["--file", *argv]
     (arguments,) = parse(PipelineArguments, argv, prog="notewriter pipeline", description=__doc__)
     choose("value of --on", arguments.on, dict.fromkeys(PLACES))
-    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
+    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     if arguments.status:
         sys.stdout.write(slurm.status(pipeline))
     elif arguments.on == "slurm":
@@ -63,9 +64,9 @@ def main(argv: list[str]) -> None:
 
 
 def _commands(pipeline: Pipeline) -> str:
-    """The command of every shard of every stage, under its title."""
+    """The command of every shard of every run, under its title."""
     return "".join(
-        f"# {stage.title}{'' if stage.missing() else ' (skipped)' if stage.skipped() else ' (finished)'}\n"
-        + "".join(f"{shlex.join(command_line(stage, shard))}\n" for shard in range(1, stage.shards + 1))
-        for stage in pipeline.stages
+        f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
+        + "".join(f"{shlex.join(program(run.command_line(shard)))}\n" for shard in range(1, run.shards + 1))
+        for run in pipeline.runs
     )

@@ -12,10 +12,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from notewriter.experiments.pipelines.local import last_error
-from notewriter.experiments.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
+from notewriter.experiments.here import last_error
+from notewriter.experiments.run import SHARD, Needs, Pipeline, Run, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import SLURM
 
 JOBS = "jobs.json"
 """Beside the logs: the ids of the jobs submitted for each stage, by title; of those that ended only the last."""
@@ -36,7 +37,7 @@ Queue = dict[str, dict[str, str]]
 
 
 def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
-    """Submit a job for each stage that has shards without a result and no job in the queue; returns a line per stage.
+    """Submit a job for each stage that has shards without a result and no job in the queue; returns a line per run.
 
     With `dry_run` the lines are commands for a shell, and nothing is submitted.
 
@@ -50,44 +51,44 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     queue = _queue() if shutil.which("squeue") and jobs else {}
     waiting: dict[str, list[str]] = {}  # the jobs of each stage that is not finished yet, by title
     lines = []
-    for stage in pipeline.stages:
-        missing = stage.missing()
+    for run in pipeline.runs:
+        missing = run.missing()
         if not missing:
-            lines.append(f"# {stage.title}: {'skipped' if stage.skipped() else 'finished'}\n")
+            lines.append(f"# {run.title}: {'skipped' if run.skipped() else 'finished'}\n")
             continue
-        queued = {job: queue[job] for job in jobs.get(stage.title, []) if job in queue}
+        queued = {job: queue[job] for job in jobs.get(run.title, []) if job in queue}
         if queued:
             # Each task by itself: that others of its array have failed must not hold up what comes after.
-            waiting[stage.title] = [
+            waiting[run.title] = [
                 f"{job}_{index}" if index else job for job, tasks in queued.items() for index in tasks
             ]
-            lines += [f"# {stage.title}: job {job} ({_summary(tasks)})\n" for job, tasks in queued.items()]
+            lines += [f"# {run.title}: job {job} ({_summary(tasks)})\n" for job, tasks in queued.items()]
             missing = [
                 shard for shard in missing if not any({str(shard), ""} & tasks.keys() for tasks in queued.values())
             ]
             if not missing:
                 continue
-        after = [job for each in pipeline.before(stage) for job in waiting.get(each.title, [])]
-        command = sbatch(pipeline, stage, missing, after, environment)
+        after = [job for each in pipeline.before(run) for job in waiting.get(each.title, [])]
+        command = sbatch(pipeline, run, missing, after, environment)
         if dry_run:
-            name = f"job_{pipeline.stages.index(stage) + 1}"
-            waiting.setdefault(stage.title, []).append(f"${name}")
+            name = f"job_{pipeline.runs.index(run) + 1}"
+            waiting.setdefault(run.title, []).append(f"${name}")
             # Unquoted, since the job's number is a variable of the shell that these lines are pasted into.
             words = (word if "$job_" in word else shlex.quote(word) for word in command)
-            lines.append(f"# {stage.title}\n{name}=$({' '.join(words)})\n")
+            lines.append(f"# {run.title}\n{name}=$({' '.join(words)})\n")
             continue
         pipeline.logs.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             reason = " ".join(done.stderr.split())
-            raise UserError(f"{stage.title}: {reason}; change its needs or {cluster_env} and run the command again")
+            raise UserError(f"{run.title}: {reason}; change its needs or {cluster_env} and run the command again")
         # With several clusters sbatch answers JOB;CLUSTER.
         job = done.stdout.strip().partition(";")[0]
-        waiting.setdefault(stage.title, []).append(job)
-        jobs[stage.title] = [*queued, job]
+        waiting.setdefault(run.title, []).append(job)
+        jobs[run.title] = [*queued, job]
         # Written after each job, so that a submission that is cut short knows its jobs.
         jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
-        lines.append(f"# {stage.title}: submitted as job {job}\n")
+        lines.append(f"# {run.title}: submitted as job {job}\n")
     if dry_run:
         settings = shlex.quote(environment["CLUSTER_ENV"])
         begin = [f"set -a; source {settings}; set +a\n", f"export CLUSTER_ENV={settings}\n"]
@@ -97,7 +98,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
 
 
 def sbatch(
-    pipeline: Pipeline, stage: Stage, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
+    pipeline: Pipeline, run: Run, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
 ) -> list[str]:
     """The command that submits the missing shards of a stage, to start after the jobs `after`.
 
@@ -106,24 +107,23 @@ def sbatch(
     Raises:
         UserError: the GPUs cannot be spread evenly over the nodes.
     """
-    needs, nodes = stage.needs, stage.needs.nodes_of(int(settings["GPUS_PER_NODE"]))
+    needs, nodes = run.needs, run.needs.nodes_of(int(settings["GPUS_PER_NODE"]))
     if needs.gpus % nodes:
         raise UserError(
-            f"{stage.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
+            f"{run.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
         )
-    command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{stage.slug}"]
-    # %a is the index in an array.
-    command += [f"--output={pipeline.log(stage, '%a')}", f"--nodes={nodes}"]
+    command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
+    command += [f"--output={pipeline.log(run, SHARD)}", f"--nodes={nodes}"]
     command += _share_of_a_node(needs, needs.gpus // nodes, settings)
     command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
-    command += [f"--array={','.join(map(str, missing))}"] if stage.shards > 1 else []
-    command += [f"--export=ALL,UNLESS={stage.while_rising.unless}"] if stage.while_rising else []
+    command += [f"--array={','.join(map(str, missing))}"] if run.shards > 1 else []
+    command += [f"--export=ALL,UNLESS={run.while_rising}"] if run.while_rising else []
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
-    if stage.launch:
-        return [*command, f"{PROJECT}/slurm/train.sbatch", stage.launch, *stage.argv()]
-    serve = ["--serve", stage.serve] if stage.serve else []
-    return [*command, f"{PROJECT}/slurm/run.sbatch", *stage.argv("%a"), *serve]
+    if training := training_of(run.argv()):
+        profile, rest = training
+        return [*command, f"{SLURM}/train.sbatch", profile, *rest]
+    return [*command, f"{SLURM}/run.sbatch", *run.command_line()]
 
 
 def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
@@ -146,14 +146,14 @@ def status(pipeline: Pipeline) -> str:
     """A line for each stage: its state, its job, its log and, if it failed, the error there."""
     jobs = _read_jobs(pipeline)
     queue = _queue() if jobs and shutil.which("squeue") else {}
-    width = max(len(stage.title) for stage in pipeline.stages)
+    width = max(len(run.title) for run in pipeline.runs)
     lines = []
-    for stage in pipeline.stages:
-        mine, missing = jobs.get(stage.title, []), stage.missing()
+    for run in pipeline.runs:
+        mine, missing = jobs.get(run.title, []), run.missing()
         queued = [queue[job] for job in mine if job in queue]
-        logs = {shard: pipeline.log(stage, shard) for shard in range(1, stage.shards + 1)}
+        logs = {shard: pipeline.log(run, shard) for shard in range(1, run.shards + 1)}
         state, log = "not run", next(iter(logs.values()))
-        if skipped := stage.skipped():
+        if skipped := run.skipped():
             state = f"skipped: {skipped}"
         elif not missing:
             state = "finished"
@@ -162,13 +162,13 @@ def status(pipeline: Pipeline) -> str:
         elif ran := [shard for shard in missing if logs[shard].exists()]:
             log = logs[ran[0]]
             error = last_error(log)
-            state = f"failed: {error}" if error else "ended" if stage.result is None else "ended without its result"
+            state = f"failed: {error}" if error else "ended" if not run.results() else "ended without its result"
         elif mine:
             state = "cancelled before it started"
-        if stage.shards > 1:
-            state += f" ({stage.shards - len(missing)} of {stage.shards} shards have their result)"
+        if run.shards > 1:
+            state += f" ({run.shards - len(missing)} of {run.shards} shards have their result)"
         parts = [f"job {', '.join(mine)}" if mine else "", str(log) if log.exists() else ""]
-        lines.append("  ".join([f"{stage.title:{width}}", state, *filter(None, parts)]) + "\n")
+        lines.append("  ".join([f"{run.title:{width}}", state, *filter(None, parts)]) + "\n")
     return "".join(lines)
 
 

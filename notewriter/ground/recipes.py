@@ -1,0 +1,48 @@
+"""The recipes in this package: a YAML file a run, named by its path without `.yaml`, such as `dpo/quickstart_smollm2`.
+
+In a checkout they are the files of configs/ and slurm/, to which the package has links.
+"""
+
+import difflib
+import itertools
+from importlib.resources import files
+from pathlib import Path
+
+from notewriter.ground.errors import UserError
+
+PACKAGE = Path(str(files("notewriter")))
+RECIPES = (PACKAGE / "recipes").resolve()
+SLURM = (PACKAGE / "slurm").resolve()
+
+
+def names() -> list[str]:
+    """The names of all recipes and of the scripts for Slurm, by path."""
+    yaml = [path.relative_to(RECIPES).with_suffix("").as_posix() for path in sorted(RECIPES.rglob("*.yaml"))]
+    return [*yaml, *(f"slurm/{path.name}" for path in sorted(SLURM.iterdir()) if path.is_file())]
+
+
+def find(name: str | Path) -> Path:
+    """The file with this path, or else that of the recipe with this name; the path itself where there is neither."""
+    path = Path(name)
+    recipe = RECIPES / f"{str(name).removesuffix('.yaml')}.yaml"
+    return recipe if not path.exists() and not path.is_absolute() and recipe.is_file() else path
+
+
+def file_named(name: str) -> Path:
+    """The file of a recipe or script.
+
+    Raises:
+        UserError: there is none of that name; suggests the most similar one.
+    """
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "`notewriter recipes` lists them"
+        raise UserError(f"no recipe {name!r}; {remedy}")
+    return SLURM / name.removeprefix("slurm/") if name.startswith("slurm/") else RECIPES / f"{name}.yaml"
+
+
+def purpose(file: Path) -> str:
+    """The first sentence of the comment at the top of a recipe."""
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#!")]
+    comment = itertools.takewhile(lambda line: line.startswith("# "), lines)
+    return " ".join(line.removeprefix("# ") for line in comment).partition(". ")[0].rstrip(".:")
