@@ -12,6 +12,7 @@ COMMANDS = {
         "notewriter.experiments.quickstart",
         "the whole pipeline on a generated world, on the CPU",
     ),
+    "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
         "notewriter.experiments.pipelines.command",
         "run a pipeline file, here or on a Slurm cluster",
@@ -35,6 +36,7 @@ COMMANDS = {
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
     "shortcuts": ("notewriter.data.shortcuts", "show what separates chosen from rejected beside what they say"),
     "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
+    "train": ("notewriter.training.train", "train a model with DPO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.run.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
@@ -54,8 +56,9 @@ COMMANDS = {
 
 def main() -> None:
     """Run the subcommand named on the command line."""
-    # Otherwise tokenizers warns at every fork; serving forks once.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Otherwise tokenizers warns at every fork; serving forks once. Training forks in processes of its own.
+    if sys.argv[1:2] != ["train"]:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     handle_sigterm()
     run(_dispatch)
 
@@ -81,10 +84,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nTraining comes between pairs and evaluate and is launched with accelerate, on any number of processes:\n"
-        "  accelerate launch --quiet [--config_file configs/accelerate/FILE] training/train_dpo.py \\\n"
-        "    --config configs/dpo/FILE\n"
-        "  (or training/train_sft.py --config configs/sft/FILE)\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py and training/train_sft.py.\n"
     )
 
 

@@ -10,7 +10,6 @@ As a process of its own, for tests that kill: `python tests/fake_endpoint.py --p
 
 import argparse
 import contextlib
-import hashlib
 import json
 import select
 import socket
@@ -24,9 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from notewriter import testing
+from notewriter.testing import words_of as default_reply
+
 Reply = Callable[[dict[str, Any]], str]
 Refuses = Callable[[dict[str, Any]], "Fault | None"]
-WORDS = ["Mira", "Tolen", "Osk", "river", "founded", "bridge", "keeper", "1871", "bore", "town", "before", "whose"]
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,6 @@ FAULTS = {
 }
 
 
-def default_reply(request: dict[str, Any]) -> str:
-    """A dozen words drawn by the hash of the request: the same request, the same words."""
-    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).digest()
-    return " ".join(WORDS[byte % len(WORDS)] for byte in digest[:12])
-
-
 def knowing(golds: Mapping[str, str]) -> Reply:
     """Replies of a model that knows the answers by question, so that commands have something to make data of.
 
@@ -149,57 +144,14 @@ class FakeEndpoint:
     chat_only: bool = False
 
 
-def scored(text: str) -> list[dict[str, Any]]:
-    """A word is a token; the longer it is, the less likely. The only likely token is the word itself."""
-    tokens = [{"token": f" {word}", "logprob": -0.1 * len(word), "bytes": None} for word in text.split()]
-    return [{**token, "top_logprobs": [token]} for token in tokens]
+def completion(request: dict[str, Any], text: str, model: str) -> bytes:
+    """The body of a chat completion."""
+    return json.dumps(testing.completion(request, text, model)).encode()
 
 
 def text_completion(request: dict[str, Any], text: str, model: str) -> bytes:
-    """A completion of a text without chat template, as `completion` is one of a chat."""
-    reply = json.loads(completion(request, text, model))
-    (choice,) = reply["choices"]
-    logprobs = {
-        "tokens": [each["token"] for each in scored(text)],
-        "token_logprobs": [each["logprob"] for each in scored(text)],
-        "top_logprobs": [{each["token"]: each["logprob"]} for each in scored(text)],
-        "text_offset": [],
-    }
-    choice |= {"text": choice.pop("message")["content"], "logprobs": logprobs if request.get("logprobs") else None}
-    return json.dumps(reply | {"object": "text_completion"}).encode()
-
-
-def completion(request: dict[str, Any], text: str, model: str) -> bytes:
-    """A chat completion with its usage; a word is a token, and what exceeds `max_tokens` is cut."""
-    words = text.split()
-    limit = request.get("max_tokens") or request.get("max_completion_tokens") or len(words) + 1
-    prompt_tokens = sum(len(str(message["content"]).split()) for message in request["messages"])
-    reply = {
-        "id": "reply",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text if len(words) <= limit else " ".join(words[:limit])},
-                "finish_reason": "stop" if len(words) <= limit else "length",
-                "logprobs": {"content": scored(text)} if request.get("logprobs") else None,
-            }
-        ],
-        "usage": {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": min(len(words), limit),
-            "total_tokens": prompt_tokens + min(len(words), limit),
-        },
-    }
-    if "prompt_logprobs" in request:
-        said = scored(" ".join(message["content"] for message in request["messages"]))
-        reply["prompt_logprobs"] = [
-            None,
-            *({str(7): {"logprob": each["logprob"], "rank": 1, "decoded_token": each["token"]}} for each in said[1:]),
-        ]
-    return json.dumps(reply).encode()
+    """The body of a completion of a text without chat template."""
+    return json.dumps(testing.text_completion(request, text, model)).encode()
 
 
 def make_server(

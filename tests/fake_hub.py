@@ -1,4 +1,4 @@
-"""A model hub on this machine: repositories with branches, large files, collections, and faults on demand."""
+"""A model hub on this machine: repositories with branches, large files, and faults on demand."""
 
 import base64
 import hashlib
@@ -43,7 +43,6 @@ class Hub(ThreadingHTTPServer):
         self.created: dict[str, Any] = {}
         self.objects: dict[str, bytes] = {}
         self.repositories: dict[tuple[str, str], Stored] = {}
-        self.collections: dict[str, dict[str, Any]] = {}
         self.there: list[str] = []
         self.private: bool | None = None
         self.refusal: int | None = None
@@ -171,8 +170,6 @@ class Handler(BaseHTTPRequestHandler):
             content = files[unquote(found[4])]
             etag = f'"{hashlib.sha256(content).hexdigest()}"'
             self._send(content, {"ETag": etag, "X-Repo-Commit": commit_of(files), "Accept-Ranges": "bytes"})
-        elif (slug := path.removeprefix("/api/collections/")) in self.server.collections:
-            self._reply(self.server.collections[slug])
         else:
             self._reply({"error": "no such endpoint"}, 404)
 
@@ -199,10 +196,6 @@ class Handler(BaseHTTPRequestHandler):
             self._reply({"url": f"{self.server.endpoint}/{repo}"})
         elif path == "/api/validate-yaml":
             self._reply({"errors": [], "warnings": []})
-        elif path == "/api/collections":
-            self._create_collection(json.loads(body))
-        elif found := re.fullmatch(r"/api/collections/(.+)/items", path):
-            self._add_item(self.server.collections[found[1]], json.loads(body))
         elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)/branch/(.+)", path):
             branches = self.server.repository(found[1], found[2]).branches
             known = unquote(found[3]) in branches
@@ -238,26 +231,6 @@ class Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         commit = commit_of(files)
         self._reply({"commitUrl": f"{self.server.endpoint}/{REPO}/commit/{commit}", "commitOid": commit})
-
-    def _create_collection(self, asked: dict[str, Any]) -> None:
-        slug = f"{asked['namespace']}/{re.sub(r'[^a-z0-9]+', '-', asked['title'].lower())}-0123456789abcdef01234567"
-        if slug in self.server.collections:
-            self._reply({"error": "exists", "slug": slug}, 409)
-            return
-        self.server.collections[slug] = {
-            **{"slug": slug, "title": asked["title"], "owner": {"name": asked["namespace"]}, "items": []},
-            **{"lastUpdated": "2026-01-01T00:00:00.000Z", "position": 0, "private": asked["private"]},
-            **{"theme": "green", "upvotes": 0, "description": ""},
-        }
-        self._reply(self.server.collections[slug])
-
-    def _add_item(self, collection: dict[str, Any], asked: dict[str, Any]) -> None:
-        if any(item["id"] == asked["item"]["id"] for item in collection["items"]):
-            self._reply({"error": "exists"}, 409)
-            return
-        item = {"_id": str(len(collection["items"])), "position": len(collection["items"]), **asked["item"]}
-        collection["items"].append(item | {"note": {"text": asked.get("note", "")}})
-        self._reply(collection)
 
 
 def commit_of(files: dict[str, bytes]) -> str:

@@ -42,3 +42,11 @@ def check_cut_thinking_says_nothing(read: Callable[[str], Any], reply: str, thou
     thought = f"{thought}{reply}".replace("</think>", "")
     assume("</think>" not in thought)
     assert read(f"<think>{thought}") == read("")
+
+
+SCRIPTED_TEXTS = st.text() | st.lists(
+    st.sampled_from(
+        ["True", "1", "2", "Answer:", "\n", "\n\n", "Mira", "<|begin_search_query|>", "<|end_search_query|>", "- ", " "]
+    )
+).map("".join)
+"""What a model may say: anything, and the marks that methods look for, in any order."""

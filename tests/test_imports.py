@@ -13,7 +13,6 @@ def test_every_command_is_protected_from_being_imported():
     (protected,) = (each["protected_modules"] for each in contracts if each["type"] == "protected")
     launched = {
         "notewriter.cli",
-        "notewriter.training.run.launcher",
         "notewriter.training.dpo",
         "notewriter.training.sft",
     }

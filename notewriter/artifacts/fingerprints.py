@@ -11,8 +11,8 @@ from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoints import contents_of, fingerprint
-from notewriter.retrieval import ADDRESSES, index_fingerprint
-from notewriter.retrieval.chain import contents
+from notewriter.retrieval import index_fingerprint
+from notewriter.retrieval.chain import contents, identity
 
 FINGERPRINTS = "fingerprints.json"
 """The file beside a run's configuration."""
@@ -52,7 +52,7 @@ def fingerprints(config: Mapping[str, Any]) -> dict[str, str]:
         for key, content in contents(part).items():
             # Not by its address, which may differ when a run resumes.
             path = f"{'index' if key == 'documents' else key}: {part[key]}"
-            found[f"retriever: server {number}" if key in ADDRESSES else path] = content
+            found[f"retriever: server {number}" if identity(part).get(key) != part[key] else path] = content
     if config.get("prompts_dir"):
         found[f"prompts_dir: {config['prompts_dir']}"] = _of_prompts(Path(config["prompts_dir"]))
     return {setting: content for setting, content in found.items() if content}

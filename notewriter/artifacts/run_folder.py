@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from notewriter import retrieval
 from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints, read_fingerprints, write_fingerprints
 from notewriter.artifacts.run_record import add_start, start_of
 from notewriter.ground import jsonl
@@ -23,6 +22,7 @@ from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.ground.typecheck import misfit
 from notewriter.models.server import with_number_format
+from notewriter.retrieval.chain import identity
 
 logger = logging.getLogger(__name__)
 
@@ -142,9 +142,9 @@ def _with_effect(config: dict[str, Any], without_effect: Collection[str] = WITHO
     kept = {key: value for key, value in config.items() if key not in without_effect}
     # Runs of versions without chains of retrievers have no such key, and the same hash.
     if parts := kept.pop("retriever", None):
-        kept["retriever"] = [retrieval.identity(part) for part in parts]
+        kept["retriever"] = [identity(part) for part in parts]
     if chains := kept.get("chains"):
-        kept["chains"] = {name: [retrieval.identity(part) for part in parts] for name, parts in chains.items()}
+        kept["chains"] = {name: [identity(part) for part in parts] for name, parts in chains.items()}
     # Nor have those of versions without question sets, or without names of parameters.
     for newer in ("question_set", "parameters"):
         if not kept.get(newer):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import __version__
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, recipes
 from notewriter.ground.config import command_line
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
@@ -71,9 +71,9 @@ def _config_file(command: Sequence[str]) -> dict[str, str]:
     if "--config" not in command[:-1]:
         return {}
     path = command[command.index("--config") + 1]
-    if not Path(path).is_file():
+    if not (file := recipes.find(path)).is_file():
         return {}
-    return {f"config: {path}": file_digest(path)}
+    return {f"config: {path}": file_digest(file)}
 
 
 def read_run_record(folder: Path) -> RunRecord | None:

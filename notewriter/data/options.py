@@ -10,10 +10,10 @@ from notewriter.data.gold import GOLD
 from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import Rejected
 from notewriter.evaluation.metrics import FAMILIES
-from notewriter.methods import MAX_PASSAGES, MAX_STEPS, STAGES
+from notewriter.methods import MAX_PASSAGES, MAX_STEPS, stages
 from notewriter.methods.rearag import RETRIES
 
-_GOLD_STAGES = ", ".join(name for name, stage in STAGES.items() if stage.kind in GOLD and not stage.scored)
+_GOLD_STAGES = ", ".join(name for name, stage in stages().items() if stage.kind in GOLD and not stage.scored)
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.ground.typecheck import misfit
-from notewriter.methods import STAGES, check_index, prepare, stage_named, with_style
+from notewriter.methods import check_index, prepare, stage_named, stages, with_style
 from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.method import Method
@@ -109,7 +109,7 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     _check_gold(arguments.gold_stages)
     for stage in arguments.gold_negatives:
-        choose("stage of notes", stage, {name: each for name, each in STAGES.items() if each.kind in NEGATIVES})
+        choose("stage of notes", stage, {name: each for name, each in stages().items() if each.kind in NEGATIVES})
     if arguments.gold_negatives and arguments.rejected != "hardest":
         raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
@@ -147,7 +147,7 @@ def read_gold_recipe(arguments: GoldArguments) -> Recipe:
     if not arguments.gold_stages:
         raise UserError("gold_stages: is empty; name stages, e.g. [deepnote/init_note, deepnote/answer]")
     _check_gold(arguments.gold_stages)
-    possible = {name: STAGES[name] for name in arguments.gold_stages if STAGES[name].kind in TWO_KINDS}
+    possible = {each: stage_named(each) for each in arguments.gold_stages if stage_named(each).kind in TWO_KINDS}
     for stage in arguments.balanced_stages:
         choose("gold stage with two kinds of replies", stage, possible)
     methods, top_k_range = read_methods(arguments, dict.fromkeys(arguments.gold_stages))
@@ -178,9 +178,10 @@ def read_methods(
     return methods, (least, most)
 
 
-def _check_gold(stages: Sequence[str]) -> None:
-    for stage in stages:
-        choose("stage with gold evidence", stage, {name: each for name, each in STAGES.items() if each.kind in GOLD})
+def _check_gold(names: Sequence[str]) -> None:
+    possible = {name: stage for name, stage in stages().items() if stage.kind in GOLD}
+    for stage in names:
+        choose("stage with gold evidence", stage, possible)
         _check_replies("gold_stages", stage)
 
 
@@ -253,9 +254,9 @@ def _check_replies(option: str, stage: str) -> None:
     Raises:
         UserError: it cannot.
     """
-    if STAGES[stage].continues:
+    if stage_named(stage).continues:
         reason = "continues a text and has no reply of its own"
-    elif STAGES[stage].scored:
+    elif stage_named(stage).scored:
         reason = "is read with its log-probabilities alone, which no other text has"
     else:
         return

@@ -29,24 +29,29 @@ from notewriter.datasets import (
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "jsonl": own.BENCHMARK,
-    "hotpotqa": hotpotqa.BENCHMARK,
-    "2wikimultihopqa": two_wiki_multihop_qa.BENCHMARK,
-    "musique": musique.BENCHMARK,
-    "strategyqa": strategyqa.BENCHMARK,
-    "asqa": asqa.BENCHMARK,
-    "nq": nq.BENCHMARK,
-    "iirc": iirc.BENCHMARK,
-    "fanoutqa": fanoutqa.BENCHMARK,
-    "frames": frames.BENCHMARK,
-    "multihoprag": multihoprag.BENCHMARK,
-    "triviaqa": triviaqa.BENCHMARK,
-    "popqa": popqa.BENCHMARK,
-    "bamboogle": bamboogle.BENCHMARK,
-}
+BENCHMARKS: Plugins[Benchmark] = Plugins(
+    "datasets",
+    Benchmark,
+    {
+        "jsonl": own.BENCHMARK,
+        "hotpotqa": hotpotqa.BENCHMARK,
+        "2wikimultihopqa": two_wiki_multihop_qa.BENCHMARK,
+        "musique": musique.BENCHMARK,
+        "strategyqa": strategyqa.BENCHMARK,
+        "asqa": asqa.BENCHMARK,
+        "nq": nq.BENCHMARK,
+        "iirc": iirc.BENCHMARK,
+        "fanoutqa": fanoutqa.BENCHMARK,
+        "frames": frames.BENCHMARK,
+        "multihoprag": multihoprag.BENCHMARK,
+        "triviaqa": triviaqa.BENCHMARK,
+        "popqa": popqa.BENCHMARK,
+        "bamboogle": bamboogle.BENCHMARK,
+    },
+)
 """Benchmarks by their `--dataset` name; `jsonl` is our own format."""
 
 

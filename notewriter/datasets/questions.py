@@ -9,6 +9,7 @@ from annotated_types import Interval
 from notewriter.datasets import BENCHMARKS, load_questions, select, with_metadata
 from notewriter.datasets.question_sets import with_question_set
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import where_set
 from notewriter.ground.records import Question
 
 
@@ -18,30 +19,37 @@ class QuestionArguments:
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
     path: str = field(metadata={"help": "the question file"})
-    output_dir: str = field(metadata={"help": "the run folder; run the same command again to resume"})
+    output_dir: str = field(
+        metadata={"help": "the run folder; run the same command again to resume", "effect": False, "of": "output"}
+    )
     index: list[str] | None = field(
-        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
+        default=None,
+        metadata={"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"},
     )
     retriever: list[dict[str, Any]] | None = field(
         default=None,
         metadata={
             "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
-            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
+            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part",
+            "of": "retriever",
         },
     )
     ids: str | None = field(
-        default=None, metadata={"help": "as question_set, but the questions stay in the order of their file"}
+        default=None,
+        metadata={"help": "as question_set, but the questions stay in the order of their file", "of": "questions"},
     )
     question_set: str | None = field(
         default=None,
         metadata={
             "help": "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
-            "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used"
+            "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used",
+            "effect": where_set,
+            "of": "questions",
         },
     )
     where: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "use the questions with this metadata, e.g. {type: bridge}"},
+        metadata={"help": "use the questions with this metadata, e.g. {type: bridge}", "of": "questions"},
     )
     limit: Annotated[int, Interval(ge=1)] | None = field(
         default=None,

@@ -44,9 +44,9 @@ from notewriter.rollouts.runner import run_questions
 class EvaluateArguments(QuestionArguments):
     """What is evaluated, on which questions, and how answers are scored."""
 
-    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method"})
     method_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
     )
     family: str | None = field(
         default=None,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, Trace
 from notewriter.evaluation.evidence import turns_of
-from notewriter.methods import STAGES
+from notewriter.methods import stages
 from notewriter.rollouts.parsing import parse_note, without_thinking
 
 OBSERVATION_WORDS = 1000
@@ -79,7 +79,7 @@ def _shortened(text: str) -> str:
 
 
 def _kind_of(step: Generation | Gold) -> str:
-    stage = STAGES.get(step.stage)
+    stage = stages().get(step.stage)
     return stage.kind if stage else "step"
 
 

@@ -1,10 +1,12 @@
 """Configuration of every command: dataclasses filled from a YAML file and the command line (TRL's parser)."""
 
 import argparse
+import copy
 import dataclasses
 import difflib
 import itertools
 import json
+import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
@@ -12,7 +14,10 @@ from typing import Any, NoReturn, TypeVar, overload
 import yaml
 from trl.scripts.utils import TrlParser
 
+from notewriter.ground import recipes
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.options import DEFAULTS
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import hints_of, may_be_empty, misfit, shown
 
@@ -60,14 +65,21 @@ def parse(
         UserError: the file is missing or not YAML, a key or option is unknown, or a value has the
             wrong type; names the file, the line and the closest known key.
     """
-    types = [arguments] if isinstance(arguments, type) else list(arguments)
+    kinds = [arguments] if isinstance(arguments, type) else list(arguments)
     argv = _split_equals(argv)
     _COMMAND[:] = [*(prog or "").split(), *without_options(argv, TOKENS)]
+    argv = [
+        str(recipes.find(part)) if before == "--config" else part for before, part in itertools.pairwise(["", *argv])
+    ]
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
-    parser: Any = TrlParser(types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
+    parser: Any = _Parser(kinds, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.formatter_class = _HelpFormatter
-    _read_mappings_as_json(parser, types)
-    parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options, which override it")
+    _read_mappings_as_json(parser, kinds)
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
+    )
     # argparse would print the whole usage; one line that says what is wrong is enough.
     parser.error = _raise
     if argv.count("--config") > 1:
@@ -76,7 +88,7 @@ def parse(
         position = list(argv).index("--config") + 1
         if position == len(argv):
             raise UserError("--config: the file is missing; write --config FILE")
-        hints = {name: hint for each in types for name, hint in hints_of(each).items()} | {"env": dict[str, SCALAR]}
+        hints = {name: hint for each in kinds for name, hint in hints_of(each).items()} | {"env": dict[str, SCALAR]}
         known = {action.dest for action in parser._actions} - {"config", "help"} | {"env"}
         _check_config(Path(argv[position]), known, hints)
     given_options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
@@ -93,7 +105,7 @@ def parse(
         # Raised by TRL's classes, which validate themselves in __post_init__.
         raise UserError(one_line(error)) from error
     # The parser also returns a namespace for `--config`, which is not one of the dataclasses.
-    parsed = tuple(parsed[: len(types)])
+    parsed = tuple(parsed[: len(kinds)])
     # In YAML a single string or mapping may stand for a list of one. TRL's classes normalise their own fields.
     ours = [each for each in parsed if not _is_of_trl(type(each))]
     for name in (action.dest for action in parser._actions if action.nargs == "+"):
@@ -155,7 +167,17 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
         for option, value in itertools.pairwise([*parts, ""])
         if option.startswith("--")
     }
-    return (read_mapping(Path(options["config"]))[1] if options.get("config") else {}) | options
+    return (read_mapping(recipes.find(options["config"]))[1] if options.get("config") else {}) | options
+
+
+class _Parser(TrlParser):
+    """TRL's parser, which passes all of a field's metadata to argparse, without what `options` reads."""
+
+    @staticmethod
+    def _parse_dataclass_field(parser: argparse.ArgumentParser, field: dataclasses.Field[Any]) -> None:
+        field = copy.copy(field)
+        field.metadata = types.MappingProxyType({k: v for k, v in field.metadata.items() if k not in DEFAULTS})
+        TrlParser._parse_dataclass_field(parser, field)
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -329,5 +351,6 @@ def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
         UserError: `name` is not in `table`; lists the known names.
     """
     if name not in table:
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
+        names = table.names() if isinstance(table, Plugins) else table
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(names))}")
     return table[name]

@@ -5,6 +5,8 @@ from typing import Annotated, Any, TypedDict
 
 from annotated_types import Interval
 
+from notewriter.ground.options import where_set
+
 
 class Message(TypedDict):
     """One chat message; `role` is system, user or assistant, or another that the chat template knows (observation)."""
@@ -71,9 +73,9 @@ class Sampling:
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     logprobs: bool = False
-    alternatives: tuple[str, ...] = ()
-    raw: bool = False
-    score_from: int | None = None
+    alternatives: tuple[str, ...] = field(default=(), metadata={"effect": where_set})
+    raw: bool = field(default=False, metadata={"effect": where_set})
+    score_from: int | None = field(default=None, metadata={"effect": where_set})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import MAX_TOKENS
 from notewriter.methods import (
     chain_of_note,
@@ -38,41 +39,45 @@ from notewriter.methods import (
     vanilla,
 )
 from notewriter.rollouts.method import Method, Stage
+from notewriter.rollouts.prompts import FOLDERS
 
-METHODS: dict[str, Method] = {
-    each.METHOD.name: each.METHOD
-    for each in (
-        direct,
-        in_context,
-        mem_agent,
-        vanilla,
-        chain_of_note,
-        recomp,
-        replug,
-        sure,
-        iter_retgen,
-        ircot,
-        flare,
-        self_rag,
-        rat,
-        react,
-        langchain_react,
-        langchain_self_rag,
-        searchain,
-        infogent,
-        search_o1,
-        search_r1,
-        s3,
-        corag,
-        rearag,
-        renact,
-        resp,
-        deepnote,
-    )
-}
+_OURS = (
+    direct,
+    in_context,
+    mem_agent,
+    vanilla,
+    chain_of_note,
+    recomp,
+    replug,
+    sure,
+    iter_retgen,
+    ircot,
+    flare,
+    self_rag,
+    rat,
+    react,
+    langchain_react,
+    langchain_self_rag,
+    searchain,
+    infogent,
+    search_o1,
+    search_r1,
+    s3,
+    corag,
+    rearag,
+    renact,
+    resp,
+    deepnote,
+)
 
-STAGES: dict[str, Stage] = {stage.name: stage for method in METHODS.values() for stage in method.stages}
-"""Every stage of every method, by name."""
+
+def _take_prompts(method: Method) -> None:
+    FOLDERS[method.name] = method.folder
+
+
+METHODS: Plugins[Method] = Plugins(
+    "methods", Method, {each.METHOD.name: each.METHOD for each in _OURS}, loaded=_take_prompts
+)
 
 
 MAX_PASSAGES = 1_000_000
@@ -87,17 +92,25 @@ BOUNDS = dict.fromkeys(("top_k", "max_passages", "page_size"), MAX_PASSAGES) | d
 """Upper bounds of methods' integer options by name; all others count steps, at most `MAX_STEPS`."""
 
 
+def stages() -> dict[str, Stage]:
+    """Every stage, by name, of our methods and of those of others that were asked for."""
+    return {stage.name: stage for method in METHODS.values() for stage in method.stages}
+
+
 def stage_named(name: str) -> Stage:
     """The stage with this name.
 
     Raises:
         UserError: there is none; suggests the most similar one.
     """
-    if name not in STAGES:
-        near = difflib.get_close_matches(str(name), STAGES, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"the stages are: {', '.join(STAGES)}"
+    # One of another package, named by its entry point, may not have been asked for yet.
+    if (method := str(name).partition("/")[0]) in METHODS:
+        METHODS[method]
+    if name not in (known := stages()):
+        near = difflib.get_close_matches(str(name), known, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"the stages are: {', '.join(known)}"
         raise UserError(f"no stage {name!r}; {remedy}")
-    return STAGES[name]
+    return known[name]
 
 
 def check_index(method: Method, retriever: Sequence[object]) -> None:

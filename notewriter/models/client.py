@@ -19,6 +19,7 @@ from openai.types import Completion as TextCompletion
 from openai.types.chat import ChatCompletion
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import without_surrogates
@@ -29,9 +30,6 @@ from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, kn
 from notewriter.models.prices import Reserve, for_free
 
 logger = logging.getLogger(__name__)
-
-_LATER = {"alternatives", "raw", "score_from"}
-"""Sampling parameters that earlier versions did not have."""
 
 COOLDOWN = 10.0
 """Seconds for which a failed replica is avoided while another one is up."""
@@ -70,16 +68,16 @@ class Endpoint:
     sampling parameters or, with null, leaves them out (`dialects`), before what is known of the model by its name.
     """
 
-    base_url: str
+    base_url: str = field(metadata={"effect": False})
     model: str
     identity: str = ""
-    api_key_env: Annotated[str, MinLen(1)] = "OPENAI_API_KEY"
-    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = 64
-    timeout: Annotated[float, Interval(gt=0)] = 600.0
-    attempts: Annotated[int, Interval(ge=1)] = 8
-    patience: Annotated[float, Interval(ge=0)] = 300.0
+    api_key_env: Annotated[str, MinLen(1)] = field(default="OPENAI_API_KEY", metadata={"effect": False})
+    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
+    timeout: Annotated[float, Interval(gt=0)] = field(default=600.0, metadata={"effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=8, metadata={"effect": False})
+    patience: Annotated[float, Interval(ge=0)] = field(default=300.0, metadata={"effect": False})
     extra_body: dict[str, Any] = field(default_factory=dict)
-    batch: bool = False
+    batch: bool = field(default=False, metadata={"effect": False})
     parameters: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -96,15 +94,13 @@ class Endpoint:
 def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, sample: int) -> str:
     """A hash of everything that can change the reply, including the sample's index.
 
-    Concurrency, timeouts, retries and further replicas are left out, so that tuning them keeps the cache valid; so are
-    unset parameters that earlier versions did not have.
+    Concurrency, timeouts, retries and further replicas are left out, so that tuning them keeps the cache valid.
     """
-    sampled = {key: value for key, value in asdict(sampling).items() if value or key not in _LATER}
     parts = [
         endpoint.identity or endpoint.addresses[0],
         endpoint.model,
         messages,
-        sampled,
+        with_effect(asdict(sampling), Sampling),
         endpoint.extra_body,
         sample,
         # Nothing where all are sent under their own names, as before there were other ways.

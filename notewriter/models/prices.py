@@ -37,14 +37,16 @@ class CostArguments:
         metadata={
             "help": "role -> [price of a million prompt tokens, of a million completion tokens], for costs in money; "
             "a third number is a factor on both, such as 0.5 for a batch API. `policy` is the price of the roles "
-            "without their own; without it they cost nothing"
+            "without their own; without it they cost nothing",
+            "of": "model",
         },
     )
     max_cost: Annotated[float, Interval(gt=0)] | None = field(
         default=None,
         metadata={
             "help": "the most that the run in this folder may spend, in the currency of prices; it stops before a call "
-            "that could exceed it. Finished work is kept: run again with a higher value to go on"
+            "that could exceed it. Finished work is kept: run again with a higher value to go on",
+            "effect": False,
         },
     )
 

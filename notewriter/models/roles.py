@@ -14,6 +14,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typecheck import misfit
 from notewriter.models import ROLES
@@ -42,31 +43,39 @@ class ModelArguments:
 
     serve: str | None = field(
         default=None,
-        metadata={"help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role"},
+        metadata={
+            "help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role",
+            "of": "model",
+        },
     )
     serve_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={
             "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; dtype defaults to the "
-            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32"
+            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32",
+            "of": "model",
         },
     )
     port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
-        default=None, metadata={"help": "port of the server; default: a free one"}
+        default=None, metadata={"help": "port of the server; default: a free one", "effect": False, "of": "model"}
     )
     base_url: str | None = field(
         default=None,
         metadata={
             "help": "a running OpenAI-compatible endpoint, e.g. http://node7:8000/v1; several servers of one model are "
-            "separated by commas: each question stays on one of them unless it is down"
+            "separated by commas: each question stays on one of them unless it is down",
+            "effect": False,
+            "of": "model",
         },
     )
-    model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
+    model: str | None = field(default=None, metadata={"help": "the model's name at base_url", "of": "model"})
     served: str | None = field(
         default=None,
         metadata={
             "help": "the folder of the model or adapter at base_url: its weights, not the address, then identify the "
-            "model in the cache of replies and in the run's records"
+            "model in the cache of replies and in the run's records",
+            "effect": False,
+            "of": "model",
         },
     )
     models: dict[str, Any] = field(
@@ -74,7 +83,8 @@ class ModelArguments:
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
             "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
-            "plays all others; LoRA adapters of one base share a server"
+            "plays all others; LoRA adapters of one base share a server",
+            "of": "model",
         },
     )
     chat_template_kwargs: dict[str, Any] = field(
@@ -82,7 +92,8 @@ class ModelArguments:
         metadata={
             "help": "variables of the chat template, sent with every request to the model of serve or base_url, e.g. "
             '{enable_thinking: false} or {date_string: "26 Jul 2024"}; roles in `models` have their own. They '
-            "default to the values that a checkpoint was trained with"
+            "default to the values that a checkpoint was trained with",
+            "of": "model",
         },
     )
     parameters: dict[str, Any] = field(
@@ -90,31 +101,43 @@ class ModelArguments:
         metadata={
             "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
             "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
-            "endpoint's refusal names is learnt; roles in `models` have their own"
+            "endpoint's refusal names is learnt; roles in `models` have their own",
+            "effect": where_set,
+            "of": "model",
         },
     )
     replicas: Annotated[int, Interval(ge=1, le=256)] = field(
         default=1,
-        metadata={"help": "servers to start for each served model, each on the next devices"},
+        metadata={
+            "help": "servers to start for each served model, each on the next devices",
+            "effect": False,
+            "of": "model",
+        },
     )
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
         metadata={
-            "help": "seconds in which a server that is started has to be ready, from the last progress of its download"
+            "help": "seconds in which a server that is started has to be ready, from the last progress of its download",
+            "effect": False,
+            "of": "model",
         },
     )
     concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(
         default=256,
         metadata={
             "help": "questions in flight, and requests per server unless its endpoint sets its own limit; vLLM batches "
-            "up to 256 requests, a paid endpoint may need a lower value"
+            "up to 256 requests, a paid endpoint may need a lower value",
+            "effect": False,
+            "of": "model",
         },
     )
     cache: str = field(
         default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
         metadata={
             "help": "SQLite file with every reply, so that no finished call is repeated; default: NOTEWRITER_CACHE in "
-            "the environment, or runs/cache.sqlite"
+            "the environment, or runs/cache.sqlite",
+            "effect": False,
+            "of": "output",
         },
     )
     prompts_dir: str | None = field(
@@ -131,7 +154,7 @@ class ModelArguments:
     )
     stage_sampling: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "stage -> its own sampling, e.g. {deepnote/answer: {max_tokens: 32}}"},
+        metadata={"help": "stage -> its own sampling, e.g. {deepnote/answer: {max_tokens: 32}}", "of": "method"},
     )
 
     def __post_init__(self) -> None:
@@ -158,10 +181,10 @@ class Served(Endpoint):
     """
 
     serve: Annotated[str, MinLen(1)] = ""
-    base_url: str = ""
+    base_url: str = field(default="", metadata={"effect": False})
     model: str = ""
     serve_options: dict[str, Any] = field(default_factory=dict)
-    replicas: Annotated[int, Interval(ge=1, le=256)] | None = None
+    replicas: Annotated[int, Interval(ge=1, le=256)] | None = field(default=None, metadata={"effect": False})
 
 
 SAMPLED = ("temperature", "top_p", "max_tokens")

@@ -6,7 +6,7 @@ themselves, so that index and corpus cannot diverge.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,20 +33,6 @@ class Retriever(Protocol):
     def search(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages, best first. `query` may be any text. Thread-safe."""
         ...
-
-
-ADDRESSES = {"url", "elasticsearch", "opensearch", "web"}
-"""Settings of a part of a chain that say where it searches."""
-
-_WITHOUT_EFFECT = {"url", "base_url", "api_key_env", "timeout", "attempts", "device", "batch_size"}
-
-
-def identity(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a part of a chain that can change what it finds: not where it is, nor how it is asked.
-
-    What is at an address is compared by its contents (`chain.contents`).
-    """
-    return {key: "" if key in ADDRESSES else value for key, value in part.items() if key not in _WITHOUT_EFFECT}
 
 
 class Index(Protocol):

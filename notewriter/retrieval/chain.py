@@ -28,11 +28,12 @@ from annotated_types import Interval
 
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import with_effect
 from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.ground.typecheck import misfit, shown
 from notewriter.models import checkpoints
 from notewriter.models.cache import ResponseCache
-from notewriter.retrieval import Retriever, Scope, check_top_k, identity, index_fingerprint, open_index, read_manifest
+from notewriter.retrieval import Retriever, Scope, check_top_k, index_fingerprint, open_index, read_manifest
 from notewriter.retrieval.source import Local, Source, Step
 from notewriter.retrieval.sources.documents import Documents, DocumentsPart
 from notewriter.retrieval.sources.remote import Remote, ServerPart, health_of
@@ -233,6 +234,14 @@ CONTENTS: dict[str, Callable[[Part], str | None]] = {
     "extract": lambda part: checkpoints.fingerprint(part["extract"]),
 }
 """The setting of a part that names a path or an address -> a fingerprint of what is there."""
+
+
+def identity(part: Part) -> dict[str, Any]:
+    """The settings of a part that can change what it finds: not where it is, nor how it is asked.
+
+    What is at an address is compared by its contents (`contents`).
+    """
+    return with_effect(part, *(PARTS[key] for key in part if key in PARTS))
 
 
 def contents(part: Part) -> dict[str, str]:

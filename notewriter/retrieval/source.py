@@ -17,6 +17,11 @@ DEEPEST = 10_000
 """Passages fetched at most to find those of a scope in a source that cannot restrict its searches itself."""
 
 
+def address(_: str) -> str:
+    """For `effect`: an address has none. What is there is compared by its contents."""
+    return ""
+
+
 class Source(Protocol):
     """Finds passages; used by the tasks of one event loop.
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from notewriter.models import Role
@@ -74,6 +75,11 @@ class Method:
     def name(self) -> str:
         """Its name on the command line."""
         return self.run.__name__
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its module, with its prompts."""
+        return Path(inspect.getfile(self.run)).parent
 
     @property
     def options(self) -> dict[str, Any]:

@@ -15,11 +15,12 @@ resumes from its last checkpoint when the same command is given again; a finishe
 """
 
 import logging
+import sys
 
 from trl import ModelConfig
 
 from notewriter.ground import config
-from notewriter.ground.errors import writing
+from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import overview, pairs, rows
 from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
 from notewriter.training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
@@ -74,3 +75,7 @@ def main(argv: list[str]) -> None:
             mix=arguments.mix,
         )
     trainer.end()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    run(lambda: main(sys.argv[1:]))

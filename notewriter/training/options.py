@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 from trl import DPOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import marked
 from notewriter.training import contract
 from notewriter.training.losses import check_losses
 from notewriter.training.run.launch import computes_in_bfloat16, warn_of_extension_locks
@@ -42,7 +43,7 @@ class SharedArguments:
     )
     peak_tflops: Annotated[float, Interval(gt=0)] | None = field(
         default=None,
-        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs."},
+        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs.", "effect": False},
     )
 
 
@@ -51,7 +52,10 @@ class DPOArguments(SharedArguments):
     """The options of DPO beside TRL's DPOConfig and ModelConfig."""
 
     pairs: str = field(
-        metadata={"help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file."}
+        metadata={
+            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file.",
+            "effect": False,
+        }
     )
     min_margin: float | None = field(
         default=None,
@@ -78,7 +82,9 @@ class DPOArguments(SharedArguments):
         default="~/.cache/notewriter/reference",
         metadata={
             "help": "With precompute_ref_log_probs: the folder of the reference's log-probs, shared by all runs that "
-            "start from the same weights, whatever their other options."
+            "start from the same weights, whatever their other options.",
+            "effect": False,
+            "of": "output",
         },
     )
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
@@ -106,7 +112,8 @@ class SFTArguments(SharedArguments):
         metadata={
             "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
             "rows have messages, or prompt and completion, or prompt and chosen. A text in place of messages is one "
-            "message of the user or of the assistant."
+            "message of the user or of the assistant.",
+            "effect": False,
         }
     )
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
@@ -235,6 +242,22 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
                 "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
             )
         super().__post_init__()
+
+
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""What `total_batch_size` makes up for, on another number of processes."""
+
+LOGGING = (
+    *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
+    *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
+)
+"""Options of transformers that say where a run logs and what it keeps, not what it computes."""
+
+for _kind, _more in ((DPOConfiguration, ("precompute_ref_batch_size",)), (SFTConfiguration, ())):
+    marked(_kind, (*LOGGING, *_more), effect=False)
+    marked(_kind, ("output_dir",), effect=False, of="output")
+    marked(_kind, BATCH, effect="total_batch_size")
+    marked(_kind, ("hub_token",), secret=True)
 
 
 def check_devices(training: TrainingArguments) -> None:

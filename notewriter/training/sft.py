@@ -12,11 +12,12 @@ resumes from its last checkpoint when the same command is given again; a finishe
 """
 
 import logging
+import sys
 
 from trl import ModelConfig
 
 from notewriter.ground import config
-from notewriter.ground.errors import writing
+from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import conversations, overview, rows
 from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
 from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
@@ -66,3 +67,7 @@ def main(argv: list[str]) -> None:
             mix=arguments.mix,
         )
     trainer.end()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    run(lambda: main(sys.argv[1:]))

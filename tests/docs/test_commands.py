@@ -12,6 +12,7 @@ import pytest
 from trl.scripts.utils import TrlParser
 
 from notewriter import cli
+from notewriter.training import train
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -97,7 +98,7 @@ def command_of_a_job(words):
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
+def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkeypatch):
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
         words.pop(0)
@@ -110,6 +111,12 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only):
     if script:
         # A machine without a GPU refuses bfloat16, which most recipes ask for.
         parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
+    elif Path(program).name == "notewriter" and arguments[0] == "train":
+        launched = []
+        monkeypatch.setattr("notewriter.training.train.launch", launched.extend)
+        train.main(arguments[1:])
+        number = launched.index("--module") + 1
+        parse_only(["train", *launched[number + 1 :], "--bf16", "false"], module=launched[number])
     elif Path(program).name == "notewriter":
         parse_only(["notewriter", *arguments])
     elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):

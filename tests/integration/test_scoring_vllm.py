@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from scripted_rollout import PROMPTS
 
 from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods.replug import replug
 from notewriter.methods.self_rag import self_rag
 from notewriter.models.client import Client, Endpoint
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
@@ -68,7 +68,7 @@ async def test_a_raw_prompt_of_the_rendered_chat_gets_the_chats_reply(client, sm
 @pytest.mark.parametrize(("method", "options"), [(replug, {"top_k": 3}), (self_rag, {"top_k": 2, "threshold": -1.0})])
 async def test_the_methods_that_read_log_probabilities_run(client, method, options):
     rollout = Rollout(
-        Question("q", "Who?", ("Mira",)), method.__name__, Resources({"policy": client}, PROMPTS, Shelf())
+        Question("q", "Who?", ("Mira",)), method.__name__, Resources({"policy": client}, Prompts(), Shelf())
     )
     answer = await asyncio.wait_for(method("Who built the bridge?", rollout, **options), 300)
     assert isinstance(answer, str) and len(rollout.trace.generations) >= 3

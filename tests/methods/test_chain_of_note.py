@@ -4,9 +4,10 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.chain_of_note import chain_of_note
+from notewriter.testing import ScriptedRollout
 
 
 def test_the_answer_is_written_from_the_passages_and_the_notes_on_them():
@@ -15,8 +16,8 @@ def test_the_answer_is_written_from_the_passages_and_the_notes_on_them():
     assert asyncio.run(chain_of_note("Who?", rollout, top_k=2, answer_style="long")) == "Mira"
     assert rollout.searches == [("Who?", 2)]
     passages = ["Who?.0", "Who?.1"]
-    assert rollout.told("take_notes") == [{"question": "Who?", "passages": passages}]
-    assert rollout.told("answer") == [
+    assert rollout.variables("take_notes") == [{"question": "Who?", "passages": passages}]
+    assert rollout.variables("answer") == [
         {"question": "Who?", "passages": passages, "notes": notes, "answer_style": "long"}
     ]
     assert rollout.roles == {"take_notes": "notes", "answer": "answer"}
@@ -30,7 +31,7 @@ def test_the_paper_reads_five_passages():
 
 
 @settings(max_examples=30)
-@given(TEXTS, st.integers(1, 9))
+@given(SCRIPTED_TEXTS, st.integers(1, 9))
 def test_whatever_the_model_says_there_are_one_search_and_two_calls(reply, top_k):
     rollout = ScriptedRollout("chain_of_note", lambda stage, told: reply)
     assert asyncio.run(chain_of_note("Who?", rollout, top_k=top_k)) == reply.strip()

@@ -6,11 +6,13 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.ground.errors import UserError
-from notewriter.methods import STAGES, prepare
+from notewriter.methods import prepare, stage_named
 from notewriter.methods.corag import corag
+from notewriter.rollouts.prompts import Prompts
+from notewriter.testing import ScriptedRollout
 
 
 def steps(told):
@@ -32,18 +34,20 @@ def test_the_case_of_the_star_of_dark_hazard():
         *((query, 5) for query, _ in chain),
         ("Where did the star of Dark Hazard study?", 20),
     ]
-    assert [steps(told) for told in rollout.told("sub_query")] == [chain[:length] for length in range(3)]
-    final = rollout.told("answer")[0]
+    assert [steps(told) for told in rollout.variables("sub_query")] == [chain[:length] for length in range(3)]
+    final = rollout.variables("answer")[0]
     assert steps(final) == chain
     # Passages stand last to first, as in the authors' code.
     assert final["passages"][-1].endswith("study?.0")
-    assert rollout.told("sub_answer")[0]["passages"][-1].endswith("Hazard?.0")
+    assert rollout.variables("sub_answer")[0]["passages"][-1].endswith("Hazard?.0")
     assert rollout.roles == {"sub_query": "query", "sub_answer": "answer", "answer": "answer"}
     assert rollout.trace.counts == {"unanswered_queries": 1}
 
 
 def test_sampling_is_that_of_the_authors_code():
-    limits = {name: (STAGES[f"corag/{name}"].temperature, STAGES[f"corag/{name}"].max_tokens) for name in STAGES_OF}
+    limits = {
+        name: (stage_named(f"corag/{name}").temperature, stage_named(f"corag/{name}").max_tokens) for name in STAGES_OF
+    }
     assert limits == {
         "sub_query": (0.0, 64),
         "sampled_sub_query": (0.7, 64),
@@ -62,7 +66,7 @@ def test_a_repeated_query_is_drawn_again_at_the_sampling_temperature():
     assert rollout.stages == [
         *("sub_query", "sub_answer", "sub_query", "sampled_sub_query", "sampled_sub_query", "sub_answer", "answer"),
     ]
-    assert steps(rollout.told("answer")[0]) == [("a", "1"), ("b", "2")]
+    assert steps(rollout.variables("answer")[0]) == [("a", "1"), ("b", "2")]
     assert rollout.trace.counts == {"repeated_queries": 2}
 
 
@@ -70,7 +74,7 @@ def test_a_chain_that_only_repeats_itself_ends_after_four_calls_a_step():
     rollout = ScriptedRollout("corag", lambda stage, told: "a")
     asyncio.run(corag("Who?", rollout, max_path_length=3))
     assert sum("sub_query" in stage for stage in rollout.stages) == 12
-    assert len(rollout.told("answer")[0]["steps"]) == 1
+    assert len(rollout.variables("answer")[0]["steps"]) == 1
 
 
 @pytest.mark.parametrize("reply", ["Intermediate query 2: a town", '"a town"', "a town"])
@@ -100,7 +104,7 @@ def test_of_n_chains_the_one_is_taken_for_which_finding_nothing_is_the_least_lik
         *["penalty"] * 3,
         "answer",
     ]
-    assert steps(rollout.told("answer")[0]) == [("b", "found b")]
+    assert steps(rollout.variables("answer")[0]) == [("b", "found b")]
 
 
 def test_the_penalty_is_asked_with_the_prompt_of_a_sub_answer():
@@ -108,8 +112,8 @@ def test_the_penalty_is_asked_with_the_prompt_of_a_sub_answer():
     rollout = ScriptedRollout("corag", lambda stage, told: "-1" if stage == "penalty" else f"x{len(rollout.calls)}")
     asyncio.run(corag("Who?", rollout, decode_strategy="best_of_n", best_n=2, max_path_length=1))
     told = next(variables for name, _, variables in rollout.calls if name == "penalty")
-    prompt = PROMPTS.render("corag/penalty", **told)
-    assert prompt == PROMPTS.render("corag/sub_answer", **told)
+    prompt = Prompts().render("corag/penalty", **told)
+    assert prompt == Prompts().render("corag/sub_answer", **told)
     assert "Q: x1\nA: x2" in prompt[0]["content"] and "Who?" in prompt[0]["content"]
 
 
@@ -133,7 +137,7 @@ def test_a_tree_keeps_the_state_whose_continuations_have_the_lowest_penalty():
     assert asyncio.run(corag("Who?", rollout, **options)) == "Mira"
     # Three draws for two sub-queries; each of these rolled out twice, to the full length of two.
     assert asked[:3] == [0, 0, 0] and asked.count(0) == 3
-    final = steps(rollout.told("answer")[0])
+    final = steps(rollout.variables("answer")[0])
     assert [query for query, _ in final] == ["b", "bb"]
     assert "sub_query" not in rollout.stages
 
@@ -160,7 +164,7 @@ def test_an_unknown_strategy_is_named():
 @settings(max_examples=15)
 @given(st.data(), st.sampled_from(["greedy", "best_of_n", "tree_search"]), st.integers(1, 2))
 def test_whatever_the_model_says_chains_are_bounded(data, decode_strategy, max_path_length):
-    rollout = ScriptedRollout("corag", lambda stage, told: "-1" if stage == "penalty" else data.draw(TEXTS))
+    rollout = ScriptedRollout("corag", lambda stage, told: "-1" if stage == "penalty" else data.draw(SCRIPTED_TEXTS))
     asyncio.run(corag("Who?", rollout, decode_strategy=decode_strategy, max_path_length=max_path_length))
-    assert all(len(told["steps"]) <= max_path_length for told in rollout.told("answer"))
+    assert all(len(told["steps"]) <= max_path_length for told in rollout.variables("answer"))
     assert rollout.stages[-1] == "answer"

@@ -4,11 +4,11 @@ import asyncio
 import re
 
 import pytest
-from scripted_rollout import ScriptedRollout
 
 from notewriter.ground.records import Passage
 from notewriter.methods.deepnote import deepnote
 from notewriter.rollouts.prompts import Prompts
+from notewriter.testing import ScriptedRollout
 
 GIVEN = {"question": "Who?", "note": "Old.", "passages": [Passage("p", "Osk", "Osk is a town.")]}
 

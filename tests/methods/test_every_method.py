@@ -6,11 +6,12 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import PROMPTS, TEXTS
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.artifacts.traces import Retrieval
 from notewriter.ground.records import Completion, Passage, Question
-from notewriter.methods import METHODS, STAGES
+from notewriter.methods import METHODS, stage_named
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import Rehearsal
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -38,10 +39,10 @@ class World:
 
 @pytest.mark.parametrize("name", METHODS)
 @settings(max_examples=10)
-@given(replies=st.lists(TEXTS, min_size=1, max_size=4))
+@given(replies=st.lists(SCRIPTED_TEXTS, min_size=1, max_size=4))
 def test_it_ends_with_an_answer_and_a_trace_of_all_it_did(name, replies):
     world = World(replies)
-    rollout = Rollout(Question("q", "Who?", ("Mira",)), name, Resources({"policy": world}, PROMPTS, retriever=world))
+    rollout = Rollout(Question("q", "Who?", ("Mira",)), name, Resources({"policy": world}, Prompts(), retriever=world))
     answer = asyncio.run(METHODS[name].run("Who?", rollout))
     assert isinstance(answer, str)
     trace = json.loads(json.dumps(rollout.trace.to_dict()))
@@ -66,8 +67,8 @@ def test_a_stage_whose_replies_are_never_taken_as_texts_says_that_it_is_scored(n
         def search(self, query: str, top_k: int) -> list[Passage]:
             return [Passage(id, f"title {id}", f"text {id}") for id in "abcde"[:top_k]]
 
-    resources = Rehearsal({}, PROMPTS, Shelf(), count=len, share=0.1, tokens_a_word=1.0)
+    resources = Rehearsal({}, Prompts(), Shelf(), count=len, share=0.1, tokens_a_word=1.0)
     rollout = Told(Question("q", "Who?", ("Mira",)), name, resources)
     asyncio.run(METHODS[name].run("Who?", rollout, **options))
-    called = {STAGES[step.stage] for step in rollout.trace.generations}
+    called = {stage_named(step.stage) for step in rollout.trace.generations}
     assert {stage for stage in called if stage.scored} == called - generated

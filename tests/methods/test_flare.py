@@ -8,14 +8,16 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question, Sampling
 from notewriter.methods import prepare
 from notewriter.methods.flare import flare
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
+from notewriter.testing import ScriptedRollout
 
 
 def run(rollout: ScriptedRollout, **options) -> str:
@@ -26,7 +28,7 @@ def test_the_first_sentence_is_written_from_the_passages_of_the_question():
     rollout = ScriptedRollout("flare", ["So the answer is: Mira."])
     assert run(rollout, top_k=2) == "Mira"
     assert rollout.searches == [("Who?", 2)]
-    assert rollout.told("step")[0]["passages"] == ["Who?.0", "Who?.1"]
+    assert rollout.variables("step")[0]["passages"] == ["Who?.0", "Who?.1"]
 
 
 def test_a_sentence_without_an_improbable_token_stays_and_nothing_is_retrieved():
@@ -34,8 +36,8 @@ def test_a_sentence_without_an_improbable_token_stays_and_nothing_is_retrieved()
     assert run(rollout) == "Mira"
     assert len(rollout.searches) == 1
     # Drafts are written without passages.
-    assert [told["passages"] for told in rollout.told("step")[1:]] == [[], []]
-    assert rollout.told("step")[2]["sentences"] == ["Osk has a bridge.", "Mira built it."]
+    assert [told["passages"] for told in rollout.variables("step")[1:]] == [[], []]
+    assert rollout.variables("step")[2]["sentences"] == ["Osk has a bridge.", "Mira built it."]
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 2}
 
 
@@ -46,7 +48,7 @@ def test_an_unsure_sentence_is_searched_with_but_for_what_is_made_up_and_is_writ
     )
     assert run(rollout, top_k=1) == "Mira"
     assert rollout.searches == [("Who?", 1), ("It was built by himself.", 1)]
-    again, last = rollout.told("step")[2:]
+    again, last = rollout.variables("step")[2:]
     assert again["passages"] == ["It was built by himself..0"] and again["sentences"] == ["Osk has a bridge."]
     assert last["sentences"] == ["Osk has a bridge.", "Mira built it."]
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 1}
@@ -72,7 +74,7 @@ def test_a_draft_is_bounded_and_what_is_written_again_ends_with_its_line():
             return []
 
     writer = Writer()
-    resources = Resources({"policy": writer}, PROMPTS, writer, Sampling(max_tokens=1280))
+    resources = Resources({"policy": writer}, Prompts(), writer, Sampling(max_tokens=1280))
     asyncio.run(flare("Who?", Rollout(Question("q", "Who?", ("Mira",)), "flare", resources), max_step=2))
     step = (1280, ("\n",), False)
     assert asked == [step, (64, (), True), step, (1280, (), False)]
@@ -82,7 +84,7 @@ def test_only_the_first_sentence_ahead_counts():
     rollout = ScriptedRollout("flare", ["One.", "Mira built it. Osk~0.1 paid.", "So the answer is: Mira."])
     run(rollout)
     assert len(rollout.searches) == 1
-    assert rollout.told("step")[2]["sentences"] == ["One.", "Mira built it."]
+    assert rollout.variables("step")[2]["sentences"] == ["One.", "Mira built it."]
 
 
 def test_where_every_token_is_kept_out_the_whole_sentence_is_the_query():
@@ -112,8 +114,8 @@ def test_with_notes_they_take_the_passages_place_where_there_are_any():
     ]
     rollout = ScriptedRollout("flare", replies)
     assert run(rollout, top_k=1, notes=True) == "Mira"
-    assert [told["query"] for told in rollout.told("note")] == ["Who?", "built it."]
-    assert rollout.told("note")[1]["note"] == "title Who?.0 - Osk has a bridge."
+    assert [told["query"] for told in rollout.variables("note")] == ["Who?", "built it."]
+    assert rollout.variables("note")[1]["note"] == "title Who?.0 - Osk has a bridge."
     texts = [[passage.text for passage in told["passages"]] for stage, _, told in rollout.calls if stage == "step"]
     assert texts == [["Osk has a bridge."], [], ["Mira did."]]
     assert rollout.trace.note.endswith("- Mira did.")
@@ -124,7 +126,7 @@ def test_without_an_answer_among_the_sentences_one_is_written_from_all_of_them(r
     rollout = ScriptedRollout("flare", replies)
     assert run(rollout, max_step=2, answer_style="long") == "Mira"
     assert rollout.roles == {"step": "policy", "answer": "answer"}
-    assert rollout.told("answer")[0]["sentences"][0] == "One."
+    assert rollout.variables("answer")[0]["sentences"][0] == "One."
     assert rollout.trace.counts["unfinished"] == 1
 
 
@@ -157,7 +159,7 @@ def test_a_long_answer_is_written_from_all_sentences_once_one_states_it():
     stated = "So the answer is: Osk was built in 1871. A second bridge was built in 1902."
     rollout = ScriptedRollout("flare", ["Osk is a bridge.", stated, "Osk was built in 1871. There are two bridges."])
     assert run(rollout, answer_style="long") == "Osk was built in 1871. There are two bridges."
-    assert rollout.told("answer")[0]["sentences"] == ["Osk is a bridge.", stated]
+    assert rollout.variables("answer")[0]["sentences"] == ["Osk is a bridge.", stated]
     assert rollout.trace.counts == {"steps": 2, "sure_steps": 1}
 
 
@@ -170,12 +172,12 @@ def test_a_threshold_that_is_no_probability_is_refused(options):
 @settings(max_examples=40)
 @given(st.data(), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_whatever_the_model_says_the_limits_hold(data, max_step, top_k, notes):
-    replies = TEXTS.map(lambda text: text.replace("~", "")) | st.sampled_from(
+    replies = SCRIPTED_TEXTS.map(lambda text: text.replace("~", "")) | st.sampled_from(
         ["It~0.1 is. So.", "So the answer is: Mira~0.5", "Sure.", "YES#Mira."]
     )
     rollout = ScriptedRollout("flare", lambda stage, told: data.draw(replies))
     run(rollout, max_step=max_step, top_k=top_k, notes=notes)
     assert 1 <= len(rollout.searches) <= rollout.trace.counts["steps"] <= max_step
-    assert len(rollout.told("step")) <= 2 * max_step
-    assert len(rollout.told("note")) <= top_k * len(rollout.searches)
+    assert len(rollout.variables("step")) <= 2 * max_step
+    assert len(rollout.variables("note")) <= top_k * len(rollout.searches)
     assert rollout.stages.count("answer") == (rollout.stages[-1] == "answer")

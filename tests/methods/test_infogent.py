@@ -6,9 +6,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.infogent import infogent
+from notewriter.testing import ScriptedRollout
 
 FINISH = "Thought: Done.\nAction: finish[done]"
 
@@ -46,10 +47,10 @@ def test_the_navigator_searches_opens_a_page_and_sees_the_feedback_alone():
         "Find Osk. Paragraphs kept so far: 2",
     ]
     # The thought of the search goes with the page, as in the authors' code.
-    assert rollout.told("extract") == [{"question": "Who?", "passages": ["bridge.1"], "thought": "The builder."}]
-    (told,) = rollout.told("aggregate")
+    assert rollout.variables("extract") == [{"question": "Who?", "passages": ["bridge.1"], "thought": "The builder."}]
+    (told,) = rollout.variables("aggregate")
     assert told["paragraphs"] == ["Mira built it.", "In 1871."] and told["thought"] == "The builder."
-    assert rollout.told("answer")[0]["kept"] == ["Mira built it.", "In 1871."]
+    assert rollout.variables("answer")[0]["kept"] == ["Mira built it.", "In 1871."]
     assert rollout.trace.note == "Mira built it.\n\nIn 1871."
     assert rollout.trace.counts == {"steps": 3, "opened": 1}
 
@@ -62,7 +63,7 @@ def test_the_aggregator_adds_replaces_and_drops_and_sees_what_it_said_before():
         *(*opened, "Third.", decide(feedback="")),
         *(FINISH, "Mira"),
     )
-    one, two, three = rollout.told("aggregate")
+    one, two, three = rollout.variables("aggregate")
     assert (one["kept"], two["kept"], three["kept"]) == ([], ["Old."], ["New."])
     assert (two["feedback"], three["feedback"]) == (["First."], ["First.", "Second."])
     assert rollout.trace.note == "New." and observations(rollout)[-1] == "Go on. Paragraphs kept so far: 1"
@@ -88,7 +89,7 @@ def test_passages_of_one_title_are_one_page():
 
     rollout.retrieve = retrieve
     asyncio.run(infogent("Who?", rollout))
-    assert rollout.told("extract")[0]["passages"] == ["a.0", "a.1", "b.0", "b.1"]
+    assert rollout.variables("extract")[0]["passages"] == ["a.0", "a.1", "b.0", "b.1"]
     assert observations(rollout)[0] == "(1) Page: a.0"
 
 
@@ -100,15 +101,15 @@ def test_the_navigator_takes_twice_as_many_steps_as_the_aggregator_is_told_of(ma
     rollout = ScriptedRollout("infogent", reply)
     assert asyncio.run(infogent("Who?", rollout, max_step=max_step)) == "Mira"
     assert rollout.trace.counts == {"steps": 2 * max_step, "opened": max_step, "unfinished": 1}
-    assert {told["max_step"] for told in rollout.told("aggregate")} == {max_step}
+    assert {told["max_step"] for told in rollout.variables("aggregate")} == {max_step}
 
 
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_steps_and_searches_are_bounded(data, max_step):
     actions = ["search[a]", "extract[1]", "extract[title a.0]", "finish[done]", decide("ADD(P1)", "REPLACE(E1, P1)")]
-    rollout = ScriptedRollout("infogent", lambda stage, told: data.draw(TEXTS | st.sampled_from(actions)))
+    rollout = ScriptedRollout("infogent", lambda stage, told: data.draw(SCRIPTED_TEXTS | st.sampled_from(actions)))
     answer = asyncio.run(infogent("Who?", rollout, max_step=max_step))
     assert isinstance(answer, str) and rollout.stages[-1] == "answer"
     assert 1 <= rollout.trace.counts["steps"] <= 2 * max_step
-    assert len(rollout.searches) + len(rollout.told("extract")) <= 2 * max_step
+    assert len(rollout.searches) + len(rollout.variables("extract")) <= 2 * max_step

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.iter_retgen import iter_retgen
+from notewriter.testing import ScriptedRollout
 
 
 def test_the_last_response_goes_into_the_next_query_and_nowhere_else():
@@ -15,7 +16,7 @@ def test_the_last_response_goes_into_the_next_query_and_nowhere_else():
     assert asyncio.run(iter_retgen("Who?", rollout, top_k=1)) == "Mira"
     queries = ["Who?", "The bridge is Osk's.\nAnswer: Osk Who?"]
     assert rollout.searches == [(query, 1) for query in queries]
-    assert rollout.told("reason") == [
+    assert rollout.variables("reason") == [
         {"question": "Who?", "passages": [f"{query}.0"], "answer_style": "short"} for query in queries
     ]
     assert rollout.roles == {"reason": "answer"}
@@ -47,7 +48,7 @@ def test_whatever_the_model_says_rounds_are_bounded_and_the_answer_is_from_the_l
     said = []
 
     def reply(stage, told):
-        said.append(data.draw(TEXTS))
+        said.append(data.draw(SCRIPTED_TEXTS))
         return said[-1]
 
     rollout = ScriptedRollout("iter_retgen", reply)

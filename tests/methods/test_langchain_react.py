@@ -5,11 +5,12 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.ground.errors import UserError
 from notewriter.methods import prepare
 from notewriter.methods.langchain_react import STOPPED, _parse, langchain_react
+from notewriter.testing import ScriptedRollout
 
 SEARCH = "I look it up.\nAction: search\nAction Input: {}"
 
@@ -59,21 +60,21 @@ def test_the_text_after_the_last_final_answer_is_the_answer(reply, answer):
 )
 def test_what_cannot_be_parsed_is_a_step_whose_observation_names_the_problem(reply, problem):
     answer, rollout = run([reply, "Final Answer: Mira"])
-    assert answer == "Mira" and problem in rollout.told("step")[1]["scratchpad"]
+    assert answer == "Mira" and problem in rollout.variables("step")[1]["scratchpad"]
     assert rollout.trace.counts == {"steps": 2, "invalid_actions": 1}
     assert rollout.searches == []
 
 
 def test_an_unknown_tool_is_named_and_nothing_is_searched():
     _, rollout = run(["Action: Search\nAction Input: bridge", "Final Answer: Mira"])
-    assert "There is no tool Search; use one of [search]." in rollout.told("step")[1]["scratchpad"]
+    assert "There is no tool Search; use one of [search]." in rollout.variables("step")[1]["scratchpad"]
     assert rollout.trace.counts == {"steps": 2, "invalid_actions": 1}
 
 
 def test_the_steps_are_one_text_that_the_prompt_ends_with():
     answer, rollout = run([SEARCH.format("bridge") + "\nObservation: made up", "Final Answer: Mira"], top_k=2)
     assert answer == "Mira" and rollout.searches == [("bridge", 2)]
-    first, second = rollout.told("step")
+    first, second = rollout.variables("step")
     assert first["scratchpad"] == ""
     assert second["scratchpad"] == (
         f" {SEARCH.format('bridge')}\nObservation: title bridge.0: bridge.0\n\ntitle bridge.1: bridge.1\nThought:"
@@ -111,7 +112,7 @@ def test_the_case_of_neighbors():
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_steps_and_searches_are_bounded(data, max_step):
     marks = st.lists(st.sampled_from(["Action:", "Action Input:", "Final Answer:", "search", "\n", " ", "1"]))
-    replies = TEXTS | marks.map("".join)
+    replies = SCRIPTED_TEXTS | marks.map("".join)
     answer, rollout = run(lambda stage, told: data.draw(replies), max_step=max_step)
-    assert 1 <= len(rollout.told("step")) == rollout.trace.counts["steps"] <= max_step
+    assert 1 <= len(rollout.variables("step")) == rollout.trace.counts["steps"] <= max_step
     assert len(rollout.searches) <= max_step and isinstance(answer, str)

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from scripted_rollout import ScriptedRollout
 
 from notewriter.ground.records import Passage
 from notewriter.methods.mem_agent import as_text, chunks, mem_agent
+from notewriter.testing import ScriptedRollout
 
 
 def sections(rollout):
@@ -28,9 +28,9 @@ def test_each_call_gets_the_memory_and_the_next_chunk_and_the_last_one_the_memor
         "b c\n\nDocument 2:\ntitle d e",
         "f\nd e f",
     ]
-    memories = [told["note"] for told in rollout.told("update_memory")]
+    memories = [told["note"] for told in rollout.variables("update_memory")]
     assert memories == ["", "Osk lies on the Bore.", "The mayor of Osk is Mira."]
-    assert rollout.told("answer") == [
+    assert rollout.variables("answer") == [
         {"question": "Who?", "note": "The mayor of Osk is Mira, still.", "answer_style": "short"}
     ]
     assert rollout.trace.note == "The mayor of Osk is Mira, still."
@@ -54,7 +54,7 @@ def test_the_case_of_two_directors():
 
     rollout = ScriptedRollout("mem_agent", reply, lambda query, top_k: ["x " * 10] * 3)
     assert asyncio.run(mem_agent("In which city is its director based?", rollout, chunk_tokens=30)) == "New York City"
-    memories = [told["note"] for told in rollout.told("update_memory")]
+    memories = [told["note"] for told in rollout.variables("update_memory")]
     assert memories[1] == memories[2] == course[0]
 
 
@@ -86,6 +86,6 @@ def test_the_answers_of_the_released_checkpoints_are_understood(reply, answer):
 
 
 def test_a_memory_has_at_most_1024_tokens():
-    from notewriter.methods import STAGES
+    from notewriter.methods import stage_named
 
-    assert STAGES["mem_agent/update_memory"].max_tokens == 1024
+    assert stage_named("mem_agent/update_memory").max_tokens == 1024

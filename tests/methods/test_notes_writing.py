@@ -5,12 +5,13 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.ground.records import Passage
 from notewriter.methods.notes_writing import as_observation, take_notes
 from notewriter.methods.renact import NOTE
 from notewriter.models.client import RequestRefused
+from notewriter.testing import ScriptedRollout
 
 BRIDGE, RIVER, TOWN = (Passage(name, name.title(), f"About the {name}.") for name in ("bridge", "river", "town"))
 
@@ -28,7 +29,7 @@ def test_every_document_is_read_by_itself_with_the_query_and_what_earlier_search
     replies = ["YES#Mira built it.", "NO#No relevant information.", "YES#Osk paid."]
     taken, rollout = take(replies, [BRIDGE, RIVER, TOWN], notes, sequential=sequential)
     later = "Old - An old note.\nBridge - Mira built it." if sequential else "Old - An old note."
-    assert rollout.told("note") == [
+    assert rollout.variables("note") == [
         {"query": "Who built it?", "passages": ["bridge"], "note": "Old - An old note."},
         {"query": "Who built it?", "passages": ["river"], "note": later},
         {"query": "Who built it?", "passages": ["town"], "note": later},
@@ -62,7 +63,7 @@ def test_an_empty_note_is_none(reply):
     assert taken == [] and rollout.trace.counts == {}
 
 
-@given(st.lists(TEXTS | TEXTS.map("YES#{}".format), min_size=3, max_size=3))
+@given(st.lists(SCRIPTED_TEXTS | SCRIPTED_TEXTS.map("YES#{}".format), min_size=3, max_size=3))
 def test_whatever_the_note_taker_says_each_document_gives_one_note_or_none(replies):
     taken, rollout = take(replies, [BRIDGE, RIVER, TOWN])
     assert len(rollout.calls) == 3

@@ -5,14 +5,16 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.artifacts.traces import Retrieval
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground.records import Passage, Question
 from notewriter.methods.react import react, renact
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
+from notewriter.testing import ScriptedRollout
 
 
 class Library(ScriptedRollout):
@@ -38,7 +40,7 @@ PAGES = [
 
 def observations(rollout: ScriptedRollout) -> list[str]:
     """The observation of each action, from the chat of the last step."""
-    turns = rollout.told("step")[-1]["turns"]
+    turns = rollout.variables("step")[-1]["turns"]
     return [turn["content"].removeprefix("Observation: ") for turn in turns if turn["role"] == "user"]
 
 
@@ -88,7 +90,7 @@ def test_lookup_shows_the_paragraphs_with_a_string_on_the_page_that_is_open():
 def test_selecting_a_page_and_looking_a_string_up_are_no_searches():
     """NotesWriting counts search queries as steps (Table 5)."""
     actions = ["search[old bridge]", "select[Old Bridge]", "lookup[mira]", "select[Nowhere]", "finish[Mira]"]
-    rollout = Recorded(Question("q", "Who?", ("Mira",)), "react", Resources({}, PROMPTS))
+    rollout = Recorded(Question("q", "Who?", ("Mira",)), "react", Resources({}, Prompts()))
     rollout.replies = [f"Action: {action}" for action in actions]
     asyncio.run(react("Who?", rollout))
     assert (len(rollout.trace.retrievals), rollout.trace.searches) == (3, 1)
@@ -115,7 +117,7 @@ def test_steps_go_back_as_turns_however_they_were_written():
     ]
     rollout = Library("react", replies, PAGES)
     assert asyncio.run(react("Who?", rollout, top_k=1, answer_style="long")) == "Mira"
-    first, second = rollout.told("step")
+    first, second = rollout.variables("step")
     assert first == {"question": "Who?", "answer_style": "long", "turns": []}
     assert second["turns"] == [
         {"role": "assistant", "content": "Thought: On.\nAction: search[old bridge]"},
@@ -133,7 +135,7 @@ def test_a_reply_without_an_action_is_a_step_and_is_told_what_there_is():
         rollout = Library(method.__name__, ["I know.", "", "finish[Mira]"], PAGES)
         assert asyncio.run(method("Who?", rollout)) == "Mira"
         assert observations(rollout) == [f"No action could be read. End with one of: {listed}"] * 2
-        assert rollout.told("step")[-1]["turns"][0]["content"] == "I know."
+        assert rollout.variables("step")[-1]["turns"][0]["content"] == "I know."
         assert rollout.trace.counts == {"steps": 3, "invalid_actions": 2}
 
 
@@ -146,8 +148,8 @@ def test_where_the_steps_run_out_an_answer_is_written_from_all_of_them(method, m
         PAGES,
     )
     assert asyncio.run(method("Who?", rollout, max_step=max_step, answer_style="yes_no")) == "Mira"
-    assert len(rollout.told("step")) == max_step
-    (told,) = rollout.told("answer")
+    assert len(rollout.variables("step")) == max_step
+    (told,) = rollout.variables("answer")
     assert len(told["history"]) == 2 * max_step and told["history"][0] == "Action: search[Tolen]"
     assert told["answer_style"] == "yes_no" and rollout.roles["answer"] == "answer"
     assert rollout.trace.counts == {"steps": max_step, "unfinished": 1}
@@ -169,7 +171,12 @@ def test_renact_searches_for_entity_and_question_and_takes_notes_for_the_questio
     )
     assert asyncio.run(renact("Who?", rollout, top_k=2)) == "Mira"
     assert rollout.searches == [("Old bridge Who built it?", 2), ("bridge", 2)]
-    assert [told["query"] for told in rollout.told("note")] == ["Who built it?", "Who built it?", "bridge", "bridge"]
+    assert [told["query"] for told in rollout.variables("note")] == [
+        "Who built it?",
+        "Who built it?",
+        "bridge",
+        "bridge",
+    ]
     assert observations(rollout)[0] == "(Result 1) Old Bridge - Mira."
 
 
@@ -187,20 +194,22 @@ def test_the_note_is_there_from_the_beginning():
     assert rollout.trace.note == ""
 
 
-ACTIONS = st.builds("Action: {}[{}]".format, st.sampled_from(["search", "select", "lookup", "finish"]), TEXTS)
+ACTIONS = st.builds("Action: {}[{}]".format, st.sampled_from(["search", "select", "lookup", "finish"]), SCRIPTED_TEXTS)
 
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([react, renact]), st.integers(1, 4), st.integers(1, 3))
 def test_whatever_the_model_says_steps_and_searches_are_bounded(data, method, max_step, top_k):
     replies = (
-        TEXTS | ACTIONS | st.sampled_from(["YES#a note", "Action: search[bridge; Who?]", "Action: select[Bridge]"])
+        SCRIPTED_TEXTS
+        | ACTIONS
+        | st.sampled_from(["YES#a note", "Action: search[bridge; Who?]", "Action: select[Bridge]"])
     )
     rollout = Library(method.__name__, lambda stage, told: data.draw(replies), PAGES)
     answer = asyncio.run(method("Who?", rollout, max_step=max_step, top_k=top_k))
-    steps = len(rollout.told("step"))
+    steps = len(rollout.variables("step"))
     assert 1 <= steps <= max_step and len(rollout.searches) <= steps
-    assert len(rollout.told("note")) <= top_k * len(rollout.searches)
+    assert len(rollout.variables("note")) <= top_k * len(rollout.searches)
     assert rollout.trace.counts["steps"] == steps
     if "answer" in rollout.stages:
         assert steps == max_step and rollout.stages[-1] == "answer"
@@ -261,7 +270,7 @@ def test_the_case_of_kirk_watson():
     case = Case("renact", reply)
     assert asyncio.run(renact(question, case)) == "506,000"
     assert case.searches == [(" ".join(search), 5) for search in searches]
-    assert len(case.told("note")) == 20 and case.trace.counts == {"steps": 5}
+    assert len(case.variables("note")) == 20 and case.trace.counts == {"steps": 5}
     assert observations(case) == [
         "(Result 1) Mayor of Austin - Kirk Watson, 1997 to 2001 and since 2023.\n"
         "(Result 2) Election of 2024 - Kirk Watson\n(Result 3) Austin - Kirk Watson",

@@ -4,13 +4,13 @@ import asyncio
 import math
 
 import pytest
-from scripted_rollout import PROMPTS
 
 from notewriter.artifacts.traces import Generation
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import prepare
 from notewriter.methods.replug import replug
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
@@ -46,7 +46,7 @@ class Model:
 
 
 def run(model: Model, **options) -> tuple[str, Rollout]:
-    rollout = Rollout(Question("q", "Who?", ("Mira",)), "replug", Resources({"policy": model}, PROMPTS, model))
+    rollout = Rollout(Question("q", "Who?", ("Mira",)), "replug", Resources({"policy": model}, Prompts(), model))
     return asyncio.run(replug("Who?", rollout, **options)), rollout
 
 

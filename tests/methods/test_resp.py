@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.resp import resp
+from notewriter.testing import ScriptedRollout
 
 
 def run(rollout: ScriptedRollout, question: str = "Who?", **options) -> str:
@@ -37,7 +38,7 @@ def test_the_first_round_answers_no_sub_question_and_a_yes_ends_it():
     assert run(rollout) == "Mira"
     assert rollout.stages == ["global_evidence", "judge", "answer"]
     assert rollout.searches == [("Who?", 5)]
-    assert rollout.told("answer") == [{"question": "Who?", "note": "Evidence 1.", "answer_style": "short"}]
+    assert rollout.variables("answer") == [{"question": "Who?", "note": "Evidence 1.", "answer_style": "short"}]
     assert (rollout.trace.note, rollout.trace.counts) == ("Evidence 1.", {})
 
 
@@ -51,10 +52,10 @@ def test_every_further_round_searches_for_the_plan_and_fills_both_memories():
         *("local_pathway", "global_evidence", "judge", "answer"),
     ]
     # The evidence is for the question, the pathway for the sub-question, both from the passages of the sub-question.
-    assert rollout.told("local_pathway")[0] == {"question": "Next 1?", "passages": ["Next 1?.0", "Next 1?.1"]}
-    assert rollout.told("global_evidence")[1] == {"question": "Who?", "passages": ["Next 1?.0", "Next 1?.1"]}
+    assert rollout.variables("local_pathway")[0] == {"question": "Next 1?", "passages": ["Next 1?.0", "Next 1?.1"]}
+    assert rollout.variables("global_evidence")[1] == {"question": "Who?", "passages": ["Next 1?.0", "Next 1?.1"]}
     memory = "Evidence 1.\nEvidence 2.\nNext 1? Osk."
-    assert rollout.told("judge")[1] == rollout.told("plan")[1] == {"question": "Who?", "note": memory}
+    assert rollout.variables("judge")[1] == rollout.variables("plan")[1] == {"question": "Who?", "note": memory}
     assert rollout.trace.note == "Evidence 1.\nEvidence 2.\nEvidence 3.\nNext 1? Osk.\nNext 2? Osk."
 
 
@@ -74,8 +75,8 @@ def test_every_module_has_its_role():
 def test_after_the_last_round_it_answers_without_another_plan(max_step):
     rollout = ScriptedRollout("resp", planner({}))
     run(rollout, max_step=max_step)
-    assert len(rollout.searches) == len(rollout.told("judge")) == max_step
-    assert len(rollout.told("plan")) == max_step - 1
+    assert len(rollout.searches) == len(rollout.variables("judge")) == max_step
+    assert len(rollout.variables("plan")) == max_step - 1
     assert rollout.trace.counts == {"unfinished": 1}
 
 
@@ -169,13 +170,13 @@ def test_the_summaries_of_a_repeated_question_are_drawn_anew():
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 5), st.integers(1, 4), st.booleans())
 def test_whatever_the_models_say_rounds_are_bounded(data, max_step, top_k, stop):
-    words = TEXTS | st.sampled_from(["Yes", "No", "Who is she?", "Where is she?", "Who?"])
+    words = SCRIPTED_TEXTS | st.sampled_from(["Yes", "No", "Who is she?", "Where is she?", "Who?"])
     rollout = ScriptedRollout("resp", lambda stage, told: data.draw(words))
     run(rollout, max_step=max_step, top_k=top_k, stop_at_repeated_plan=stop)
     queries = [query for query, _ in rollout.searches]
     assert 1 <= len(queries) <= max_step and (not stop or len(set(queries)) == len(queries))
     assert rollout.stages.count("answer") == 1 and rollout.stages[-1] == "answer"
-    assert rollout.told("answer")[0]["note"] == rollout.trace.note
+    assert rollout.variables("answer")[0]["note"] == rollout.trace.note
     assert len(rollout.stages) <= 4 * max_step + 1
 
 

@@ -4,9 +4,10 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.search_o1 import search_o1, shortened
+from notewriter.testing import ScriptedRollout
 
 
 def query(text):
@@ -22,7 +23,7 @@ def searched(text, result):
 
 def reasoning_told(rollout):
     """The assistant's own message that each turn continues; none before the first search."""
-    turns = [told["turns"] for told in rollout.told("reason")]
+    turns = [told["turns"] for told in rollout.variables("reason")]
     assert all([turn["role"] for turn in told] == ["assistant"] for told in turns[1:]) and turns[0] == []
     return [told[0]["content"] for told in turns[1:]]
 
@@ -38,7 +39,7 @@ def test_the_reasoning_goes_on_with_what_reason_in_documents_made_of_the_passage
     both = first + searched("its mayor", "She is Mira.")
     # One text, which each turn continues (run_search_o1.py: the prompt grows by what was generated and found).
     assert reasoning_told(rollout) == [first, both]
-    assert rollout.told("reason_in_documents")[1] == {
+    assert rollout.variables("reason_in_documents")[1] == {
         "question": "Who?",
         "reasoning": shortened(f"{first}I need its mayor. <|begin_search_query|> its mayor <|end_search_query|>"),
         "query": "its mayor",
@@ -89,7 +90,7 @@ def test_reasoning_that_never_ends_is_ended():
     assert asyncio.run(search_o1("Who?", rollout)) == "Mira"
     assert (rollout.stages.count("reason"), len(rollout.searches)) == (15, 10)
     assert rollout.roles["answer"] == "answer"
-    assert rollout.told("answer")[0]["reasoning"].count("<|end_search_result|>") == 15
+    assert rollout.variables("answer")[0]["reasoning"].count("<|end_search_result|>") == 15
     assert rollout.trace.counts == {"unfinished": 1}
 
 
@@ -110,7 +111,7 @@ def test_garbled_marks_do_not_search():
 @given(st.data(), st.integers(1, 4), st.integers(1, 6))
 def test_whatever_the_model_says_searches_and_turns_are_bounded(data, max_search, max_turn):
     searching = st.text(max_size=3).map(query)
-    rollout = ScriptedRollout("search_o1", lambda stage, told: data.draw(TEXTS | searching))
+    rollout = ScriptedRollout("search_o1", lambda stage, told: data.draw(SCRIPTED_TEXTS | searching))
     asyncio.run(search_o1("Who?", rollout, max_search=max_search, max_turn=max_turn))
     assert rollout.stages.count("reason") <= max_turn
     assert len(rollout.searches) == rollout.stages.count("reason_in_documents") <= max_search

@@ -6,18 +6,20 @@ import pytest
 from fake_endpoint import fake_endpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import PROMPTS, TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.ground.records import Passage, Question
 from notewriter.methods.search_r1 import as_documents, search_r1
 from notewriter.models.client import Client, Endpoint
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
+from notewriter.testing import ScriptedRollout
 
 
 def so_far(rollout):
     """The text that the model was given to continue, turn by turn."""
-    return ["".join(turn["content"] for turn in told["turns"]) for told in rollout.told("reason")]
+    return ["".join(turn["content"] for turn in told["turns"]) for told in rollout.variables("reason")]
 
 
 def test_the_case_of_the_fragrance_of_a_singer():
@@ -51,7 +53,7 @@ def test_the_case_of_the_fragrance_of_a_singer():
 def test_a_turn_without_an_action_is_followed_by_a_notice():
     rollout = ScriptedRollout("search_r1", ["<think>Hm.</think> Mira.", "<answer>Mira</answer>"])
     assert asyncio.run(search_r1("Who?", rollout)) == "Mira"
-    notice = PROMPTS.render("search_r1/notice")[0]["content"]
+    notice = Prompts().render("search_r1/notice")[0]["content"]
     assert so_far(rollout) == ["", f"<think>Hm.</think> Mira.\n{notice}\n"]
     assert rollout.trace.counts == {"invalid_actions": 1}
 
@@ -72,7 +74,7 @@ def test_a_text_without_an_answer_is_answered_from_or_has_none_as_in_the_authors
 
     rollout = ScriptedRollout("search_r1", [searching] * 5 + ["Mira"])
     assert asyncio.run(search_r1("Who?", rollout)) == "Mira"
-    assert rollout.told("answer")[0]["reasoning"].count("<information>") == 4
+    assert rollout.variables("answer")[0]["reasoning"].count("<information>") == 4
     assert rollout.roles == {"reason": "policy", "answer": "answer"}
 
 
@@ -81,7 +83,7 @@ def test_what_it_thought_before_its_last_search_is_kept_for_the_answer():
     rollout = ScriptedRollout("search_r1", ["<search>a</search>", f"{last} and more", "Mira Tolen"])
     assert asyncio.run(search_r1("Who?", rollout, max_turn=1)) == "Mira Tolen"
     assert rollout.searches == [("a", 3)]
-    assert rollout.told("answer")[0]["reasoning"].endswith(f"</information>\n\n{last.removesuffix('</search>')}")
+    assert rollout.variables("answer")[0]["reasoning"].endswith(f"</information>\n\n{last.removesuffix('</search>')}")
 
 
 def test_what_follows_the_first_action_of_a_turn_is_dropped():
@@ -101,7 +103,7 @@ def test_what_follows_the_first_action_of_a_turn_is_dropped():
 def test_the_question_has_its_mark(given_question, asked):
     rollout = ScriptedRollout("search_r1", ["<answer>Mira</answer>"])
     asyncio.run(search_r1(given_question, rollout))
-    assert rollout.told("reason")[0]["question"] == asked
+    assert rollout.variables("reason")[0]["question"] == asked
 
 
 def test_passages_are_shown_as_the_checkpoints_know_them():
@@ -120,7 +122,7 @@ def test_the_server_is_asked_to_continue_the_text_with_its_thoughts():
     async def run():
         client = Client(Endpoint(endpoint.base_url, endpoint.model))
         try:
-            rollout = Rollout(Question("q", "Who?", ()), "search_r1", Resources({"policy": client}, PROMPTS, Index()))
+            rollout = Rollout(Question("q", "Who?", ()), "search_r1", Resources({"policy": client}, Prompts(), Index()))
             return await search_r1("Who?", rollout)
         finally:
             await client.close()
@@ -143,7 +145,7 @@ def test_the_server_is_asked_to_continue_the_text_with_its_thoughts():
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_turns_and_searches_are_bounded(data, max_turn):
     tagged = st.text(max_size=3).map("<search>{}</search>".format)
-    rollout = ScriptedRollout("search_r1", lambda stage, told: data.draw(TEXTS | tagged))
+    rollout = ScriptedRollout("search_r1", lambda stage, told: data.draw(SCRIPTED_TEXTS | tagged))
     asyncio.run(search_r1("Who?", rollout, max_turn=max_turn))
     assert rollout.stages.count("reason") <= max_turn + 1
     assert len(rollout.searches) <= max_turn

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.searchain import _Node, _parse, searchain
+from notewriter.testing import ScriptedRollout
 
 FINAL = "[Final Content]: Mira built it [1]. So the answer is: Mira"
 
@@ -24,7 +25,7 @@ def run(chains: list[str], read: dict[str, str], **options) -> tuple[str, Script
 
 
 def feedback(rollout: ScriptedRollout) -> list[str]:
-    return [turn["content"] for turn in rollout.told("plan")[-1]["turns"] if turn["role"] == "user"]
+    return [turn["content"] for turn in rollout.variables("plan")[-1]["turns"] if turn["role"] == "user"]
 
 
 def test_a_chain_without_objections_is_searched_node_by_node_and_its_final_content_is_the_answer():
@@ -42,7 +43,7 @@ def test_a_sure_reader_corrects_an_answer_and_the_rest_of_the_chain_is_not_searc
     assert answer == "Mira" and rollout.searches == [("built?", 1)]
     (told,) = feedback(rollout)
     assert told.startswith("built?\nBy the reference below, the answer is: Mira\nReference: title built?.0: built?.0")
-    assert rollout.told("plan")[1]["turns"][0] == {"role": "assistant", "content": chain}
+    assert rollout.variables("plan")[1]["turns"][0] == {"role": "assistant", "content": chain}
     assert rollout.trace.counts == {"steps": 2, "corrected": 1}
 
 
@@ -84,7 +85,7 @@ def test_the_rounds_are_limited_and_the_last_final_content_counts():
 def test_without_a_final_content_an_answer_is_written_from_the_chain():
     answer, rollout = run(["[Unsolved Query]: built?", "I give up."], {"built?": "Sure: Mira"}, answer_style="long")
     assert answer == "Osk" and rollout.trace.counts["without_final_content"] == 1
-    (told,) = rollout.told("answer")
+    (told,) = rollout.variables("answer")
     assert len(told["chain"]) == 3 and told["chain"][-1] == "I give up." and told["answer_style"] == "long"
 
 
@@ -136,9 +137,9 @@ def test_the_case_of_the_greyhound_buses():
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_the_rounds_are_bounded(data, max_step):
     marks = ["[Query 1]: ", "[Answer 1]: ", "[Unsolved Query]: ", "[Final Content]: ", "Sure: ", "who?", "\n"]
-    replies = TEXTS | st.lists(st.sampled_from(marks)).map("".join)
+    replies = SCRIPTED_TEXTS | st.lists(st.sampled_from(marks)).map("".join)
     rollout = ScriptedRollout("searchain", lambda stage, told: data.draw(replies))
     answer = asyncio.run(searchain("Who?", rollout, max_step=max_step))
     assert isinstance(answer, str)
-    assert 1 <= len(rollout.told("plan")) == rollout.trace.counts["steps"] <= max_step
-    assert len(rollout.searches) == len(rollout.told("read"))
+    assert 1 <= len(rollout.variables("plan")) == rollout.trace.counts["steps"] <= max_step
+    assert len(rollout.searches) == len(rollout.variables("read"))

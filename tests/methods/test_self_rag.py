@@ -5,13 +5,13 @@ import math
 from collections.abc import Callable
 
 import pytest
-from scripted_rollout import PROMPTS
 
 from notewriter.artifacts.traces import Generation
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import prepare
 from notewriter.methods.self_rag import REFLECTION, self_rag
+from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
@@ -47,7 +47,7 @@ class Checkpoint:
 
 def run(reply: Callable[[str], Tokens], **options) -> tuple[str, Checkpoint, Rollout]:
     checkpoint = Checkpoint(reply)
-    resources = Resources({"policy": checkpoint}, PROMPTS, checkpoint)
+    resources = Resources({"policy": checkpoint}, Prompts(), checkpoint)
     rollout = Rollout(Question("q", "Who?", ("Mira",)), "self_rag", resources)
     return asyncio.run(self_rag("Who?", rollout, **options)), checkpoint, rollout
 

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_rollout import TEXTS, ScriptedRollout
+from model_texts import SCRIPTED_TEXTS
 
 from notewriter.methods.sure import sure
+from notewriter.testing import ScriptedRollout
 
 DRAW = {("Mira", "Osk"): "1", ("Osk", "Mira"): "1"}
 MIRA = {("Mira", "Osk"): "1", ("Osk", "Mira"): "2"}
@@ -75,12 +76,12 @@ def test_every_stage_is_told_what_it_needs():
     asyncio.run(sure("Who?", rollout, top_k=2))
     assert rollout.searches == [("Who?", 2)]
     passages = ["Who?.0", "Who?.1"]
-    assert rollout.told("candidates") == [
+    assert rollout.variables("candidates") == [
         {"question": "Who?", "passages": passages, "max_candidates": 2, "answer_style": "short"}
     ]
-    assert rollout.told("summarize")[1] == {"question": "Who?", "passages": passages, "candidate": "Osk"}
-    assert rollout.told("validate")[1] == {"question": "Who?", "candidate": "Osk", "summary": "about Osk"}
-    assert [told["summaries"] for told in rollout.told("rank")] == [
+    assert rollout.variables("summarize")[1] == {"question": "Who?", "passages": passages, "candidate": "Osk"}
+    assert rollout.variables("validate")[1] == {"question": "Who?", "candidate": "Osk", "summary": "about Osk"}
+    assert [told["summaries"] for told in rollout.variables("rank")] == [
         ["about Mira", "about Osk"],
         ["about Osk", "about Mira"],
     ]
@@ -103,7 +104,7 @@ def test_of_three_candidates_the_one_that_is_preferred_most_wins():
     }
     rollout = rollout_of("1. Mira\n2. Osk\n3. Tolen\n4. Ann", (), ranks)
     assert asyncio.run(sure("Who?", rollout, max_candidates=3)) == "Tolen"
-    assert len(rollout.told("rank")) == 6
+    assert len(rollout.variables("rank")) == 6
 
 
 @pytest.mark.parametrize(("reply", "answer"), [("Mira", "Mira"), ("Mira\nmira", "Mira"), ("", "")])
@@ -116,11 +117,11 @@ def test_without_a_choice_nothing_is_compared(reply, answer):
 @settings(max_examples=40)
 @given(st.data(), st.integers(1, 4))
 def test_whatever_the_model_says_the_answer_is_a_candidate_and_calls_are_bounded(data, max_candidates):
-    first = data.draw(TEXTS)
-    rollout = ScriptedRollout("sure", lambda stage, told: first if stage == "candidates" else data.draw(TEXTS))
+    first = data.draw(SCRIPTED_TEXTS)
+    rollout = ScriptedRollout("sure", lambda stage, told: first if stage == "candidates" else data.draw(SCRIPTED_TEXTS))
     answer = asyncio.run(sure("Who?", rollout, max_candidates=max_candidates))
     assert answer in first
-    candidates = len(rollout.told("summarize"))
+    candidates = len(rollout.variables("summarize"))
     assert candidates <= max_candidates
     assert len(rollout.calls) <= 1 + 2 * candidates + candidates * (candidates - 1)
     assert len(rollout.searches) == 1

@@ -107,7 +107,7 @@ def _answers(folder: Path) -> Mapping[str, Sequence[str]]:
         return {}
     config = read_config(folder)
     path, dataset = config.get("path"), config.get("dataset")
-    if not path or dataset not in BENCHMARKS or not Path(path).exists():
+    if not path or not isinstance(dataset, str) or dataset not in BENCHMARKS or not Path(path).exists():
         return {}
     return {question.id: question.answers for question in load_questions(dataset, path)}
 

@@ -11,6 +11,7 @@ from notewriter.data.judges.outcome import outcome
 from notewriter.data.judges.reference import reference
 from notewriter.data.judges.retrieval import retrieval
 from notewriter.data.judges.status import status
+from notewriter.ground.plugins import Plugins
 from notewriter.models import Role
 from notewriter.rollouts.method import Kind
 
@@ -23,13 +24,17 @@ class Entry(NamedTuple):
     roles: tuple[Role, ...] = ()
 
 
-JUDGES: dict[str, Entry] = {
-    "llm": Entry(llm),
-    "outcome": Entry(outcome),
-    "gain": Entry(gain, ("note", "updated note"), roles=("answer",)),
-    "decision": Entry(decision, ("updated note",)),
-    "metric": Entry(metric, ("answer",)),
-    "reference": Entry(reference, ("note", "updated note", "document note")),
-    "retrieval": Entry(retrieval, ("query",)),
-    "status": Entry(status, ("status",)),
-}
+JUDGES: Plugins[Entry] = Plugins(
+    "judges",
+    Entry,
+    {
+        "llm": Entry(llm),
+        "outcome": Entry(outcome),
+        "gain": Entry(gain, ("note", "updated note"), roles=("answer",)),
+        "decision": Entry(decision, ("updated note",)),
+        "metric": Entry(metric, ("answer",)),
+        "reference": Entry(reference, ("note", "updated note", "document note")),
+        "retrieval": Entry(retrieval, ("query",)),
+        "status": Entry(status, ("status",)),
+    },
+)

@@ -21,23 +21,28 @@ from notewriter.evaluation.metrics import (
 from notewriter.evaluation.metrics.metric import Family
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Question
 
-FAMILIES: dict[str, Family] = {
-    "hotpotqa": hotpotqa.FAMILY,
-    "2wikimultihopqa": two_wiki_multihop_qa.FAMILY,
-    "musique": musique.FAMILY,
-    "deepnote": deepnote.FAMILY,
-    "drop": drop.FAMILY,
-    "nq": nq.FAMILY,
-    "triviaqa": triviaqa.FAMILY,
-    "popqa": popqa.FAMILY,
-    "ruler": ruler.FAMILY,
-    "strategyqa": strategyqa.FAMILY,
-    "multihoprag": multihoprag.FAMILY,
-    "asqa": asqa.FAMILY,
-    "fanoutqa": fanoutqa.FAMILY,
-}
+FAMILIES: Plugins[Family] = Plugins(
+    "metrics",
+    Family,
+    {
+        "hotpotqa": hotpotqa.FAMILY,
+        "2wikimultihopqa": two_wiki_multihop_qa.FAMILY,
+        "musique": musique.FAMILY,
+        "deepnote": deepnote.FAMILY,
+        "drop": drop.FAMILY,
+        "nq": nq.FAMILY,
+        "triviaqa": triviaqa.FAMILY,
+        "popqa": popqa.FAMILY,
+        "ruler": ruler.FAMILY,
+        "strategyqa": strategyqa.FAMILY,
+        "multihoprag": multihoprag.FAMILY,
+        "asqa": asqa.FAMILY,
+        "fanoutqa": fanoutqa.FAMILY,
+    },
+)
 
 
 def check_family(family: str) -> None:

@@ -31,14 +31,15 @@ class RetrievalEvalArguments(QuestionArguments):
         default_factory=dict,
         metadata={
             "help": "name -> parts of a chain of retrievers; the first is compared with all others, e.g. "
-            "{bm25: [{index: A}], both: [{index: A}, {index: B}]}. Instead of index and retriever, which name one"
+            "{bm25: [{index: A}], both: [{index: A}, {index: B}]}. Instead of index and retriever, which name one",
+            "of": "retriever",
         },
     )
     top_k: Annotated[list[Annotated[int, Interval(ge=1, le=10_000)]], MinLen(1)] = field(
         default_factory=lambda: [2, 5, 10], metadata={"help": "the depths at which recall and nDCG are measured"}
     )
     concurrency: Annotated[int, Interval(ge=1)] = field(
-        default=64, metadata={"help": "queries at once when throughput is measured"}
+        default=64, metadata={"help": "queries at once when throughput is measured", "effect": False}
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from annotated_types import Interval
@@ -45,11 +45,11 @@ class ServerPart:
     environment variable of a bearer token.
     """
 
-    url: str
+    url: str = field(metadata={"effect": False})
     weight: Annotated[float, Interval(gt=0)] = 1.0
-    timeout: Annotated[float, Interval(gt=0)] = 60.0
-    attempts: Annotated[int, Interval(ge=1)] = 6
-    api_key_env: str | None = None
+    timeout: Annotated[float, Interval(gt=0)] = field(default=60.0, metadata={"effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"effect": False})
+    api_key_env: str | None = field(default=None, metadata={"effect": False})
 
 
 class Health(TypedDict, total=False):

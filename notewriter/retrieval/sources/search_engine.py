@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
@@ -28,6 +28,7 @@ from notewriter.ground.typecheck import misfit
 from notewriter.models import checkpoints
 from notewriter.models.connection import check_address, read_key
 from notewriter.retrieval import Scope, checked, encoders
+from notewriter.retrieval.source import address
 
 SCHEMA = "notewriter/search-engine/1"
 
@@ -65,24 +66,24 @@ class _EnginePart:
     name: str
     search: Literal["bm25", "knn"] = "bm25"
     weight: Annotated[float, Interval(gt=0)] = 1.0
-    timeout: Annotated[float, Interval(gt=0)] = 30.0
-    attempts: Annotated[int, Interval(ge=1)] = 6
-    api_key_env: str | None = None
-    device: str | None = None
+    timeout: Annotated[float, Interval(gt=0)] = field(default=30.0, metadata={"effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"effect": False})
+    api_key_env: str | None = field(default=None, metadata={"effect": False})
+    device: str | None = field(default=None, metadata={"effect": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticsearchPart(_EnginePart):
     """`elasticsearch`: the address of an Elasticsearch server; see `_EnginePart`."""
 
-    elasticsearch: str
+    elasticsearch: str = field(metadata={"effect": address})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpensearchPart(_EnginePart):
     """`opensearch`: the address of an OpenSearch server; see `_EnginePart`."""
 
-    opensearch: str
+    opensearch: str = field(metadata={"effect": address})
 
 
 class Meta(TypedDict):

@@ -4,7 +4,7 @@
 `organic`, each with `title`, `link` and `snippet`. A passage is a hit's snippet, and its id the link.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
@@ -15,7 +15,7 @@ from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import misfit
 from notewriter.models.connection import read_key
 from notewriter.retrieval import Scope
-from notewriter.retrieval.source import within
+from notewriter.retrieval.source import address, within
 from notewriter.retrieval.sources.service import Service
 
 MOST_HITS = 100
@@ -30,11 +30,11 @@ class WebPart:
     seconds and covers the whole reply, `attempts` the number of tries.
     """
 
-    web: str
+    web: str = field(metadata={"effect": address})
     weight: Annotated[float, Interval(gt=0)] = 1.0
-    timeout: Annotated[float, Interval(gt=0)] = 30.0
-    attempts: Annotated[int, Interval(ge=1)] = 6
-    api_key_env: Annotated[str, MinLen(1)] = "SERPER_API_KEY"
+    timeout: Annotated[float, Interval(gt=0)] = field(default=30.0, metadata={"effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"effect": False})
+    api_key_env: Annotated[str, MinLen(1)] = field(default="SERPER_API_KEY", metadata={"effect": False})
 
 
 class Web:

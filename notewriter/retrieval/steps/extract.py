@@ -2,7 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from annotated_types import Interval
@@ -23,8 +23,8 @@ class ExtractPart:
     extract: str
     sentences: Annotated[int, Interval(ge=1, le=10_000)] = 1
     similarity: Literal["dot", "cosine"] = "dot"
-    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = 64
-    device: str | None = None
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
+    device: str | None = field(default=None, metadata={"effect": False})
 
 
 class Extract:

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,10 +44,10 @@ class RerankPart:
 
     rerank: str
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 50
-    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = 32
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=32, metadata={"effect": False})
     max_length: Annotated[int, Interval(ge=1)] | None = None
     prompt: str | None = None
-    device: str | None = None
+    device: str | None = field(default=None, metadata={"effect": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class LlmRerankPart:
     """
 
     llm_rerank: str
-    base_url: str
+    base_url: str = field(metadata={"effect": False})
     candidates: Annotated[int, Interval(ge=2, le=1000)] = 20
-    api_key_env: Annotated[str, MinLen(1)] = "OPENAI_API_KEY"
-    timeout: Annotated[float, Interval(gt=0)] = 600.0
-    attempts: Annotated[int, Interval(ge=1)] = 8
+    api_key_env: Annotated[str, MinLen(1)] = field(default="OPENAI_API_KEY", metadata={"effect": False})
+    timeout: Annotated[float, Interval(gt=0)] = field(default=600.0, metadata={"effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(default=8, metadata={"effect": False})
 
 
 class CrossEncoderRerank:

@@ -1,7 +1,7 @@
 """Prompts: one Jinja file per stage."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,33 @@ from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Message
 from notewriter.ground.text import without_surrogates
 
+FOLDERS: dict[str, Path] = {}
+"""The folders with the prompts of methods that other packages and files bring, by method."""
+
 SYSTEM = ".system.jinja"
 """The end of the name of a file with a stage's system message."""
+
+
+class _BesideModules(jinja2.BaseLoader):
+    """The prompts of other packages' methods: `METHOD/STAGE.jinja` is `STAGE.jinja` beside the method's module."""
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        method, _, name = template.partition("/")
+        if method not in FOLDERS:
+            raise jinja2.TemplateNotFound(template)
+        # Jinja's own loader keeps names with `..` inside the folder.
+        return jinja2.FileSystemLoader(FOLDERS[method]).get_source(environment, name)
+
+    def list_templates(self) -> list[str]:
+        return [f"{method}/{path.name}" for method, folder in FOLDERS.items() for path in folder.glob("*.jinja")]
 
 
 class Prompts:
     """The prompts by stage: `deepnote/init_note` is the file `deepnote/init_note.jinja`.
 
     A second file, `init_note.system.jinja`, would be its system message; most stages have none.
-    A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used.
+    A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used. The prompts of a
+    method of another package are beside its module.
     An undefined variable in a prompt is an error.
 
     Raises:
@@ -38,7 +56,7 @@ class Prompts:
         places = ours if directory is None else [Path(directory), *ours]
         # Sandboxed, because prompts may come from third parties.
         self._environment = SandboxedEnvironment(
-            loader=jinja2.FileSystemLoader(places),
+            loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), _BesideModules()]),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,

@@ -1,6 +1,5 @@
 """The model card: how a checkpoint was trained and what it scores, from the records of its training and evaluations."""
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from notewriter.artifacts.reading import check_schema
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.ground import jsonl
-from notewriter.ground.errors import UserError, one_line
 from notewriter.models import checkpoints
 from notewriter.pages.cards import render_card
 
@@ -66,15 +64,19 @@ def model_card(
         record = TrainingRecord()
     base = base_model(record, folder)
     own, baselines = ([read_metrics(path) for path in paths] for paths in (metrics, baseline_metrics))
-    stats = read_record(pairs_stats, PAIRS_STATISTICS_SCHEMA) if pairs_stats else None
+    stats: dict[str, Any] | None = None
+    if pairs_stats:
+        stats = jsonl.read_object(pairs_stats, dict[str, Any], "check the path")
+        check_schema(stats, PAIRS_STATISTICS_SCHEMA, str(pairs_stats), "give the file that notewriter wrote")
     name = repo_id.split("/")[1]
     adapter = checkpoints.is_adapter(folder)
     adapted = adapted_model(folder) if adapter else None
+    licence = license or base["license"]
     data = ModelCardData(
         base_model=adapted if adapter else base["hub_id"],
         datasets=[data_repo_id] if data_repo_id else None,
         library_name="peft" if adapter else "transformers",
-        license=license or base["license"],
+        license=licence,
         model_name=name,
         pipeline_tag="text-generation",
         tags=["notewriter", "retrieval-augmented-generation", *([record.method] if record.method else [])],
@@ -83,57 +85,25 @@ def model_card(
     return render_card(
         Path(__file__).with_name("model_card.md.jinja"),
         data,
+        not_recorded=NOT_RECORDED,
         name=name,
         repo_id=repo_id,
+        licence=licence,
         adapter=adapter,
         adapted=adapted,
         base=base,
-        training=training_facts(record),
-        stats=stage_facts(stats) if stats else None,
+        record=record,
+        logged={key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
+        stats=stats,
         evaluations=own + baselines,
-        chain=licence_chain(name, license or base["license"], base, data_repo_id, data_license),
         stages=sorted({stage for stages in record.rows.values() for stage in stages}),
-        chat_template_kwargs=record.hyperparameters.get("chat_template_kwargs"),
         data_repo_id=data_repo_id,
+        data_license=data_license,
         example=example,
         curves=curves,
         revisions=revisions,
         best=best,
     )
-
-
-def licence_chain(
-    name: str,
-    licence: str | None,
-    base: Mapping[str, str | None],
-    data_repo_id: str | None,
-    data_licence: str | None,
-) -> list[dict[str, str]]:
-    """What the model derives from, each with its licence: the base, the data, and the model itself."""
-    chain = [{"what": "base model", "name": base["label"] or NOT_RECORDED, "licence": base["license"] or NOT_RECORDED}]
-    if data_repo_id:
-        chain.append({"what": "training data", "name": data_repo_id, "licence": data_licence or NOT_RECORDED})
-    return [*chain, {"what": "this model", "name": name, "licence": licence or NOT_RECORDED}]
-
-
-def base_of(folder: Path) -> dict[str, str | None]:
-    """The model that the checkpoint in a folder was trained from (`base_model`)."""
-    return base_model(read_training_record(folder) or TrainingRecord(), folder)
-
-
-def read_record(path: Path, schema: str) -> dict[str, Any]:
-    """A JSON file of this project.
-
-    Raises:
-        UserError: it cannot be read, or is not JSON of this schema.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON ({one_line(error)[:300]}); check the path") from error
-    check_schema(record, schema, str(path), "give the file that notewriter wrote")
-    assert isinstance(record, dict)
-    return record
 
 
 def model_index(runs: Iterable[Metrics]) -> list[EvalResult]:
@@ -152,28 +122,27 @@ def model_index(runs: Iterable[Metrics]) -> list[EvalResult]:
     ]
 
 
-def base_model(record: TrainingRecord, folder: Path) -> dict[str, str | None]:
+def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]:
     """The model that a checkpoint was trained from: its name to print, and its hub id and licence if known.
 
     A base that is itself a local folder is followed to the model that it was fetched as or trained from; a path is
     never printed.
     """
-    name = record.base_model or _read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+    name = record.base_model or _read_json(folder / checkpoints.ADAPTER).get("base_model_name_or_path")
     base: dict[str, str | None] = {"label": NOT_RECORDED, "hub_id": None, "license": None, "origin": None}
     if not name:
         return base
     path = Path(name)
     if checkpoints.is_hub_id(name):
         return base | {"label": name, "hub_id": name}
-    if (path / "origin.json").is_file():
-        origin = _read_json(path / "origin.json")
+    if origin := _read_json(path / "origin.json"):
         licence = str(origin.get("licence", "")).lower() or None
         hub_id = origin.get("model")
         return {"label": hub_id or path.name, "hub_id": hub_id, "license": licence, "origin": origin.get("note")}
     earlier = read_training_record(path)
     if earlier is not None and earlier.base_model and path.resolve() != folder.resolve():
         further = base_model(TrainingRecord(base_model=earlier.base_model), path)
-        return further | {"label": f"{path.name} (trained from {further['label']})"}
+        return {**further, "label": f"{path.name} (trained from {further['label']})"}
     return base | {"label": path.name}
 
 
@@ -186,48 +155,8 @@ def adapted_model(folder: Path) -> str | None:
     return hub_id
 
 
-def adapter_configuration(folder: Path) -> bytes:
-    """An adapter's configuration with its base model by its hub id, or else by its folder's name."""
-    settings = _read_json(folder / checkpoints.ADAPTER)
-    name = settings.get("base_model_name_or_path") or ""
-    base = adapted_model(folder) or Path(name).name
-    return json.dumps(settings | {"base_model_name_or_path": base}, indent=2).encode("utf-8")
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     record: dict[str, Any] = jsonl.read_object(path, dict[str, Any], "restore the file or remove it")
     return record
-
-
-def training_facts(record: TrainingRecord) -> dict[str, Any]:
-    """The facts of the card's training section; those that the record lacks are `NOT_RECORDED`."""
-    return {
-        "method": record.method or NOT_RECORDED,
-        "parameters": record.parameters or NOT_RECORDED,
-        "steps": NOT_RECORDED if record.steps is None else record.steps,
-        "data_sha256": record.pairs_sha256 or record.data_sha256 or NOT_RECORDED,
-        "hyperparameters": record.hyperparameters or {"hyper-parameters": NOT_RECORDED},
-        "metrics": {key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
-        "versions": record.versions or {"versions": NOT_RECORDED},
-        "rows": record.rows,
-    }
-
-
-def stage_facts(stats: Mapping[str, Any]) -> dict[str, Any]:
-    """The yield of each stage from the pairs' stats.json."""
-    judges = stats.get("judges", {})
-    return {
-        "questions": stats.get("questions_rolled_out", stats.get("questions", NOT_RECORDED)),
-        "stages": [
-            {
-                "name": stage,
-                "judge": judges.get(stage, NOT_RECORDED),
-                "pairs": counts.get("pairs", NOT_RECORDED),
-                "dropped": ", ".join(f"{count} {reason}" for reason, count in counts.get("dropped", {}).items())
-                or "none",
-            }
-            for stage, counts in stats.get("stages", {}).items()
-        ],
-    }

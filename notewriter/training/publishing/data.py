@@ -16,8 +16,8 @@ from notewriter.artifacts.reading import read_json
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.publishing import leaks
 
-FILES = ("README.md", statistics.NAME, "*.parquet", "*.svg")
-"""What belongs to a dataset: a run's configuration, journals and caches stay."""
+FILES = ("README.md", statistics.NAME, "*.svg")
+"""What belongs to a dataset beside the Parquet files of its card: a run's configuration, journals and caches stay."""
 
 READERS: dict[str, tuple[str, Callable[[Path], Iterator[Mapping[str, object]]]]] = {
     statistics.PAIRS_STATISTICS_SCHEMA: ("pairs", read_pairs),
@@ -46,31 +46,28 @@ def read_data(folder: Path) -> Data:
         UserError: the folder is not a finished dataset, its card names files that are not there, a row is damaged, or
             something looks like a secret; names file and row.
     """
-    if not (folder / "README.md").is_file():
+    card, path = folder / "README.md", folder / statistics.NAME
+    if not card.is_file():
         raise UserError(f"{folder}: has no README.md, so it is no finished dataset; {REMEDY}")
-    path = folder / statistics.NAME
-    record = read_json(path, REMEDY)
+    record: Any = read_json(path, REMEDY)
     schema = record.get("schema") if isinstance(record, dict) else None
     if schema not in READERS:
         raise UserError(f"{path}: has the schema {schema!r}, not that of pairs or chains; {REMEDY}")
     kind, read = READERS[schema]
-    metadata = read_metadata(folder / "README.md")
-    found = {path.name: path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()}
+    metadata = read_metadata(card)
     splits = split_files(metadata)
-    if missing := [name for name in splits.values() if name not in found]:
-        raise UserError(f"{folder / 'README.md'}: names {missing[0]}, which is not in the folder; {REMEDY}")
-    found = {name: path for name, path in found.items() if path.suffix != ".parquet" or name in splits.values()}
-    counts = record[kind] if isinstance(record, dict) else {}
+    if missing := [name for name in splits.values() if not (folder / name).is_file()]:
+        raise UserError(f"{card}: names {missing[0]}, which is not in the folder; {REMEDY}")
+    files = {each.name: each for pattern in FILES for each in sorted(folder.glob(pattern)) if each.is_file()}
+    files |= {name: folder / name for name in splits.values()}
     for split, name in splits.items():
-        rows = sum(1 for _ in read(found[name]))
-        if rows != counts.get(split):
-            raise UserError(f"{found[name]}: has {rows} rows, {path} counts {counts.get(split)}; {REMEDY}")
-    for each in found.values():
+        rows = sum(1 for _ in read(files[name]))
+        if rows != record[kind].get(split):
+            raise UserError(f"{files[name]}: has {rows} rows, {path} counts {record[kind].get(split)}; {REMEDY}")
+    for each in files.values():
         leaks.check_file(each)
-    licence = metadata.license
-    if isinstance(licence, list):
-        licence = ", ".join(licence)
-    return Data(found, licence, path if kind == "pairs" else None, first_prompt(found[next(iter(splits.values()))]))
+    licence = ", ".join(metadata.license) if isinstance(metadata.license, list) else metadata.license
+    return Data(files, licence, path if kind == "pairs" else None, first_prompt(files[next(iter(splits.values()))]))
 
 
 def read_metadata(card: Path) -> DatasetCardData:

@@ -1,4 +1,4 @@
-"""Uploads to the Hugging Face Hub: a repository in one commit, a revision, a collection; each can be repeated safely.
+"""Uploads to the Hugging Face Hub: a repository, or a revision of one, in one commit; each can be repeated safely.
 
 Whatever fails on the way is tried again from the start. That is cheap and has no effect twice: the hub knows the large
 files that already arrived by their hashes, and files that did not change are left out of the commit.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import httpx2
 import tenacity
@@ -41,14 +41,6 @@ class Repository:
     files: Mapping[str, Path | bytes]
     stale: Sequence[str] = ()
     revision: str = "main"
-
-
-class Item(NamedTuple):
-    """A repository in a collection."""
-
-    id: str
-    kind: Kind
-    note: str
 
 
 def check_repo_id(repo_id: str, option: str = "--repo_id") -> None:
@@ -95,23 +87,6 @@ def _upload(api: HfApi, repository: Repository, private: bool) -> str:
         revision=repository.revision,
     )
     return str(commit.commit_url)
-
-
-def collect(api: HfApi, owner: str, title: str, items: Sequence[Item], private: bool) -> str:
-    """Create the collection `title` of `owner` if needed, and add what it lacks of `items`; returns its address.
-
-    Raises:
-        UserError: the hub refuses or is unreachable.
-    """
-
-    def add() -> str:
-        collection = api.create_collection(title, namespace=owner, private=private, exists_ok=True)
-        for item in items:
-            api.add_collection_item(collection.slug, item.id, item.kind, note=item.note, exists_ok=True)
-        return str(collection.url)
-
-    with _errors(api, title):
-        return _again(api, title, add)
 
 
 def _again(api: HfApi, place: str, action: Callable[[], str]) -> str:

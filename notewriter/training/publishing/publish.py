@@ -1,4 +1,4 @@
-"""Upload a checkpoint and its training data to the Hugging Face Hub, with cards that say how they were made."""
+"""`notewriter publish`: upload a checkpoint and its training data to the Hugging Face Hub, with cards from their records."""
 
 import logging
 import os
@@ -6,32 +6,22 @@ import sys
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import HfApi, get_token
 
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
-from notewriter.artifacts.fingerprints import FINGERPRINTS
-from notewriter.ground import config, jsonl
+from notewriter.ground import config
 from notewriter.ground.errors import UserError
 from notewriter.models import checkpoints
-from notewriter.training.publishing import leaks
-from notewriter.training.publishing.card import base_of, model_card
+from notewriter.training.publishing import leaks, model_files
+from notewriter.training.publishing.card import model_card
 from notewriter.training.publishing.curves import curves
 from notewriter.training.publishing.data import Data, example_request, read_data
-from notewriter.training.publishing.hub import Item, Repository, check_repo_id, collect, upload
-from notewriter.training.publishing.scores import result_files
-from notewriter.training.publishing.settings import REWRITTEN
+from notewriter.training.publishing.hub import Repository, check_repo_id, upload
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-
-FILES = (*WEIGHTS, *checkpoints.TOKENIZER, *checkpoints.SETTINGS, "LICENSE*", "NOTICE*")
-"""The files of a model: everything else (optimizer states, checkpoints of a run, logs) stays, without being listed."""
-
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-"""Pickles run code on the machine that loads them; none is uploaded."""
+CARD, CURVES, EXAMPLE = "README.md", "curves.svg", "example.json"
+"""Files that are written for the model's repository."""
 
 
 @dataclass
@@ -56,10 +46,6 @@ class PublishArguments:
     data_repo_id: str | None = field(
         default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
     )
-    collection: str | None = field(
-        default=None,
-        metadata={"help": "the title of a collection that links model, data and base model; created if necessary"},
-    )
     revisions: bool = field(
         default=False,
         metadata={"help": "publish the run's checkpoints too, each as a revision of the model's repository"},
@@ -79,13 +65,6 @@ class PublishArguments:
         default_factory=list,
         metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
     )
-    benchmarks: dict[str, str] = field(
-        default_factory=dict,
-        metadata={
-            "help": "scores for the hub's leaderboards, in .eval_results/: DATASET/METRIC of a metrics.json -> the "
-            'benchmark\'s repository and task, such as \'{"hotpotqa/f1": "owner/name:task"}\''
-        },
-    )
     pairs_stats: str | None = field(
         default=None,
         metadata={"help": "the stats.json beside the training pairs, for the yield of each stage (default: of --data)"},
@@ -104,7 +83,7 @@ def main(argv: list[str]) -> None:
 
 
 def publish(arguments: PublishArguments) -> None:
-    """Upload the data, the model, its checkpoints and the collection, or with `dry_run` show what would be sent.
+    """Upload the data, the model and its checkpoints, or with `dry_run` show what would be sent.
 
     Everything is read and checked before anything is sent.
 
@@ -114,7 +93,7 @@ def publish(arguments: PublishArguments) -> None:
     """
     check_ids(arguments)
     if arguments.load_best and not arguments.metrics:
-        name = best_of(arguments)[0].name
+        name = model_files.best_of(arguments.checkpoint, arguments.load_best)[0].name
         arguments = replace(arguments, metrics=[str(Path(arguments.load_best) / name / "metrics.json")])
     data = read_data(Path(arguments.data)) if arguments.data else None
     # On the disk of the checkpoint, whose size its copies have, if it can be written to.
@@ -122,8 +101,6 @@ def publish(arguments: PublishArguments) -> None:
     beside = parent if os.access(parent, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=".publish-", dir=beside) as scratch:
         repositories = plan(arguments, data, Path(scratch))
-        if arguments.collection:
-            leaks.check_text(arguments.collection, "--collection")
         if arguments.dry_run:
             sys.stdout.write("\n".join(_listing(each, arguments) for each in repositories))
             return
@@ -133,25 +110,20 @@ def publish(arguments: PublishArguments) -> None:
         api = HfApi(token=token)
         for repository in repositories:
             logger.info("published as %s", upload(api, repository, arguments.private))
-    if arguments.collection:
-        owner = repositories[0].id.split("/")[0]
-        address = collect(api, owner, arguments.collection, items(arguments), arguments.private)
-        logger.info("collected in %s", address)
 
 
 def check_ids(arguments: PublishArguments) -> None:
     """Raise a `UserError` unless the model, the data or both are given, each with a repository."""
     if not (arguments.checkpoint or arguments.data):
         raise UserError("nothing to publish; give --checkpoint, --data or both")
-    for option, repo_id, name in (
-        ("--checkpoint", arguments.repo_id, "--repo_id"),
-        ("--data", arguments.data_repo_id, "--data_repo_id"),
+    for option, source, repo_option, repo_id in (
+        ("--checkpoint", arguments.checkpoint, "--repo_id", arguments.repo_id),
+        ("--data", arguments.data, "--data_repo_id", arguments.data_repo_id),
     ):
-        source = arguments.checkpoint if option == "--checkpoint" else arguments.data
         if source and not repo_id:
-            raise UserError(f"{option}: has no repository; give {name} owner/name")
+            raise UserError(f"{option}: has no repository; give {repo_option} owner/name")
         if repo_id:
-            check_repo_id(repo_id, name)
+            check_repo_id(repo_id, repo_option)
     if arguments.load_best and not arguments.checkpoint:
         raise UserError("load_best: chooses a checkpoint of a training run; give it with --checkpoint")
 
@@ -170,51 +142,45 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     if not (arguments.checkpoint and arguments.repo_id):
         return repositories
     run, repo_id = Path(arguments.checkpoint), arguments.repo_id
-    folder = best_of(arguments)[0] if arguments.load_best else run
-    check_checkpoint(folder)
-    written = model_texts(arguments, data)
-    for name, text in written.items():
+    folder = model_files.best_of(run, arguments.load_best)[0] if arguments.load_best else run
+    model_files.check_checkpoint(folder)
+    texts = model_texts(arguments, data)
+    for name, text in texts.items():
         kind = leaks.Kind.ROWS if name == EXAMPLE else leaks.Kind.PROSE
-        leaks.check_text(text.decode("utf-8"), "the model card" if name == "README.md" else name, kind)
-    checkpoint_folders = revisions(run) if arguments.revisions else []
+        leaks.check_text(text.decode("utf-8"), "the model card" if name == CARD else name, kind)
+    complete = model_files.revisions(run) if arguments.revisions else []
     if arguments.revisions:
-        for path in sorted(set(run.glob("checkpoint-*")) - set(checkpoint_folders)):
+        for path in sorted(set(run.glob("checkpoint-*")) - set(complete)):
             logger.warning("%s: is not complete (no %s or no safetensors); it is left out", path, checkpoints.STATE)
-    for revision, saved in (("main", folder), *((path.name, path) for path in checkpoint_folders)):
-        each = in_final_type(saved, run, scratch)
-        sent: dict[str, Path | bytes] = {path.name: path for path in files(each)}
-        sent |= {name: rewritten(each) for name, rewritten in REWRITTEN.items() if name in sent}
-        for name, content in sent.items():
+    for revision, saved in (("main", folder), *((path.name, path) for path in complete)):
+        contents = model_files.published(saved, run, scratch)
+        for name, content in contents.items():
             if isinstance(content, Path):
                 leaks.check_file(content)
             else:
                 leaks.check_text(content.decode("utf-8"), name)
-        repositories.append(Repository("model", repo_id, {**sent, **written}, (*checkpoints.WEIGHTS, INDEX), revision))
+        repositories.append(Repository("model", repo_id, contents | texts, model_files.STALE, revision))
     return repositories
 
 
-INDEX = "*.index.json"
-EXAMPLE = "example.json"
-CURVES = "curves.svg"
-
-
 def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, bytes]:
-    """The files that are written for the model's repository: card, training curves, scores, an example request."""
+    """The files that are written for the model's repository: card, training curves, an example request."""
     assert arguments.checkpoint and arguments.repo_id
-    texts = {"README.md": card(arguments, data).encode("utf-8")}
+    texts = {CARD: card(arguments, data).encode("utf-8")}
     if plot := curves(Path(arguments.checkpoint)):
         texts[CURVES] = plot.encode("utf-8")
     if data and data.first_prompt:
         texts[EXAMPLE] = example_request(arguments.repo_id, data.first_prompt)
-    return texts | result_files([Path(path) for path in arguments.metrics], arguments.benchmarks)
+    return texts
 
 
 def card(arguments: PublishArguments, data: Data | None = None) -> str:
     """The checkpoint's model card, with the scores and statistics that the command names."""
     assert arguments.checkpoint and arguments.repo_id
+    folder = Path(arguments.checkpoint)
     stats = Path(arguments.pairs_stats) if arguments.pairs_stats else data.pairs_statistics if data else None
     return model_card(
-        Path(arguments.checkpoint),
+        folder,
         arguments.repo_id,
         metrics=[Path(path) for path in arguments.metrics],
         baseline_metrics=[Path(path) for path in arguments.baseline_metrics],
@@ -223,108 +189,10 @@ def card(arguments: PublishArguments, data: Data | None = None) -> str:
         data_repo_id=arguments.data_repo_id,
         data_license=data.license if data else None,
         example=EXAMPLE if data and data.first_prompt else None,
-        curves=CURVES if curves(Path(arguments.checkpoint)) else None,
-        revisions=[each.name for each in revisions(Path(arguments.checkpoint))] if arguments.revisions else (),
-        best=best_of(arguments)[1] if arguments.load_best else None,
+        curves=CURVES if curves(folder) else None,
+        revisions=[path.name for path in model_files.revisions(folder)] if arguments.revisions else (),
+        best=model_files.best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
-
-
-def best_of(arguments: PublishArguments) -> tuple[Path, BestCheckpoint]:
-    """The checkpoint of the run that its evaluation named the best, and the record that does.
-
-    Raises:
-        UserError: there is no such record, or the run no longer has that checkpoint or has another of its name.
-    """
-    assert arguments.checkpoint and arguments.load_best
-    best = read_best_checkpoint(Path(arguments.load_best))
-    folder = Path(arguments.checkpoint) / Path(best.checkpoint).name
-    if not folder.is_dir():
-        raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
-    record = Path(arguments.load_best) / folder.name / FINGERPRINTS
-    scored = jsonl.read_object(record, dict[str, str], "evaluate again") if record.is_file() else {}
-    if scored.get("served") not in (None, checkpoints.fingerprint(folder)):
-        raise UserError(
-            f"{folder}: is not the checkpoint that {arguments.load_best} has scores of; give that one's run"
-        )
-    return folder, best
-
-
-def items(arguments: PublishArguments) -> list[Item]:
-    """The repositories of the collection: the model, its data and its base, as far as they have a repository."""
-    found = []
-    if arguments.checkpoint and arguments.repo_id:
-        found.append(Item(arguments.repo_id, "model", "the trained model"))
-    if arguments.data_repo_id:
-        found.append(Item(arguments.data_repo_id, "dataset", "the data it was trained on"))
-    if arguments.checkpoint and (base := base_of(Path(arguments.checkpoint))["hub_id"]):
-        found.append(Item(base, "model", "the base model"))
-    return found
-
-
-def in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
-    """The checkpoint, or a copy of it whose weights have the type of the run's final model.
-
-    A checkpoint of full-parameter training has float32 weights, to resume from (`weights.cast_weights`).
-    """
-    saved, final = _dtype_in(checkpoint), _dtype_in(run)
-    if not (saved and final) or saved == final:
-        return checkpoint
-    copy = scratch / checkpoint.name
-    if copy.exists():
-        # The best checkpoint is one of the revisions too.
-        return copy
-    copy.mkdir()
-    for path in files(checkpoint):
-        # What is cast replaces its link.
-        (copy / path.name).symlink_to(path.resolve())
-    import torch  # takes seconds, which all other uploads do without
-
-    from notewriter.training.run.weights import cast_weights
-
-    dtype = getattr(torch, final, None)
-    if not isinstance(dtype, torch.dtype):
-        raise UserError(f"{run / 'config.json'}: dtype {final!r} is not one of PyTorch's; correct it")
-    cast_weights(copy, dtype)
-    return copy
-
-
-def _dtype_in(folder: Path) -> str | None:
-    """The type of the weights according to a model's configuration; None where it does not say."""
-    file = folder / "config.json"
-    if not file.is_file():
-        return None
-    dtype = jsonl.read_object(file, dict[str, Any], "restore the file").get("dtype")
-    return dtype if isinstance(dtype, str) else None
-
-
-def check_checkpoint(folder: Path) -> None:
-    """Raise a `UserError` where `folder` is neither a whole model nor a LoRA adapter, with weights in safetensors."""
-    if not folder.is_dir():
-        raise UserError(f"{folder}: is not a folder; give the one that a training run saved its model in")
-    if not checkpoints.is_adapter(folder):
-        checkpoints.check_model(folder)
-    elif not any(folder.glob("adapter_model.*")):
-        raise UserError(f"{folder}: has no adapter_model.safetensors; wait until its training has ended")
-    if any(folder.glob("*.safetensors")):
-        return
-    for path in sorted([*folder.glob("pytorch_model*"), *folder.glob("adapter_model*")]):
-        if path.suffix in PICKLES:
-            raise UserError(
-                f"{path}: the weights are pickled, and a pickle runs code on the machine that loads it; save them as "
-                "safetensors (load the model and call save_pretrained) and publish that folder"
-            )
-    raise UserError(f"{folder}: has no weights in safetensors; save the model again with save_pretrained")
-
-
-def revisions(folder: Path) -> list[Path]:
-    """The complete checkpoints of a run with weights in safetensors, in the order of their steps."""
-    return [path for path in checkpoints.checkpoints_of(folder).values() if any(path.glob("*.safetensors"))]
-
-
-def files(folder: Path) -> list[Path]:
-    """The files of a checkpoint that belong to the model, by name."""
-    found = {path for pattern in FILES for path in folder.glob(pattern) if path.is_file()}
-    return sorted(path for path in found if path.suffix not in PICKLES)
 
 
 def _listing(repository: Repository, arguments: PublishArguments) -> str:
@@ -338,7 +206,7 @@ def _listing(repository: Repository, arguments: PublishArguments) -> str:
     if repository.revision == "main":
         folder = Path((arguments.checkpoint if repository.kind == "model" else arguments.data) or "")
         kept = sorted({path.name for path in folder.iterdir()} - {*sizes, ".lock"})
-        card = repository.files["README.md"]
+        card = repository.files[CARD]
         text = card.decode("utf-8") if isinstance(card, bytes) else card.read_text(encoding="utf-8")
         lines += [f"stays here: {', '.join(kept) or 'nothing'}", "", text]
     return "\n".join(lines) + "\n"

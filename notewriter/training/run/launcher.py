@@ -35,7 +35,7 @@ LINES = 40
 """Lines of the log of the rank that failed first: one screen."""
 
 
-def main(argv: list[str]) -> int:
+def launch(argv: list[str]) -> int:
     """Launch the processes of this node and wait for them; returns the exit code."""
     arguments = launch_command_parser().parse_args(argv)
     logs = Path(arguments.log_dir or tempfile.mkdtemp(prefix="notewriter-"))
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING))
     for number in SIGNALS:
         signal.signal(number, _forward)
-    code = _launch(arguments, logs)
+    code = _run(arguments, logs)
     if code == STOPPED:
         # srun may hide the exit code of one node behind that of another.
         logs.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def node_name() -> str:
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())
 
 
-def _launch(arguments: argparse.Namespace, logs: Path) -> int:
+def _run(arguments: argparse.Namespace, logs: Path) -> int:
     try:
         launch_command(arguments)
     except ChildFailedError as error:
@@ -112,4 +112,4 @@ def _written(file: Path) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(launch(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Data, revisions and collections, read back byte for byte through the hub's own client, while the network fails."""
+"""Data and revisions, read back byte for byte through the hub's own client, while the network fails."""
 
 import json
 import shutil
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from fake_hub import REPO, TOKEN, Hub
-from huggingface_hub import DatasetCard, HfApi, ModelCard, parse_eval_result_entries
+from huggingface_hub import DatasetCard, HfApi, ModelCard
 from metrics_file import write_metrics
 from pair_rows import row
 from parquet_files import write_rows
@@ -134,8 +133,6 @@ FAULTS = [
     (f"POST /api/models/{REPO}/commit", 500),
     (f"POST /api/models/{REPO}/commit", "reset"),
     (f"POST /api/models/{REPO}/commit", "lost"),
-    ("POST /api/collections/", 500),
-    ("POST /api/collections", "lost"),
 ]
 
 
@@ -144,7 +141,7 @@ def test_everything_arrives_once_although_the_network_fails(
     hub: Hub, checkpoint: Path, pairs: Path, tmp_path: Path, request_: str, fault: int | str
 ) -> None:
     hub.faults = [(request_, fault)]
-    publish.publish(both(checkpoint, pairs, collection="Notes"))
+    publish.publish(both(checkpoint, pairs))
     assert hub.faults == []
     found = read_back(hub, REPO, "model", tmp_path / "model")
     assert found["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
@@ -152,8 +149,6 @@ def test_everything_arrives_once_although_the_network_fails(
         name: (pairs / name).read_bytes() for name in PAIRS_FILES
     }
     assert len(hub.commits) == 2
-    (collection,) = hub.collections.values()
-    assert len(collection["items"]) == 3
 
 
 def test_an_upload_that_was_given_up_goes_on_where_it_ended(hub: Hub, checkpoint: Path) -> None:
@@ -168,21 +163,8 @@ def test_an_upload_that_was_given_up_goes_on_where_it_ended(hub: Hub, checkpoint
 
 def test_publishing_the_same_again_changes_nothing(hub: Hub, checkpoint: Path, pairs: Path) -> None:
     for _ in range(2):
-        publish.publish(both(checkpoint, pairs, collection="Notes"))
+        publish.publish(both(checkpoint, pairs))
     assert len(hub.commits) == 2
-    (collection,) = hub.collections.values()
-    assert len(collection["items"]) == 3
-
-
-def test_the_collection_links_model_data_and_base_and_is_private(hub: Hub, checkpoint: Path, pairs: Path) -> None:
-    publish.publish(both(checkpoint, pairs, collection="Notes"))
-    (collection,) = hub.collections.values()
-    assert [(item["id"], item["type"]) for item in collection["items"]] == [
-        (REPO, "model"),
-        (DATA, "dataset"),
-        ("Qwen/Qwen2.5-7B-Instruct", "model"),
-    ]
-    assert (collection["private"], collection["owner"]["name"]) == (True, "someone")
 
 
 def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
@@ -318,38 +300,6 @@ def test_training_curves_are_in_the_card(hub: Hub, checkpoint: Path) -> None:
     assert "loss" in plot and "reward margin" in plot and "token accuracy" not in plot
     assert "nan" not in plot
     assert "![Training curves](curves.svg)" in hub.arrived()["README.md"].decode()
-
-
-def test_scores_of_registered_benchmarks_are_files_that_the_client_reads(
-    hub: Hub, checkpoint: Path, metrics: Path
-) -> None:
-    arguments = publish.PublishArguments(
-        checkpoint=str(checkpoint),
-        repo_id=REPO,
-        metrics=[str(metrics)],
-        benchmarks={"hotpotqa/f1": "hotpotqa/hotpot_qa:distractor"},
-    )
-    publish.publish(arguments)
-    content = hub.arrived()[".eval_results/hotpotqa_f1_deepnote.yaml"]
-    (entry,) = parse_eval_result_entries(yaml.safe_load(content))
-    assert (entry.dataset_id, entry.task_id, entry.value) == ("hotpotqa/hotpot_qa", "distractor", 0.5123)
-    assert entry.notes == "f1 (hotpotqa) with the method deepnote, 100 questions, 95% interval 0.400 to 0.600"
-
-
-@pytest.mark.parametrize(
-    ("benchmarks", "message"),
-    [({"hotpotqa/f1": "hotpotqa"}, "owner/name:task"), ({"musique/f1": "a/b:c"}, "no file of --metrics has")],
-)
-def test_a_benchmark_that_fits_no_score_is_refused(
-    hub: Hub, checkpoint: Path, metrics: Path, benchmarks: dict[str, str], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        publish.publish(
-            publish.PublishArguments(
-                checkpoint=str(checkpoint), repo_id=REPO, metrics=[str(metrics)], benchmarks=benchmarks
-            )
-        )
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize(

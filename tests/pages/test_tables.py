@@ -1,4 +1,4 @@
-from notewriter.evaluation.report.markup import latex, markdown
+from notewriter.pages.tables import aligned, aligned_markdown, html, latex, markdown
 
 TABLE = ("50% of <b>", ["", "run_1|x"], [["Token F1", "0.5 [0.4 to 0.6] *"], ["a\\b\n", "{$}"]])
 
@@ -34,3 +34,24 @@ def test_latex_escapes_what_would_be_commands():
 def test_a_line_of_latex_is_no_argument_of_the_line_before():
     text = latex([("Runs", ["", "F1"], [["[a]", "0.5 [0.4, 0.6]"], ["*", "1"]])])
     assert "{}[a] & 0.5 [0.4, 0.6] \\\\\n{}* & 1 \\\\" in text
+
+
+def test_html_is_escaped_and_marks_sure_rows():
+    text = html(TABLE)
+    assert '<th></th><th class="number">run_1|x</th>' in text
+    assert '<tr class="sure"><th>Token F1</th><td class="number">0.5 [0.4 to 0.6] *</td></tr>' in text
+    assert html(("", ["<b>"], [["<i>"]])).count("&lt;") == 2
+
+
+def test_columns_of_numbers_are_aligned_right_in_the_terminal():
+    text = aligned([("Sizes", ["name", "rows", "note"], [["a", "1,000", "few"], ["bcdef", "7", ""]])])
+    assert text.splitlines() == ["Sizes", "", "name    rows  note", "a      1,000  few", "bcdef      7"]
+
+
+def test_aligned_markdown_is_a_table_in_the_terminal_and_on_a_page():
+    assert aligned_markdown(["metric", "after"], [["f1", "0.500"], ["calls", "12.0"]]).splitlines() == [
+        "| metric | after |",
+        "|--------|------:|",
+        "| f1     | 0.500 |",
+        "| calls  |  12.0 |",
+    ]

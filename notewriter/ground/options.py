@@ -1,0 +1,92 @@
+"""What the field of an option says of it besides type, bound and help, and what follows from that.
+
+An option is a field of a dataclass (or a key of a mapping that the dataclass describes), and its `metadata` has
+
+- `help`: a line for `--help`;
+- `effect` (default True): whether its value can change a result. False if it cannot; a function that returns the part
+  of the value that can, or None if there is none; or the name of another option, for a value that only has an effect
+  where that option is not set;
+- `of` (default "run"): what it belongs to and is replaced with: "model", "retriever", "questions" (what selects from
+  one question file), "method", or "output" for a place to write to;
+- `secret` (default False): whether its value must not be written anywhere.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from types import MappingProxyType
+from typing import Any
+
+DEFAULTS = {"effect": True, "of": "run", "secret": False}
+"""What a field says that says nothing."""
+
+
+def names_of(*kinds: Any, **sought: Any) -> frozenset[str]:
+    """The options of dataclasses whose metadata have these values, as in `names_of(ModelArguments, of="model")`."""
+    return frozenset(
+        each.name
+        for each in _fields(kinds)
+        if all(each.metadata.get(key, DEFAULTS.get(key)) == value for key, value in sought.items())
+    )
+
+
+def with_effect(settings: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
+    """The settings that can change a result; `kinds` are the dataclasses whose options they are.
+
+    A setting that no dataclass knows is kept.
+    """
+    effects = {each.name: each.metadata.get("effect", True) for each in _fields(kinds)}
+    kept = {}
+    for name, value in settings.items():
+        effect = effects.get(name, True)
+        if callable(effect):
+            if (part := effect(value)) is not None:
+                kept[name] = part
+        elif not settings.get(effect) if isinstance(effect, str) else effect:
+            kept[name] = value
+    return kept
+
+
+def where_set(value: Any) -> Any:
+    """For `effect`: an option that is empty by default counts where it is set; elsewhere a run is as without it."""
+    return value or None
+
+
+def defaults(*kinds: Any) -> dict[str, Any]:
+    """The default values of the options of dataclasses."""
+    values: dict[str, Any] = {}
+    for each in _fields(kinds):
+        if each.default is not MISSING:
+            values[each.name] = each.default
+        elif each.default_factory is not MISSING:
+            values[each.name] = each.default_factory()
+    return values
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], *kinds: Any) -> dict[str, tuple[Any, Any]]:
+    """The settings with an effect in which a run's stored configuration and another one differ, with both values.
+
+    A setting that only one of the two has makes no difference where it is off or empty. Neither does one that only
+    `now` has and leaves at its default: it is newer than the run, whatever its default is.
+    """
+    before, now = with_effect(before, *kinds), with_effect(now, *kinds)
+    newer = {key for key, default in defaults(*kinds).items() if key not in before and now.get(key) == default}
+    return {
+        key: (before.get(key), now.get(key))
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+        and (before.get(key) or now.get(key) or (key in before and key in now))
+        and key not in newer
+    }
+
+
+def marked(kind: type, names: Iterable[str], **metadata: Any) -> None:
+    """Add metadata to fields that a dataclass inherits from a library's; the library's own stay as they are."""
+    own: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
+    for name in names:
+        own[name] = copy.copy(own[name])
+        own[name].metadata = MappingProxyType({**own[name].metadata, **metadata})
+
+
+def _fields(kinds: Iterable[Any]) -> Iterable[Field[Any]]:
+    return (each for kind in kinds for each in fields(kind))

@@ -1,0 +1,98 @@
+"""Tables as text: Markdown, LaTeX, HTML, and aligned for the terminal."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""Caption, header and rows; the first column is text, the others are numbers."""
+
+MARKDOWN = str.maketrans(
+    {character: "\\" + character for character in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "\n": " "}
+)
+LATEX = str.maketrans(
+    {character: "\\" + character for character in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "✓": r"$\surd$", "\n": " "}
+)
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Tables as GitHub-flavoured Markdown; names and reasons are escaped."""
+    parts = []
+    for caption, header, rows in tables:
+        lines = [_line(header), "|" + "|".join([" --- ", *[" ---: "] * (len(header) - 1)]) + "|", *map(_line, rows)]
+        parts.append(f"**{caption.translate(MARKDOWN)}**\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.translate(MARKDOWN) for cell in cells) + " |"
+
+
+def latex(tables: Sequence[Table]) -> str:
+    r"""Tables as LaTeX, for `\input`; they need the package booktabs."""
+    parts = []
+    for caption, header, rows in tables:
+        head, *body = map(_latex_line, (header, *rows))
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption.translate(LATEX)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+            *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    line = " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
+    # The rule or the line before would take what stands here as an argument.
+    return "{}" + line if line.startswith(("[", "*")) else line
+
+
+def html(table: Table) -> Markup:
+    """A table's header and rows as HTML, escaped; rows with a cell that ends with `*` are of the class `sure`."""
+    _, header, rows = table
+    body = [_html_line(row, "td", any(cell.endswith("*") for cell in row)) for row in rows]
+    return Markup("<table>\n<thead>{}</thead>\n<tbody>\n{}\n</tbody>\n</table>").format(
+        _html_line(header, "th"), Markup("\n").join(body)
+    )
+
+
+def _html_line(cells: Sequence[str], kind: str, is_sure: bool = False) -> Markup:
+    start = '<tr class="sure">' if is_sure else "<tr>"
+    numbers = f'<{kind} class="number">{{}}</{kind}>' * (len(cells) - 1)
+    return Markup(f"{start}<th>{{}}</th>{numbers}</tr>").format(*cells)
+
+
+def aligned(tables: Sequence[Table]) -> str:
+    """Tables for the terminal, each below its caption; columns of numbers are aligned right."""
+    lines = []
+    for caption, header, rows in tables:
+        numbers = [
+            all(cell[:1].isdecimal() for cell in column[1:] if cell) for column in zip(header, *rows, strict=True)
+        ]
+        lines += [caption, "", *("  ".join(line).rstrip() for line in _padded((header, *rows), numbers)), ""]
+    return "\n".join(lines)
+
+
+def aligned_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for the terminal that is Markdown too: the first column left, the others right; nothing is escaped."""
+    right = [number > 0 for number in range(len(header))]
+    head, *body = _padded((header, *rows), right)
+    rule = ["-" * (len(cell) + 1) + (":" if is_right else "-") for cell, is_right in zip(head, right, strict=True)]
+    lines = ["| " + " | ".join(line) + " |\n" for line in (head, *body)]
+    return "".join([lines[0], f"|{'|'.join(rule)}|\n", *lines[1:]])
+
+
+def _padded(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[list[str]]:
+    """Lines whose cells are as wide as the widest of their column; `right` tells which columns are aligned right."""
+    columns = []
+    for column, is_right in zip(zip(*lines, strict=True), right, strict=True):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in column])
+    return [list(line) for line in zip(*columns, strict=True)]

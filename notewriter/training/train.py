@@ -1,0 +1,126 @@
+"""`notewriter train dpo|sft`: start the processes of a training run on this machine, from any folder.
+
+    notewriter train dpo --config dpo/deepnote_qwen2.5-7b_lora --pairs data/pairs --output_dir runs/dpo
+    notewriter train dpo --accelerate zero3 --config dpo/deepnote_qwen2.5-7b --pairs data/pairs --output_dir runs/dpo
+    notewriter train sft --accelerate zero3 --config sft/rearag_glm4-9b --data data/chains --output_dir runs/sft
+
+`notewriter train dpo --help` and `notewriter train sft --help` list the options of training. An interrupted run resumes
+from its last checkpoint when the same command is given again. SIGTERM and SIGUSR1 save a checkpoint first; the exit
+code is then 75.
+"""
+
+import argparse
+import importlib
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from notewriter.ground.config import choose, read_mapping
+from notewriter.ground.errors import UserError
+from notewriter.training.run.launcher import launch
+
+MODULES = {"dpo": "notewriter.training.dpo", "sft": "notewriter.training.sft"}
+
+PROFILES = Path(str(files("notewriter"))) / "recipes/accelerate"
+
+SEVERAL_MACHINES = {
+    "num_machines": "how many machines train together; each runs this command",
+    "machine_rank": "the number of this machine, from 0",
+    "main_process_ip": "the address of machine 0",
+    "main_process_port": "the port on machine 0 at which the processes meet",
+}
+"""Options of `accelerate launch` that are passed on."""
+
+
+def main(argv: list[str]) -> None:
+    """Command `notewriter train`.
+
+    Raises:
+        UserError: the method or the profile is unknown.
+        SystemExit: the training failed or was stopped, with its exit code.
+    """
+    parser = _parser()
+    method, *rest = argv or ["--help"]
+    if method in {"-h", "--help"}:
+        sys.stdout.write(parser.format_help())
+        return
+    module = choose("training method", method, MODULES)
+    options, training = parser.parse_known_args(rest)
+    if {"-h", "--help"} & set(training):
+        sys.stdout.write(parser.format_help() + "\n")
+        importlib.import_module(module).main(["--help"])
+    command = ["--config_file", str(profile(options.accelerate or default_profile()))]
+    processes = options.num_processes or processes_of(Path(command[1]), int(options.num_machines or 1))
+    command += ["--num_processes", str(processes)]
+    for name in ("log_dir", *SEVERAL_MACHINES):
+        if (value := getattr(options, name)) is not None:
+            command += [f"--{name}", value]
+    if code := launch([*command, "--module", module, *training]):
+        sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="notewriter train",
+        usage="notewriter train dpo|sft [--accelerate NAME] --config FILE [options of training]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # An abbreviation could be meant for the training.
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument(
+        "--accelerate",
+        metavar="NAME",
+        help=f"how processes share the work: {', '.join(profiles())}, or a file that `accelerate config` wrote; by "
+        "default cpu, single or ddp, whichever this machine is",
+    )
+    parser.add_argument("--num_processes", type=int, metavar="N", help="by default a process for each GPU")
+    parser.add_argument("--log_dir", metavar="FOLDER", help="where each process writes its log")
+    for name, text in SEVERAL_MACHINES.items():
+        parser.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=text)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see notewriter train --help")
+
+
+def profiles() -> list[str]:
+    """The names of the launch profiles that are part of the package."""
+    return sorted(path.stem for path in PROFILES.glob("*.yaml"))
+
+
+def profile(name: str) -> Path:
+    """The file of a launch profile, by its name or its path.
+
+    Raises:
+        UserError: there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    if name not in profiles():
+        raise UserError(f"--accelerate {name}: is no file and no profile; choose one of: {', '.join(profiles())}")
+    return PROFILES / f"{name}.yaml"
+
+
+def default_profile() -> str:
+    """The profile for what this machine has: no GPU, one, or several."""
+    gpus = torch.cuda.device_count()
+    return "ddp" if gpus > 1 else "single" if torch.accelerator.is_available() else "cpu"
+
+
+def processes_of(file: Path, machines: int) -> int:
+    """How many processes a profile starts over all machines: one for each GPU, or what the file says of one machine.
+
+    Raises:
+        UserError: the file cannot be read, or is not a mapping.
+    """
+    settings: dict[str, Any] = read_mapping(file)[1]
+    processes = int(settings.get("num_processes") or 1)
+    gpus = 0 if settings.get("use_cpu") else torch.cuda.device_count()
+    return (gpus if processes > 1 and gpus else processes) * machines
