@@ -23,8 +23,8 @@ from typing import NamedTuple
 from notewriter.experiments.pipelines.pipeline import Stage, program, read_pipeline, variables_given
 from notewriter.ground.config import given
 from notewriter.models.adapters import groups
-from notewriter.models.roles import identity_of
 from notewriter.models.server import with_number_format
+from notewriter.models.servers import identity_of
 
 COMMANDS = ("pairs", "gold")
 

@@ -1,9 +1,7 @@
 """`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
 
-import contextlib
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from notewriter.artifacts.journal import ResumeArguments
@@ -15,7 +13,8 @@ from notewriter.evaluation.trackers import trackers_of
 from notewriter.ground.config import parse
 from notewriter.models.checkpoints import is_adapter
 from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments, Running, Serve, served_models, start_groups
+from notewriter.models.roles import ModelArguments
+from notewriter.models.servers import Wanted, keep
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 
 
@@ -51,20 +50,17 @@ def _evaluate_checkpoints(
     trackers = trackers_of(run, each.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
-    with contextlib.ExitStack() as stack:
-        running: Running = {}
+    with keep() as kept:
         finished_before = [path for path in found.values() if (output / path.name / "metrics.json").is_file()]
         adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
         if len(adapters) > 1 and not dry.dry_run:
             # One at a time is asked, so that only one needs memory of a GPU.
-            options = {"max_loras": 1, "max_cpu_loras": len(adapters)} | models.serve_options
-            together = replace(models, serve_options=options)
-            settings = dict.fromkeys(adapters, (options, models.replicas))
-            running = start_groups(stack, settings, together, lambda group: output / "vllm-checkpoints.log")
-        serve = partial(served_models, running=running)
+            wanted = [Wanted(path, models.serve_options, models.replicas) for path in adapters]
+            beside = {"max_loras": 1, "max_cpu_loras": len(adapters)}
+            kept.start(wanted, output / "vllm-checkpoints.log", models.port, models.ready_timeout, beside)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, serve)
+            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs)
             if one is None:
                 # All checkpoints cost the same.
                 return
@@ -80,7 +76,6 @@ def _evaluate(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
-    serve: Serve = served_models,
 ) -> Metrics | None:
     """Evaluate one model; returns its metrics, or None after a dry run."""
     evaluation = checked(arguments, models, costs)
@@ -88,7 +83,7 @@ def _evaluate(
     if dry.dry_run:
         estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
         return None
-    metrics = evaluate(evaluation, resume, serve)
+    metrics = evaluate(evaluation, resume)
     sys.stdout.write(_summary(metrics, folder))
     return metrics
 

@@ -25,10 +25,9 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
-from notewriter.models.client import Endpoint, RequestRefused
+from notewriter.models.client import RequestRefused
 from notewriter.models.prices import Budget, CostArguments, Prices, check_costs, prices_of
-from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
-from notewriter.models.server import Server
+from notewriter.models.roles import ModelArguments, Roles, Serve, policy_of, served_models
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.rollouts.runner import for_each_question
@@ -114,7 +113,7 @@ def _read_cases(run: Path) -> tuple[list[Question], Chains]:
 
 async def _judge(
     models: ModelArguments,
-    roles: dict[str, tuple[Endpoint, list[Server]]],
+    roles: Roles,
     budget: Budget | None,
     work: Mapping[Path, list[Question]],
     chains: Mapping[Path, Chains],

@@ -1,11 +1,9 @@
 """Which model plays which role, whether served here or reached at an endpoint, and how it samples."""
 
 import contextlib
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,23 +16,13 @@ from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typecheck import misfit
 from notewriter.models import ROLES
-from notewriter.models.adapters import Group, groups, tokenizer_folder, with_group
+from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.chat_template import check_settings, check_template
-from notewriter.models.checkpoints import contents_of, fingerprint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
-from notewriter.models.nodes import Replicated, first_after, own_devices, places
-from notewriter.models.server import (
-    LOOPBACK,
-    READY_TIMEOUT,
-    Server,
-    check_options,
-    ensure_key,
-    free_ports,
-    serve,
-    with_number_format,
-)
+from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
+from notewriter.models.servers import ServerOfParent, Wanted, identity_of, use
 
 
 @dataclass
@@ -163,11 +151,8 @@ class ModelArguments:
             self.serve_options = with_number_format(self.serve_options)
 
 
-Roles = dict[str, tuple[Endpoint, list[Server]]]
-"""Each role's endpoint, and the servers that were started for it."""
-
-Running = dict[str, tuple[str, list[Server]]]
-"""By a checkpoint's path its name in requests and the servers that hold it."""
+Roles = dict[str, tuple[Endpoint, Sequence[Server | ServerOfParent]]]
+"""Each role's endpoint, and its servers if it is a checkpoint served for this run."""
 
 Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
 """Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
@@ -247,10 +232,10 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served_models(arguments: ModelArguments, log_dir: Path, running: Running | None = None) -> Iterator[Roles]:
-    """Start the configured servers; yields each role's endpoint and the servers started for it.
+def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
+    """Start the configured servers that are not up yet; yields each role's endpoint, and its servers if it is served.
 
-    Checkpoints that are `running` already are asked there.
+    See `servers.keep` for how long they stay.
 
     Raises:
         UserError: no model is given, one is given twice, or an endpoint is not valid.
@@ -272,25 +257,18 @@ def served_models(arguments: ModelArguments, log_dir: Path, running: Running | N
             body = specification.get("extra_body", {})
             specification["extra_body"] = body | {"chat_template_kwargs": variables[role]}
 
-    with contextlib.ExitStack() as stack:
-        first_role = {path: role for role, path in reversed(paths.items())}
-        served = dict(running or {})
-        missing = {path: settings[path] for path in paths.values() if path not in served}
-        # Their devices are in use.
-        before = len({servers[0].base_url for _, servers in served.values()})
-        served |= start_groups(
-            stack, missing, arguments, lambda group: log_dir / f"vllm-{first_role[next(iter(group.names))]}.log", before
-        )
+    wanted = [Wanted(path, *settings[path]) for path in dict.fromkeys(paths.values())]
+    logs = {path: log_dir / f"vllm-{role}.log" for role, path in reversed(paths.items())}
+    with use(wanted, logs, arguments.port, arguments.ready_timeout) as served:
         roles: Roles = {}
         for role, specification in specifications.items():
-            servers: list[Server] = []
+            servers: Sequence[Server | ServerOfParent] = []
             if role in paths:
                 name, servers = served[paths[role]]
                 # Never send another service's key to our own server; vLLM reads its own from this variable.
                 specification.setdefault("api_key_env", "VLLM_API_KEY")
                 identity = identity_of(paths[role], settings[paths[role]][0])
-                base_url = ",".join(server.base_url for server in servers)
-                specification |= {"base_url": base_url, "model": name, "identity": identity}
+                specification |= {"base_url": served[paths[role]].base_url, "model": name, "identity": identity}
             roles[role] = (Endpoint(**specification), servers)
         yield roles
 
@@ -310,114 +288,6 @@ def _settings(
         if found.setdefault(path, own) != own:
             raise UserError(f"models: {role}: {path} has other serve_options or replicas in another role; give it one")
     return found
-
-
-def identity_of(path: str, options: Mapping[str, Any]) -> str:
-    """What identifies the replies of a checkpoint served with these options of vLLM.
-
-    Files that the options name, such as a chat template, are identified by their contents.
-    """
-    return f"{fingerprint(path)} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
-
-
-def start_groups(
-    stack: contextlib.ExitStack,
-    models: Mapping[str, tuple[dict[str, Any], int]],
-    arguments: ModelArguments,
-    log: Callable[[Group], Path],
-    before: int = 0,
-) -> Running:
-    """Start servers for checkpoints, one for all that can share it, until `stack` is closed.
-
-    They get the devices after those of `before` models with the options and replicas of all.
-
-    Args:
-        stack: what the servers are stopped with.
-        models: path -> vLLM's options and the number of servers; only where both are the same is a server shared.
-        arguments: the port, the time to be ready, and what the models before have.
-        log: the log of a group.
-        before: how many models have servers already.
-
-    Raises:
-        UserError: there are too few devices, or a server does not start.
-    """
-    running: Running = {}
-    alike: dict[str, list[str]] = {}
-    for path, settings in models.items():
-        alike.setdefault(repr(settings), []).append(path)
-    plan = [(group, *models[paths[0]]) for paths in alike.values() for group in groups(paths)]
-    started: list[Replicated] = [(arguments.serve_options, arguments.replicas)] * before
-    together = [*started, *((options, replicas) for _, options, replicas in plan)]
-    if arguments.port and (in_all := sum(replicas for _, replicas in together)) > 1:
-        raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
-    apart = own_devices(together)
-    for group, options, replicas in plan:
-        servers = start_replicas(
-            stack,
-            group.model,
-            with_group(options, group),
-            replicas,
-            log(group),
-            first_after(started, options) if apart else None,
-            port=arguments.port,
-            ready_timeout=arguments.ready_timeout,
-        )
-        started.append((options, replicas))
-        running |= {path: (name, servers) for path, name in group.names.items()}
-    return running
-
-
-def start_replicas(
-    stack: contextlib.ExitStack,
-    path: str,
-    options: dict[str, Any],
-    replicas: int,
-    log: Path,
-    first: int | None = None,
-    host: str = LOOPBACK,
-    port: int | None = None,
-    ready_timeout: float = READY_TIMEOUT,
-) -> list[Server]:
-    """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
-
-    They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
-    (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
-    `port` chosen. Each has `ready_timeout` seconds to be ready.
-
-    Raises:
-        UserError: there are too few devices, or a server does not start.
-    """
-    if first is None:
-        return [stack.enter_context(serve(path, options, log=log, port=port, host=host, ready_timeout=ready_timeout))]
-    where = places(options, replicas, first)
-    if where[0].nodes:
-        # Before the threads, each of which would make one.
-        ensure_key()
-        _bypass_proxies({place.nodes[0] for place in where})
-    ports = [port] if port else free_ports(replicas)
-
-    def start(number: int) -> Server:
-        own_log = log.with_stem(f"{log.stem}-{number}")
-        return stack.enter_context(
-            serve(
-                path,
-                options,
-                log=own_log,
-                port=ports[number],
-                place=where[number],
-                host=host,
-                ready_timeout=ready_timeout,
-            )
-        )
-
-    with ThreadPoolExecutor(replicas) as pool:
-        return list(pool.map(start, range(replicas)))
-
-
-def _bypass_proxies(hosts: Iterable[str]) -> None:
-    """Let no proxy in the environment, common on clusters, get requests to these hosts, and with them the key."""
-    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    os.environ["no_proxy"] = ",".join(dict.fromkeys([*filter(None, exempt.split(",")), *sorted(hosts)]))
 
 
 def check_endpoints(arguments: ModelArguments) -> None:

@@ -33,8 +33,8 @@ from notewriter.ground.locks import locked
 from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
 from notewriter.models.nodes import job_nodes, own_devices
-from notewriter.models.roles import start_replicas
 from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, check_options, with_number_format
+from notewriter.models.servers import start_replicas
 
 logger = logging.getLogger(__name__)
 

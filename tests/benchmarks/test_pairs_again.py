@@ -15,7 +15,7 @@ from tiny_world import DEEPNOTE_PAIRS, tiny_world, write_config
 
 from notewriter.data import pairs
 from notewriter.experiments.pipelines.pipeline import read_pipeline
-from notewriter.models import roles
+from notewriter.models import roles, servers
 from notewriter.models.adapters import groups
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def answering(monkeypatch):
             endpoint.model = options["served_model_name"]
             yield SimpleNamespace(base_url=endpoint.base_url, ensure_alive=lambda: None)
 
-    monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(servers, "serve", serve)
     # The folder has no tokenizer.
     monkeypatch.setattr(roles, "check_template", lambda *_: None)
 

@@ -17,7 +17,7 @@ from notewriter.evaluation import checkpoints, evaluate
 from notewriter.evaluation.trackers import trackers_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models import roles
+from notewriter.models import servers
 from notewriter.models.roles import ModelArguments
 
 KNOWN = {"checkpoint-2": 1, "checkpoint-4": 4, "checkpoint-10": 4}
@@ -68,7 +68,7 @@ def served(world, monkeypatch):
             yield SimpleNamespace(base_url=endpoint.base_url, ensure_alive=lambda: None)
             running.remove(path)
 
-        monkeypatch.setattr(roles, "serve", serve)
+        monkeypatch.setattr(servers, "serve", serve)
         yield calls
 
 
@@ -146,14 +146,14 @@ def adapters(training_run, tiny_model):
 
 def test_adapters_of_one_base_share_a_server(run, served, adapters, training_run, monkeypatch):
     modules = []
-    serve = roles.serve
+    serve = servers.serve
 
     def remember(path, options, **rest):
         modules.extend(options["lora_modules"])
         assert (options["max_loras"], options["max_cpu_loras"]) == (1, 3)
         return serve(path, options, **rest)
 
-    monkeypatch.setattr(roles, "serve", remember)
+    monkeypatch.setattr(servers, "serve", remember)
     folder = run()
 
     assert len(served) == 1

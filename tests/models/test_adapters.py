@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.ground.errors import UserError
-from notewriter.models import roles
+from notewriter.models import roles, servers
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoints import fingerprint
 from notewriter.models.roles import ModelArguments
@@ -103,11 +103,11 @@ def test_roles_with_adapters_of_one_base_start_one_server(make_adapter, base, tm
     started = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
         started.append((path, log.name))
         yield SimpleNamespace(base_url="http://127.0.0.1:8001/v1")
 
-    monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(servers, "serve", serve)
     monkeypatch.setattr(roles, "check_template", lambda *arguments: None)
     notes, query = make_adapter("notes"), make_adapter("query")
     arguments = ModelArguments(serve=str(base), models={"notes": {"serve": notes}, "query": {"serve": query}})

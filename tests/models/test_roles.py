@@ -12,7 +12,7 @@ from fake_endpoint import fake_endpoint
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
-from notewriter.models import roles
+from notewriter.models import roles, servers
 from notewriter.models.adapters import Group
 from notewriter.models.client import cache_key
 from notewriter.models.nodes import Place
@@ -58,14 +58,14 @@ def served(monkeypatch):
     calls = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=roles.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
         calls.append((path, options, log.name, port if place is None else place.devices))
         yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
         calls.append("stopped")
 
-    monkeypatch.setattr(roles, "serve", serve)
+    monkeypatch.setattr(servers, "serve", serve)
     monkeypatch.setattr(roles, "check_template", lambda path, variables, file: None)
-    monkeypatch.setattr(roles, "fingerprint", lambda path: f"weights of {path}")
+    monkeypatch.setattr(servers, "fingerprint", lambda path: f"weights of {path}")
     return calls
 
 
@@ -234,7 +234,7 @@ def test_a_model_has_its_own_options_and_replicas_beside_those_of_all(tmp_path, 
 
 
 def test_adapters_share_a_server_only_where_their_options_are_the_same(tmp_path, served, monkeypatch):
-    monkeypatch.setattr(roles, "groups", lambda paths: [Group(paths[0], dict.fromkeys(paths, "m"), {})])
+    monkeypatch.setattr(servers, "groups", lambda paths: [Group(paths[0], dict.fromkeys(paths, "m"), {})])
     models = {role: {"serve": f"models/{role}"} for role in ("notes", "query", "judge")}
     models["judge"]["serve_options"] = {"max_model_len": 8192}
     given_roles(tmp_path, base_url="http://host/v1", model="m", models=models)
@@ -275,10 +275,9 @@ def test_single_servers_of_several_models_get_devices_of_their_own_where_there_a
 def test_servers_that_run_already_keep_their_devices(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     settings = ModelArguments(serve="models/tiny", models={"judge": {"serve": "models/judge"}}, replicas=2)
-    with contextlib.ExitStack() as stack:
-        models = {"models/tiny": (settings.serve_options, 2)}
-        running = roles.start_groups(stack, models, settings, lambda group: tmp_path / "vllm.log")
-        with roles.served_models(settings, tmp_path, running):
+    with servers.keep() as kept:
+        kept.start([servers.Wanted("models/tiny", {}, 2)], tmp_path / "vllm.log")
+        with roles.served_models(settings, tmp_path):
             pass
     devices = {(path, device) for path, _, _, device in (call for call in served if call != "stopped")}
     assert devices == {("models/tiny", "0"), ("models/tiny", "1"), ("models/judge", "2"), ("models/judge", "3")}
@@ -289,7 +288,7 @@ def test_requests_to_servers_on_other_nodes_bypass_proxies(tmp_path, served, mon
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     nodes = [Place(None, ("n2", "n3")), Place(None, ("n1",))]
-    monkeypatch.setattr(roles, "places", lambda options, replicas, first: nodes)
+    monkeypatch.setattr(servers, "places", lambda options, replicas, first: nodes)
     for _ in range(2):
         given_roles(tmp_path, serve="models/tiny", replicas=2)
     assert os.environ["no_proxy"] == "other,n1,n2"

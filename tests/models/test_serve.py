@@ -24,7 +24,7 @@ def started(monkeypatch):
         calls.append((model, options, port, host))
         yield SimpleNamespace(base_url=f"http://node7:{8000 + len(calls)}/v1", ensure_alive=lambda: None)
 
-    monkeypatch.setattr("notewriter.models.roles.serve", serve)
+    monkeypatch.setattr("notewriter.models.servers.serve", serve)
     monkeypatch.setattr(command, "check_template", lambda *arguments: None)
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     return calls

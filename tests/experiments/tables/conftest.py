@@ -9,7 +9,7 @@ from benchmark_files import TWO_QUESTIONS, write_lines, write_two_questions
 from fake_endpoint import fake_endpoint
 
 from notewriter.experiments.tables import command as table
-from notewriter.models import roles
+from notewriter.models import roles, servers
 from notewriter.retrieval import index
 
 PASSAGES = [
@@ -62,7 +62,7 @@ def served(monkeypatch):
             endpoint.model = options.get("served_model_name", str(path))
             yield SimpleNamespace(base_url=endpoint.base_url, ensure_alive=lambda: None)
 
-        monkeypatch.setattr(roles, "serve", serve)
+        monkeypatch.setattr(servers, "serve", serve)
         # It would look for the tokenizer on the hub.
         monkeypatch.setattr(roles, "check_template", lambda *_: None)
         yield SimpleNamespace(model="scripted/Small-1B", calls=calls, endpoint=endpoint)

@@ -1,0 +1,346 @@
+"""The servers that a run asks for: those that are up already are found by what they serve, the others are started.
+
+Servers are known by their checkpoint's weights and name, vLLM's options, and their number (`Wanted.key`). Those of a
+lone run stop with it. Within `keep` they stay up for the next run that asks for the same ones, in this process:
+
+    with keep(logs):
+        for evaluation in evaluations:
+            evaluate(evaluation)  # its `serve: PATH` starts a server only if none of this checkpoint is up
+
+or in another one, whose `--serve PATH` finds them by an environment variable:
+
+    with keep(logs) as kept:
+        kept.start([Wanted(path, options)])
+        process = subprocess.Popen(["notewriter", "evaluate", "--serve", path], env=os.environ | kept.environment())
+        while process.poll() is None:
+            kept.ensure_alive()
+            time.sleep(5)
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from notewriter.ground.errors import UserError
+from notewriter.models.adapters import groups, with_group
+from notewriter.models.checkpoints import contents_of, fingerprint
+from notewriter.models.nodes import Replicated, first_after, own_devices, places
+from notewriter.models.server import (
+    LOOPBACK,
+    READY_TIMEOUT,
+    Server,
+    ensure_key,
+    free_ports,
+    serve,
+    with_number_format,
+)
+
+VARIABLE = "NOTEWRITER_SERVERS"
+"""The environment variable that names a parent's servers: a JSON object, `Wanted.key` -> name and addresses."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A checkpoint to be served: its folder or hub id, vLLM's options, and the number of servers."""
+
+    path: str
+    options: Mapping[str, Any]
+    replicas: int = 1
+
+    @property
+    def key(self) -> str:
+        """What tells its servers from others; the same for a copy of its folder under the same name."""
+        name = Path(self.path).name
+        return f"{self.replicas} x {name} {identity_of(self.path, with_number_format(self.options))}"
+
+
+@dataclass(frozen=True)
+class ServerOfParent:
+    """A server that another process started, keeps alive, and stops."""
+
+    base_url: str
+
+    def ensure_alive(self) -> None:
+        """Do nothing: the process that started it restarts it."""
+
+
+class Running(NamedTuple):
+    """A checkpoint that is served: its name in requests, and its servers."""
+
+    name: str
+    servers: Sequence[Server | ServerOfParent]
+
+    @property
+    def base_url(self) -> str:
+        """The servers' addresses, separated by commas."""
+        return ",".join(server.base_url for server in self.servers)
+
+
+class Servers:
+    """Servers of checkpoints, each with devices of its own where there are enough."""
+
+    def __init__(self, before: Sequence[Replicated] = ()) -> None:
+        """`before` are the models that have servers, and devices, already."""
+        self.models = list(before)
+        self.running: dict[str, Running] = {}
+        self._stack = contextlib.ExitStack()
+
+    def start(
+        self,
+        wanted: Sequence[Wanted],
+        logs: Mapping[str, Path],
+        port: int | None = None,
+        ready_timeout: float = READY_TIMEOUT,
+        beside: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start servers, one for all checkpoints that can share it: adapters of one model with the same options.
+
+        Args:
+            wanted: the checkpoints.
+            logs: by a checkpoint's path the log of its server.
+            port: the port of the server if there is only one; default: a free one.
+            ready_timeout: the seconds that each server has to be ready.
+            beside: more options of vLLM, which do not change replies; those of a checkpoint come before them.
+
+        Raises:
+            UserError: there are too few devices, or a server does not start.
+        """
+        alike: dict[str, list[Wanted]] = {}
+        for each in wanted:
+            alike.setdefault(repr((each.options, each.replicas)), []).append(each)
+        plan = [
+            (group, {**(beside or {}), **members[0].options}, members[0].replicas)
+            for members in alike.values()
+            for group in groups([member.path for member in members])
+        ]
+        together = [*self.models, *((options, replicas) for _, options, replicas in plan)]
+        if port and (in_all := sum(replicas for _, replicas in together)) > 1:
+            raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
+        apart = own_devices(together)
+        by_path: dict[str, Running] = {}
+        for group, options, replicas in plan:
+            first = first_after(self.models, options) if apart else None
+            log = logs[next(iter(group.names))]
+            servers = start_replicas(
+                *(self._stack, group.model, with_group(options, group), replicas, log, first),
+                port=port,
+                ready_timeout=ready_timeout,
+            )
+            self.models.append((options, replicas))
+            by_path |= {path: Running(name, servers) for path, name in group.names.items()}
+        self.running |= {each.key: by_path[each.path] for each in wanted}
+
+    def stop(self) -> None:
+        """Stop all of them."""
+        self.running.clear()
+        self._stack.close()
+
+
+class Kept:
+    """Servers that outlive the runs that ask for them, made by `keep`."""
+
+    def __init__(self, logs: Path | None = None) -> None:
+        self._logs = logs
+        self._lasting = Servers()
+        self._latest = Servers()
+        self._failures: dict[frozenset[str], str] = {}
+
+    def start(
+        self,
+        wanted: Sequence[Wanted],
+        log: Path,
+        port: int | None = None,
+        ready_timeout: float = READY_TIMEOUT,
+        beside: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start servers that stay until the end of the block; those that are up already are not started again.
+
+        The arguments are those of `Servers.start`, with one log for all.
+
+        Raises:
+            UserError: there are too few devices, or a server does not start.
+        """
+        missing = [each for each in wanted if each.key not in self._up()]
+        logs = dict.fromkeys((each.path for each in missing), log)
+        self._lasting.start(missing, logs, port, ready_timeout, beside)
+
+    def ask(
+        self, wanted: Sequence[Wanted], logs: Mapping[str, Path], port: int | None, ready_timeout: float
+    ) -> dict[str, Running]:
+        """The servers of a run, by path; if one is missing, those of the run before stop first, for their memory.
+
+        Raises:
+            UserError: a server does not start, now or when it was asked for before: it is not tried again.
+        """
+        keys = {each.path: each.key for each in wanted}
+        asked = frozenset(keys.values())
+        if asked in self._failures:
+            raise UserError(self._failures[asked])
+        if not asked <= self._up().keys():
+            self.release()
+            missing = [each for each in wanted if each.key not in self._up()]
+            if self._logs:
+                logs = {path: self._logs / log.name for path, log in logs.items()}
+            self._latest = Servers(self._lasting.models)
+            try:
+                self._latest.start(missing, logs, port, ready_timeout)
+            except UserError as error:
+                self._failures[asked] = str(error)
+                self.release()
+                raise
+        return {path: self._up()[key] for path, key in keys.items()}
+
+    def release(self) -> None:
+        """Stop the servers that the latest run started."""
+        self._latest.stop()
+
+    def ensure_alive(self) -> None:
+        """Restart servers of this process that have died.
+
+        Raises:
+            UserError: one of them does not come up again.
+        """
+        for server in {id(server): server for running in self._up().values() for server in running.servers}.values():
+            server.ensure_alive()
+
+    def environment(self) -> dict[str, str]:
+        """The environment variable by which a child process finds the servers that are up."""
+        up = {key: {"name": each.name, "base_url": each.base_url} for key, each in self._up().items()}
+        return {VARIABLE: json.dumps(up)}
+
+    def stop(self) -> None:
+        """Stop all servers."""
+        self._latest.stop()
+        self._lasting.stop()
+
+    def _up(self) -> dict[str, Running]:
+        return {**_of_parent(), **self._lasting.running, **self._latest.running}
+
+
+_kept: ContextVar[Kept | None] = ContextVar("_kept", default=None)
+
+
+@contextlib.contextmanager
+def keep(logs: Path | None = None) -> Iterator[Kept]:
+    """Keep servers for the next run while the block lasts, or until a run asks for others.
+
+    Their logs are in the folder `logs`, or else in that of the run that asked first. A block within another adds
+    nothing to it.
+    """
+    if outer := _kept.get():
+        yield outer
+        return
+    kept = Kept(logs)
+    token = _kept.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept.reset(token)
+        kept.stop()
+
+
+@contextlib.contextmanager
+def use(
+    wanted: Sequence[Wanted],
+    logs: Mapping[str, Path],
+    port: int | None = None,
+    ready_timeout: float = READY_TIMEOUT,
+) -> Iterator[dict[str, Running]]:
+    """The servers of checkpoints for a run, by path: found, or started and, outside of `keep`, stopped at the end.
+
+    Within `keep` they are also stopped after a run that fails, since one of them may be the reason.
+
+    Args:
+        wanted: the checkpoints.
+        logs: by a checkpoint's path the log of its server.
+        port: the port of the server if there is only one; default: a free one.
+        ready_timeout: the seconds that each server has to be ready.
+
+    Raises:
+        UserError: there are too few devices, or a server does not start.
+    """
+    kept = _kept.get()
+    run = kept or Kept()
+    finished = False
+    try:
+        yield run.ask(wanted, logs, port, ready_timeout)
+        finished = True
+    finally:
+        if not (kept and finished):
+            run.release()
+
+
+def _of_parent() -> dict[str, Running]:
+    """The servers of the process that started this one, by `Wanted.key`."""
+    announced = json.loads(os.environ.get(VARIABLE) or "{}")
+    return {
+        key: Running(each["name"], [ServerOfParent(address) for address in each["base_url"].split(",")])
+        for key, each in announced.items()
+    }
+
+
+def identity_of(path: str, options: Mapping[str, Any]) -> str:
+    """What identifies the replies of a checkpoint served with these options of vLLM.
+
+    Files that the options name, such as a chat template, are identified by their contents.
+    """
+    return f"{fingerprint(path)} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
+
+
+def start_replicas(
+    stack: contextlib.ExitStack,
+    path: str,
+    options: dict[str, Any],
+    replicas: int,
+    log: Path,
+    first: int | None = None,
+    host: str = LOOPBACK,
+    port: int | None = None,
+    ready_timeout: float = READY_TIMEOUT,
+) -> list[Server]:
+    """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
+
+    They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
+    (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
+    `port` chosen. Each has `ready_timeout` seconds to be ready.
+
+    Raises:
+        UserError: there are too few devices, or a server does not start.
+    """
+    if first is None:
+        return [stack.enter_context(serve(path, options, log=log, port=port, host=host, ready_timeout=ready_timeout))]
+    where = places(options, replicas, first)
+    if where[0].nodes:
+        # Before the threads, each of which would make one.
+        ensure_key()
+        _bypass_proxies({place.nodes[0] for place in where})
+    ports = [port] if port else free_ports(replicas)
+
+    def start(number: int) -> Server:
+        own_log = log.with_stem(f"{log.stem}-{number}")
+        return stack.enter_context(
+            serve(
+                path,
+                options,
+                log=own_log,
+                port=ports[number],
+                place=where[number],
+                host=host,
+                ready_timeout=ready_timeout,
+            )
+        )
+
+    with ThreadPoolExecutor(replicas) as pool:
+        return list(pool.map(start, range(replicas)))
+
+
+def _bypass_proxies(hosts: Iterable[str]) -> None:
+    """Let no proxy in the environment, common on clusters, get requests to these hosts, and with them the key."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = ",".join(dict.fromkeys([*filter(None, exempt.split(",")), *sorted(hosts)]))
