@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Interval
+from annotated_types import Interval, MinLen
 
 from notewriter.artifacts import statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
@@ -174,6 +174,17 @@ def _result_of(argv: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
+class Content:
+    """What a pipeline file and those that it includes have; `runs` are entries with or without `each`."""
+
+    output_dir: Text
+    runs: Annotated[list[dict[str, Any]], MinLen(1)]
+    variables: dict[str, Value] = field(default_factory=dict)
+    report: Text | None = None
+    results: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """The runs in order, with their variables filled in.
 
@@ -215,7 +226,7 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     content = read_file(path, "check the path of the pipeline")
     if output_dir is not None:
         content["output_dir"] = held(output_dir)
-    check_mapping(content, Pipeline, str(path))
+    check_mapping(content, Content, str(path))
     variables = changed(content.get("variables", {}), changes or {}, path)
     variables = {"output_dir": content["output_dir"]} | variables
     folder = filled(content["output_dir"], variables, f"{path}: output_dir")
@@ -227,8 +238,6 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
         runs.append(_run(entry, scope, place))
         _check(runs[-1], [each.title for each in runs[:-1]], place)
-    if not runs:
-        raise UserError(f"{path}: runs is empty; list at least one")
     if len(runs) > MAX_RUNS:
         raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
     report = filled(content["report"], variables, f"{path}: report") if content.get("report") else None

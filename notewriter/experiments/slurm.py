@@ -1,7 +1,7 @@
 """A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
 
-Slurm does the scheduling: a stage is a job that starts when those before it have succeeded (`afterok`), a stage with
-shards an array job. What is known here is only which jobs belong to which stage, in `jobs.json` beside the logs.
+Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`), a run with
+shards an array job. What is known here is only which jobs belong to which run, in `jobs.json` beside the logs.
 """
 
 import json
@@ -19,7 +19,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 
 JOBS = "jobs.json"
-"""Beside the logs: the ids of the jobs submitted for each stage, by title; of those that ended only the last."""
+"""Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
 
 SETTINGS = {
     "GPUS_PER_NODE": "8",
@@ -37,7 +37,7 @@ Queue = dict[str, dict[str, str]]
 
 
 def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
-    """Submit a job for each stage that has shards without a result and no job in the queue; returns a line per run.
+    """Submit a job for each run that has shards without a result and no job in the queue; returns a line each.
 
     With `dry_run` the lines are commands for a shell, and nothing is submitted.
 
@@ -49,7 +49,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
         raise UserError("sbatch: not found; run this on a login node of the cluster, or use --dry_run true")
     jobs = _read_jobs(pipeline)
     queue = _queue() if shutil.which("squeue") and jobs else {}
-    waiting: dict[str, list[str]] = {}  # the jobs of each stage that is not finished yet, by title
+    waiting: dict[str, list[str]] = {}  # the jobs of each run that is not finished yet, by title
     lines = []
     for run in pipeline.runs:
         missing = run.missing()
@@ -100,7 +100,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
 def sbatch(
     pipeline: Pipeline, run: Run, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
 ) -> list[str]:
-    """The command that submits the missing shards of a stage, to start after the jobs `after`.
+    """The command that submits the missing shards of a run, to start after the jobs `after`.
 
     `settings` are those of the cluster (`SETTINGS`).
 
@@ -143,7 +143,7 @@ def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> li
 
 
 def status(pipeline: Pipeline) -> str:
-    """A line for each stage: its state, its job, its log and, if it failed, the error there."""
+    """A line for each run: its state, its job, its log and, if it failed, the error there."""
     jobs = _read_jobs(pipeline)
     queue = _queue() if jobs and shutil.which("squeue") else {}
     width = max(len(run.title) for run in pipeline.runs)

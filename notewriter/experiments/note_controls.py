@@ -1,17 +1,23 @@
 """Each cell's notes beside notes without a model, at as many words (`notewriter.evaluation.controls`)."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparison import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import CONTROLS
-from notewriter.evaluation.report.markup import Table, markdown
-from notewriter.experiments.results.experiment import Experiment
+from notewriter.pages.tables import Table, markdown
+from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
 
-def without_a_model(experiment: Experiment) -> list[str]:
-    """The section of a page that shows facts in notes; empty for other pages and before the first run."""
+def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mapping[int | None, Path]]) -> list[str]:
+    """The section of a page that shows facts in notes; empty for other pages and before the first run.
+
+    `runs` are the finished runs of each cell and set, by seed.
+    """
     if FACTS not in experiment.metrics:
         return []
     tables: list[Table] = []
@@ -20,7 +26,7 @@ def without_a_model(experiment: Experiment) -> list[str]:
         beside: dict[str, dict[str, Comparison]] = {}
         for cell in experiment.cells:
             try:
-                beside[cell] = against_controls(list(experiment.runs(cell, name).values()))
+                beside[cell] = against_controls(list(runs[cell, name].values()))
             except UserError as error:
                 missing.append(f"- {cell}, {title}: not shown; {error}")
         tables += [
@@ -30,7 +36,7 @@ def without_a_model(experiment: Experiment) -> list[str]:
                 rows,
             )
             for metric in (FACTS, ANSWER)
-            if (rows := [_row(cell, found, metric) for cell, found in beside.items() if _has(found, metric)])
+            if (rows := [_row(cell, against, metric) for cell, against in beside.items() if _has(against, metric)])
         ]
     if not tables and not missing:
         return []
@@ -46,17 +52,17 @@ def without_a_model(experiment: Experiment) -> list[str]:
     ]
 
 
-def _has(found: dict[str, Comparison], metric: str) -> bool:
-    return bool(found) and all(metric in against for against in found.values())
+def _has(against: dict[str, Comparison], metric: str) -> bool:
+    return bool(against) and all(metric in comparison for comparison in against.values())
 
 
-def _row(cell: str, found: dict[str, Comparison], metric: str) -> list[str]:
-    first = next(iter(found.values()))
+def _row(cell: str, against: dict[str, Comparison], metric: str) -> list[str]:
+    first = next(iter(against.values()))
     return [
         cell,
         f"{first[WORDS].after:.{metric_named(WORDS).decimals}f}",
         f"{first[metric].after:.{metric_named(metric).decimals}f}",
-        *(_shown(against[metric], metric_named(metric).decimals) for against in found.values()),
+        *(_shown(comparison[metric], metric_named(metric).decimals) for comparison in against.values()),
     ]
 
 

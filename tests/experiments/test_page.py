@@ -12,22 +12,22 @@ import yaml
 
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
-from notewriter.experiments.results.command import main
+from notewriter.experiments.results import main
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
 FILE = """
     output_dir: {folder}
-    stages:
-      - {{title: train, command: train --seed 1, result: $output_dir/model/training.json}}
+    runs:
+      - {{title: train, command: train --seed 1}}
     results:
       title: What training is worth
       text: A *made-up* experiment.
       sets: {{near: held out, far: elsewhere}}
       seeds: [1, 2]
       cells:
-        base: $output_dir/base/$set
-        trained: $output_dir/trained-$seed/$set
+        base: "{{{{ output_dir }}}}/base/{{{{ set }}}}"
+        trained: "{{{{ output_dir }}}}/trained-{{{{ seed }}}}/{{{{ set }}}}"
       metrics: [f1]
       compare: [[base, trained]]
     """
@@ -56,7 +56,7 @@ def runs(tmp_path, write_run):
         write_run(folder / cell / "near", dict(zip(names, map(float, values), strict=True)))
     data, model = folder / "pairs", folder / "model"
     for cell in ("trained-1", "trained-2"):
-        (folder / cell / "near/config.yaml").write_text(yaml.safe_dump({"served": str(model)}))
+        (folder / cell / "near/config.yaml").write_text(yaml.safe_dump({"serve": str(model)}))
     for made, config in ((data, {}), (model, {"pairs": str(data), "model_name_or_path": "models/base"})):
         made.mkdir()
         (made / "config.yaml").write_text(yaml.safe_dump(config))
@@ -150,7 +150,7 @@ def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, r
 
 
 def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
-    notes = {"served": "models/reader", "models": {"notes": {"serve": str(runs / "model")}}}
+    notes = {"serve": "models/reader", "models": {"notes": {"serve": str(runs / "model")}}}
     for cell in ("trained-1", "trained-2"):
         (runs / cell / "near/config.yaml").write_text(yaml.safe_dump(notes))
     text = page(experiment(), tmp_path)
@@ -162,14 +162,14 @@ def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_pa
     # The second seed of the other cell is still to come, and its first equals that of `trained`.
     (runs / "other-1").mkdir()
     write_run(runs / "other-1/near", {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0})
-    folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
+    folders = {"trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}", "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}"}
     text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
     assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
 
 
 def test_cells_that_ran_with_different_seeds_are_not_called_not_run(experiment, runs, tmp_path):
     (runs / "trained-2").rename(runs / "other-2")
-    folders = {"trained": "$output_dir/trained-$seed/$set", "other": "$output_dir/other-$seed/$set"}
+    folders = {"trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}", "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}"}
     compare = [["trained", "other"], ["trained", "trained"]]
     text = page(experiment(cells=folders, compare=compare), tmp_path)
     assert "| trained → other | no seed in common | not run |" in text
@@ -215,7 +215,7 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
     for cell in ("before", "after"):
         (tmp_path / "run" / cell).mkdir()
         shutil.copytree(folder / cell, tmp_path / "run" / cell / "near")
-    cells = {"short": "$output_dir/before/$set", "long": "$output_dir/after/$set"}
+    cells = {"short": "{{ output_dir }}/before/{{ set }}", "long": "{{ output_dir }}/after/{{ set }}"}
     text = page(experiment(metrics=["note_fact_recall"], cells=cells, compare=[["short", "long"]]), tmp_path)
     assert "| long | 12.0 \\[12.0, 12.0\\] | not run |" in text
     section = text[text.index("## Notes without a model") : text.index("## Differences")]
@@ -229,7 +229,7 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
 
 def test_scores_by_seed_are_shown_where_there_are_seeds(experiment, runs, tmp_path):
     assert "## Seeds" in page(experiment(), tmp_path)
-    one = experiment(seeds=[], cells={"base": "$output_dir/base/$set"}, compare=[])
+    one = experiment(seeds=[], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[])
     assert "## Seeds" not in page(one, tmp_path)
 
 
@@ -238,7 +238,7 @@ def test_a_page_without_the_passages_of_a_cell_says_why_its_row_is_missing(exper
     shutil.copytree(folder / "after", tmp_path / "run/base/near")
     config = tmp_path / "run/base/near/config.yaml"
     config.write_text(config.read_text().replace(world["index"], "runs/removed"))
-    text = page(experiment(metrics=["note_fact_recall"], cells={"base": "$output_dir/base/$set"}, compare=[]), tmp_path)
+    text = page(experiment(metrics=["note_fact_recall"], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[]), tmp_path)
     assert "- base, held out: not shown; runs/removed: is missing" in text
 
 
@@ -288,12 +288,12 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
     [
         ({"metrics": ["f2"]}, "results: metrics: 'f2' is unknown; known are: "),
         ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
-        ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no \$set"),
-        ({"cells": {"base": "runs/$sede/$set"}, "compare": []}, r"cells: base: \$sede is not a variable"),
-        ({"cells": {"base": "runs/$/$set"}, "compare": []}, r"cells: base: has a \$ that names no variable"),
-        ({"seeds": []}, r"cells: trained: has \$seed, and there are no seeds; list them"),
-        ({"pairs": {"all": "$output_dir/$pear"}}, r"pairs: all: \$pear is not a variable of the file"),
-        ({"pairs": {"all": "$output_dir/${seed}"}}, r"pairs: all: \$seed is not a variable of the file"),
+        ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no {{ set }}"),
+        ({"cells": {"base": "runs/{{ sede }}/{{ set }}"}, "compare": []}, r"cells: base: sede in .* is not a variable"),
+        ({"cells": {"base": "runs/{{/{{ set }}"}, "compare": []}, r"cells: base: is no template"),
+        ({"seeds": []}, r"cells: trained: has {{ seed }}, and there are no seeds; list them"),
+        ({"pairs": {"all": "{{ output_dir }}/{{ pear }}"}}, r"pairs: pear in .* is not a variable"),
+        ({"pairs": {"all": "{{ output_dir }}/{{ seed }}"}}, r"pairs: seed in .* is not a variable"),
         ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
         ({"sets": {}}, "sets"),
         ({"colour": "red"}, "unknown key 'colour'"),
@@ -304,12 +304,7 @@ def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path
         page(experiment(**changes), tmp_path)
 
 
-def test_variables_in_braces_are_those_without(experiment, runs, tmp_path):
-    cells = {"base": "$output_dir/base/${set}", "trained": "${output_dir}/trained-${seed}/${set}"}
-    assert "| trained, seed 2 | 1.000 | not run |" in page(experiment(cells=cells), tmp_path)
-
-
 def test_a_pipeline_without_results_has_no_page(tmp_path):
-    (tmp_path / "plain.yaml").write_text("output_dir: x\nstages: [{title: a, command: b}]\n")
+    (tmp_path / "plain.yaml").write_text("output_dir: x\nruns: [{title: a, command: b}]\n")
     with pytest.raises(UserError, match=r"plain\.yaml: results: is missing"):
         page(tmp_path / "plain.yaml", tmp_path)

@@ -1,6 +1,6 @@
 """`notewriter results FILE`: the page of an experiment, from its run folders.
 
-    notewriter results configs/experiments/e1.yaml --output docs/results/e1.md
+    notewriter results experiments/e1 --output docs/results/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
@@ -15,9 +15,9 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.experiments.pipelines.pipeline import variables_given
-from notewriter.experiments.results.experiment import read_experiment
-from notewriter.experiments.results.page import page_of, plots_of
+from notewriter.experiments.experiment import read_experiment
+from notewriter.experiments.files import changes_of
+from notewriter.experiments.page import Grid, page_of, plots_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -31,7 +31,7 @@ class ResultsArguments:
     """The experiment, and where its page is written."""
 
     file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the experiment's pipeline file; `--file` may be omitted if it comes first"}
+        metadata={"help": "the experiment: a pipeline file or a recipe; `--file` may be omitted if it comes first"}
     )
     output: str = field(metadata={"help": "the Markdown file to write; plots are SVG files beside it"})
     output_dir: str | None = field(
@@ -51,11 +51,12 @@ def main(argv: list[str]) -> None:
     output = Path(arguments.output)
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
-    experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, variables_given(arguments.set))
+    experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     shares = [metric for metric in experiment.metrics if metric_named(metric).share]
-    plots = plots_of(experiment, shares[:PLOTS])
+    grid = Grid(experiment)
+    plots = plots_of(grid, shares[:PLOTS])
     files = {metric: f"{output.stem}-{metric}.svg" for metric in plots}
-    page = page_of(experiment, pipeline, command, files)
+    page = page_of(grid, pipeline, command, files)
     for metric, file in files.items():
         jsonl.write_text(output.with_name(file), [plots[metric]])
     jsonl.write_text(output, [page])

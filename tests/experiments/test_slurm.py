@@ -8,11 +8,14 @@ import sys
 import pytest
 from metrics_file import write_metrics
 
-from notewriter.experiments.pipelines import rising, slurm
-from notewriter.experiments.pipelines.local import ATTEMPT
-from notewriter.experiments.pipelines.pipeline import PROJECT, Needs, Pipeline, Stage
-from notewriter.experiments.pipelines.rising import GO_ON, Rising
+from notewriter.experiments import rising, slurm
+from notewriter.experiments.here import ATTEMPT
+from notewriter.experiments.rising import GO_ON
+from notewriter.experiments.run import Needs, Pipeline, Run
+from notewriter.ground.recipes import SLURM
 from notewriter.ground.errors import UserError
+
+TRAIN = "accelerate launch --config_file d.yaml train_dpo.py --lr 1"
 
 # Job ids are 101, 102, ...; each job is pending until the test changes the queue.
 SBATCH = """#!/bin/bash
@@ -51,17 +54,17 @@ def pipeline(tmp_path):
     return Pipeline(
         str(tmp_path / "run"),
         [
-            Stage("world", "notewriter world", result=str(tmp_path / "world")),
-            Stage(
+            Run("world", "notewriter world", result=str(tmp_path / "world")),
+            Run(
                 "pairs",
-                "notewriter pairs --shard $shard/3",
-                result=str(tmp_path / "pairs-$shard"),
+                "notewriter pairs --shard %a/3",
+                result=str(tmp_path / "pairs-%a"),
                 serve="models/tiny",
                 shards=3,
                 needs=Needs(gpus=4, hours=1.5, cpus=8, memory_gb=64),
             ),
-            Stage("train", "train_dpo.py --lr 1", result=str(tmp_path / "model"), launch="d.yaml", needs=Needs(gpus=8)),
-            Stage("show", "notewriter compare", after=["world", "train"]),
+            Run("train", TRAIN, result=str(tmp_path / "model"), needs=Needs(gpus=8)),
+            Run("show", "notewriter compare", after=["world", "train"]),
         ],
     )
 
@@ -70,34 +73,34 @@ def calls(tmp_path):
     return (tmp_path / "calls").read_text().splitlines()
 
 
-def test_each_stage_is_a_job_that_starts_when_those_before_it_have_succeeded(pipeline, queue, cluster_env, tmp_path):
+def test_each_run_is_a_job_that_starts_when_those_before_it_have_succeeded(pipeline, queue, cluster_env, tmp_path):
     shown = slurm.submit(pipeline, cluster_env)
     logs = f"{tmp_path}/run/logs"
     assert calls(tmp_path) == [
         f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
-        f"--mem=16G {PROJECT}/slurm/run.sbatch notewriter world",
+        f"--mem=16G {SLURM}/run.sbatch notewriter world",
         f"--parsable --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
         "--cpus-per-task=8 --mem=64G --time=90 --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes "
-        f"{PROJECT}/slurm/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
+        f"{SLURM}/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
         f"--parsable --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
         "--cpus-per-task=32 --mem=240G --dependency=afterok:102 --kill-on-invalid-dep=yes "
-        f"{PROJECT}/slurm/train.sbatch d.yaml train_dpo.py --lr 1",
+        f"{SLURM}/train.sbatch d.yaml train_dpo.py --lr 1",
         f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 --cpus-per-task=4 --mem=16G "
-        f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {PROJECT}/slurm/run.sbatch notewriter compare",
+        f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {SLURM}/run.sbatch notewriter compare",
     ]
     assert "# pairs: submitted as job 102\n" in shown
     assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == ["103"]
 
 
 def test_a_job_of_a_round_is_told_what_ends_the_rounds_and_a_skipped_one_is_not_submitted(queue, cluster_env, tmp_path):
-    def stage(number):
+    def run(number):
         runs = [str(tmp_path / str(earlier)) for earlier in range(number)]
-        return Stage(f"round {number}", "train", result=str(tmp_path / "none"), while_rising=Rising("f1", runs))
+        return Run(f"round {number}", "train", result=str(tmp_path / "none"), while_rising=":".join(["f1", *runs]))
 
     for number, score in enumerate((0.2, 0.1)):
         (tmp_path / str(number)).mkdir()
         write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
-    pipeline = Pipeline(str(tmp_path / "run"), [stage(1), stage(2)])
+    pipeline = Pipeline(str(tmp_path / "run"), [run(1), run(2)])
     shown = slurm.submit(pipeline, cluster_env)
     (call,) = calls(tmp_path)
     assert f"--export=ALL,UNLESS=f1:{tmp_path}/0 " in call
@@ -181,43 +184,43 @@ def test_a_failed_shard_is_submitted_again_while_others_of_its_array_still_run(p
         ),
     ],
 )
-def test_a_job_asks_for_the_gpus_cpus_and_memory_of_its_stage_and_of_the_cluster(
+def test_a_job_asks_for_the_gpus_cpus_and_memory_of_its_run_and_of_the_cluster(
     queue, cluster_env, tmp_path, settings, needs, options
 ):
     with open(cluster_env, "a") as file:
         file.writelines(f"{name}={value}\n" for name, value in settings.items())
-    pipeline = Pipeline(str(tmp_path / "run"), [Stage("train", "train", needs=needs)])
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("train", "train", needs=needs)])
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
-    assert f"--nodes={needs.nodes_of(4)} {options} {PROJECT}/slurm/run.sbatch" in shown
+    assert f"--nodes={needs.nodes_of(4)} {options} {SLURM}/run.sbatch" in shown
 
 
 def test_the_example_of_the_settings_has_the_defaults(pipeline, queue, tmp_path):
     (tmp_path / "empty.env").touch()
     shown = {}
-    for file in (PROJECT / "slurm/cluster.env.example", tmp_path / "empty.env"):
+    for file in (SLURM / "cluster.env.example", tmp_path / "empty.env"):
         shown[file.name] = slurm.submit(pipeline, file, dry_run=True).replace(str(file), "")
     assert shown["empty.env"] == shown["cluster.env.example"]
 
 
 @pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
 def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
-    stage = Stage("train", "train", needs=needs)
-    command = slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+    run = Run("train", "train", needs=needs)
+    command = slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
     assert f"--gpus-per-node={per_node}" in command
 
 
 def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
-    stage = Stage("train", "train", needs=Needs(gpus=5))
+    run = Run("train", "train", needs=Needs(gpus=5))
     with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
-        slurm.sbatch(Pipeline("run", [stage]), stage, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+        slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
 
 
-def test_status_tells_what_became_of_each_stage(pipeline, queue, cluster_env, tmp_path):
+def test_status_tells_what_became_of_each_run(pipeline, queue, cluster_env, tmp_path):
     slurm.submit(pipeline, cluster_env)
     (tmp_path / "world").touch()
     (tmp_path / "pairs-1").touch()
     queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
-    log = pipeline.log(pipeline.stages[2])
+    log = pipeline.log(pipeline.runs[2])
     log.write_text("n1: start\nerror: models/x: is not a model folder\n")
     assert [line.split("  ", 1)[1].strip() for line in slurm.status(pipeline).splitlines()] == [
         "finished  job 101",
@@ -235,15 +238,15 @@ def run_job(tmp_path):
         own = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "CLUSTER_ENV": ""}
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "a") as file:
-            command = ["bash", str(PROJECT / "slurm" / script), *arguments]
-            return subprocess.run(command, env=os.environ | own, cwd=PROJECT, stdout=file, stderr=file).returncode
+            command = ["bash", str(SLURM / script), *arguments]
+            return subprocess.run(command, env=os.environ | own, cwd=SLURM.parent, stdout=file, stderr=file).returncode
 
     return run
 
 
-def test_a_failure_before_the_last_attempt_is_no_failure_of_the_stage(queue, run_job, tmp_path):
-    pipeline = Pipeline(str(tmp_path / "run"), [Stage("show", "notewriter compare")])
-    log = pipeline.log(pipeline.stages[0])
+def test_a_failure_before_the_last_attempt_is_no_failure_of_the_run(queue, run_job, tmp_path):
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("show", "notewriter compare")])
+    log = pipeline.log(pipeline.runs[0])
     assert run_job(log, "run.sbatch", "true") == 2
     assert "failed: " in slurm.status(pipeline) and "cluster.env: no such file" in slurm.status(pipeline)
     (tmp_path / "slurm").mkdir()
