@@ -50,8 +50,8 @@ class MissingVariable(UserError):
 def read_file(path: Path, remedy: str, includers: Sequence[Path] = ()) -> dict[str, Any]:
     """The keys of a file and of those that it includes, which are other files beside it or recipes.
 
-    Variables and runs are merged, those of included files first; of other keys, and of variables of one name, the
-    file's own count.
+    Mappings such as `variables` are merged, in which the file's own entries count, and so do its other keys. Its runs
+    come after those of the files that it includes.
 
     Raises:
         UserError: a file cannot be read (ends with `remedy`), includes itself, or a key that is merged has the wrong
@@ -75,11 +75,11 @@ def read_file(path: Path, remedy: str, includers: Sequence[Path] = ()) -> dict[s
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    together = {
-        "variables": first.get("variables", {}) | second.get("variables", {}),
-        "runs": first.get("runs", []) + second.get("runs", []),
-    }
-    return first | second | {key: value for key, value in together.items() if key in first or key in second}
+    merged = first | second
+    for key in first.keys() & second.keys():
+        if key == "runs" or (isinstance(first[key], dict) and isinstance(second[key], dict)):
+            merged[key] = first[key] + second[key] if key == "runs" else first[key] | second[key]
+    return merged
 
 
 def changes_of(settings: Sequence[str]) -> dict[str, str]:
