@@ -2,7 +2,7 @@
 
     python benchmarks/pairs_again.py configs/experiments/e1.yaml --set data=data
 
-Every finished stage that makes pairs or gold replies is run with its command and another output folder, each shard of
+Every finished run that makes pairs or gold replies is run with its command and another output folder, each shard of
 it. In place of its servers, those of `--models` too, it gets one that has their models' names and refuses every
 request, so a reply that is not in the cache is missed and counted. A line per data set; the last line is a JSON object.
 """
@@ -20,7 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from notewriter.experiments.pipelines.pipeline import Stage, program, read_pipeline, variables_given
+from notewriter.experiments.files import changes_of
+from notewriter.experiments.run import Run, program, read_pipeline
 from notewriter.ground.config import given
 from notewriter.models.adapters import groups
 from notewriter.models.server import with_number_format
@@ -43,13 +44,13 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="as given to the pipeline")
     arguments = parser.parse_args()
     made = []
-    for stage in read_pipeline(arguments.file, changes=variables_given(arguments.set)).stages:
-        program_name, command = stage.argv()[:2]
-        if program_name != "notewriter" or command not in COMMANDS or stage.missing():
+    for run in read_pipeline(arguments.file, changes=changes_of(arguments.set)).runs:
+        program_name, command = run.argv()[:2]
+        if program_name != "notewriter" or command not in COMMANDS or run.missing():
             continue
-        for shard in range(1, stage.shards + 1):
-            folder = Path(given(stage.argv(shard))["output_dir"])
-            made.append(make_again(stage, shard, folder))
+        for shard in range(1, run.shards + 1):
+            folder = Path(given(run.argv(shard))["output_dir"])
+            made.append(make_again(run, shard, folder))
             told = "equal" if made[-1].equal else "DIFFERENT"
             sys.stdout.write(f"{told}, {made[-1].requests} requests: {folder}\n")
             sys.stdout.flush()
@@ -59,24 +60,24 @@ def main() -> None:
     sys.exit(equal < len(made))
 
 
-def make_again(stage: Stage, shard: int, folder: Path) -> Made:
-    """Run the command of a stage's shard into another folder, its replies from the cache."""
-    argv = stage.argv(shard)
+def make_again(run: Run, shard: int, folder: Path) -> Made:
+    """Run the command of a run's shard into another folder, its replies from the cache."""
+    argv = run.argv(shard)
     models = given(argv).get("models") or {}
     models = dict(json.loads(models) if isinstance(models, str) else models)
     served = {role: each["serve"] for role, each in models.items() if "serve" in each}
     # A role's model has a name and an identity of its own: with its address they are what follows from `serve`.
     names = {path: name for group in groups(served.values()) for path, name in group.names.items()}
-    policy = groups([stage.serve])[0].names[stage.serve] if stage.serve else None
+    policy = groups([run.serve])[0].names[run.serve] if run.serve else None
     refused: list[str] = []
     with (
         tempfile.TemporaryDirectory() as scratch,
         refusing_server([*names.values(), *filter(None, [policy])], refused) as base_url,
     ):
         argv += ["--output_dir", scratch]
-        if stage.serve and policy:
-            argv += ["--base_url", base_url, "--model", policy, "--served", stage.serve]
-        options = with_number_format(stage.serve_options()) if served else {}
+        if run.serve and policy:
+            argv += ["--base_url", base_url, "--model", policy, "--served", run.serve]
+        options = with_number_format(run.serve_options()) if served else {}
         for role, path in served.items():
             others = {key: value for key, value in models[role].items() if key not in ("serve", "replicas")}
             identity = identity_of(path, {**options, **others.pop("serve_options", {})})

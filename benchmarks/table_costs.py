@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from notewriter.evaluation.report.markup import aligned
-from notewriter.experiments.tables.costs import cost_of, cost_table
-from notewriter.experiments.tables.files import Substitutes, read_table
+from notewriter.experiments.cost import cost_of, cost_table
+from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.ground import jsonl
 from notewriter.retrieval import index
 from notewriter.rollouts.rehearsal import DryRunArguments
@@ -76,7 +76,7 @@ def main() -> None:
             if not (indexes / each).exists():
                 (indexes / each).symlink_to((folder / each / "index").resolve())
         substitutes = Substitutes(indexes=str(indexes), questions=questions, options={"dataset": "jsonl"})
-        table = read_table(configs / f"{name}.yaml", {}, substitutes)
+        table = read_grid(configs / f"{name}.yaml", {}, substitutes)
         dry = DryRunArguments(dry_run=True, dry_run_questions=4, reply_share=arguments.reply_share)
         costs = cost_of(table, table.cells, dry, folder)
         hours, money = sum(cost.gpu_hours for cost in costs), sum(cost.money for cost in costs)

@@ -1,6 +1,7 @@
 """The runs of a table's cells: each an ordinary run folder, evaluated and judged as far as that is missing."""
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,82 +10,28 @@ from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
+from notewriter.corpora.published import PUBLISHED
 from notewriter.evaluation.evaluation import Evaluation, checked, evaluate
 from notewriter.evaluation.judging import judge
-from notewriter.experiments.tables.corpora import corpus_of_table, other_corpus
-from notewriter.experiments.tables.files import Cell, Table
-from notewriter.experiments.tables.values import Finished
+from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
+from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.models.roles import ModelArguments
+from notewriter.models.servers import keep
+from notewriter.retrieval import read_manifest
 
 logger = logging.getLogger(__name__)
 
-ASKED = (
-    "serve",
-    "serve_options",
-    "port",
-    "base_url",
-    "served",
-    "model",
-    "models",
-    "chat_template_kwargs",
-    "parameters",
-    "replicas",
-    "concurrency",
-)
-"""The options that decide which servers run, how many requests they get at once, and what is in every request."""
+TOLERANCE = 0.01
+"""The share of its passages by which an index of the same corpus may differ.
+
+Repeated paragraphs, which IRCoT counts, are in an index once, and a malformed line is not in it.
+"""
 
 
-def _asked(models: ModelArguments) -> str:
-    return repr([getattr(models, name) for name in ASKED])
-
-
-class KeptServers:
-    """Serves models like `served_models`, but keeps the servers for the next run that asks the same models."""
-
-    def __init__(self, logs: Path) -> None:
-        """`logs` is where the servers' logs go."""
-        self._logs = logs
-        self._running = contextlib.ExitStack()
-        self._key = ""
-        self._roles: Roles = {}
-        self._refused: dict[str, str] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, models: ModelArguments, log_dir: Path) -> Iterator[Roles]:
-        """The roles of the models; their servers go on running when the block ends.
-
-        Raises:
-            UserError: a server does not start; it is not tried again for the cells that need it too.
-        """
-        key = _asked(models)
-        if key in self._refused:
-            raise UserError(self._refused[key])
-        if key != self._key:
-            self.close()
-            self._logs.mkdir(parents=True, exist_ok=True)
-            try:
-                self._roles = self._running.enter_context(served_models(models, self._logs))
-            except UserError as error:
-                self._refused[key] = str(error)
-                raise
-            self._key = key
-        yield self._roles
-
-    def close(self) -> None:
-        """Stop the servers."""
-        self._key = ""
-        self._running.close()
-
-
-def folders(table: Table, output: Path, cell: Cell) -> list[Path]:
-    """The run folders of a cell's samples."""
-    root = output / "cells" / cell.folder
-    return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, table.content.samples + 1))]
-
-
-def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> dict[str, str]:
+def run_cells(grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> dict[str, str]:
     """Evaluate and judge what is missing of the cells, those of one model after another.
 
     All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
@@ -101,9 +48,9 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
             logger.error("%s failed: %s", cell.name, error)
             failed[cell.folder] = str(error)
 
-    waiting: dict[Path, tuple[Cell, Evaluation]] = {}
-    runs: dict[Path, Cell] = {}
     warned: set[tuple[str, str]] = set()
+    waiting: list[tuple[Cell, Evaluation]] = []
+    runs: dict[Path, Cell] = {}
     for cell in cells:
         if cell.lacks:
             logger.warning("%s is skipped: %s", cell.name, cell.lacks)
@@ -112,8 +59,8 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
             other = other_corpus(cell)
             if other and (cell.benchmark, other) not in warned:
                 warned.add((cell.benchmark, other))
-                logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of_table(cell))
-        for number, folder in enumerate(folders(table, output, cell), start=1):
+                logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of(cell))
+        for number, folder in enumerate(folders(grid, output, cell), start=1):
             # A sample after the first has draws of its own, so replies of its own to the same prompts.
             cache = output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
             if folder not in runs:
@@ -121,29 +68,40 @@ def run_cells(table: Table, cells: Sequence[Cell], output: Path, resume: ResumeA
                 with attempt(cell):
                     evaluation = checked(*cell.arguments(folder, cache))
                     if resume.retry_errors or not _is_finished(folder, evaluation):
-                        waiting[folder] = cell, evaluation
-    asked = {folder: _asked(evaluation.models) for folder, (_, evaluation) in waiting.items()}
-    models = list(dict.fromkeys(asked.values()))
-    order = sorted(waiting, key=lambda folder: models.index(asked[folder]))
-    servers = KeptServers(output / "logs")
-    with contextlib.closing(servers):
-        for number, folder in enumerate(order, start=1):
-            cell, evaluation = waiting[folder]
-            if cell.folder in failed:
-                continue
-            with attempt(cell):
-                metrics = evaluate(evaluation, resume, servers)
-                logger.info("[%d/%d] %s", number, len(order), _summary(metrics))
-            if cell.folder in failed:
-                # A server may have died with it; the next cell starts another.
-                servers.close()
+                        waiting.append((cell, evaluation))
+    with keep(output / "logs"):
+        for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
+            if cell.folder not in failed:
+                with attempt(cell):
+                    logger.info("[%d/%d] %s", number, len(waiting), _summary(evaluate(evaluation, resume)))
         judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):
-                    models_of_judge = by.models(output / "cache.sqlite")
-                    judge([folder], by.judgements, models_of_judge, resume, CostArguments(), servers)
+                    judge([folder], by.judgements, by.models(output / "cache.sqlite"), resume, CostArguments())
     return failed
+
+
+def _by_model(waiting: Sequence[tuple[Cell, Evaluation]]) -> list[tuple[Cell, Evaluation]]:
+    """The evaluations of one model after another, in the order in which the models come first."""
+    names = sorted(names_of(ModelArguments, of="model"))
+    by_model: dict[str, list[tuple[Cell, Evaluation]]] = {}
+    for cell, evaluation in waiting:
+        model = repr([getattr(evaluation.models, name) for name in names])
+        by_model.setdefault(model, []).append((cell, evaluation))
+    return list(itertools.chain.from_iterable(by_model.values()))
+
+
+def folders(grid: Grid, output: Path, cell: Cell) -> list[Path]:
+    """The run folders of a cell's samples."""
+    root = output / "cells" / cell.folder
+    return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, grid.content.samples + 1))]
+
+
+def finished(grid: Grid, output: Path, cell: Cell) -> list[Finished]:
+    """The finished runs of a cell's samples; empty unless all are there."""
+    runs = [Finished(folder) for folder in folders(grid, output, cell) if (folder / "metrics.json").exists()]
+    return runs if len(runs) == grid.content.samples and not cell.lacks else []
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
@@ -163,7 +121,30 @@ def _summary(metrics: Metrics) -> str:
     return f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, {scores}"
 
 
-def finished(table: Table, output: Path, cell: Cell) -> list[Finished]:
-    """The finished runs of a cell's samples; empty unless all are there."""
-    found = [Finished(folder) for folder in folders(table, output, cell) if (folder / "metrics.json").exists()]
-    return found if len(found) == table.content.samples and not cell.lacks else []
+def other_corpus(cell: Cell) -> str:
+    """What a cell searches in place of the table's corpus or retriever; empty where it searches these.
+
+    Raises:
+        UserError: the manifest of an index cannot be read.
+    """
+    if cell.searched is None:
+        return ""
+    published = PUBLISHED.get(cell.searched.corpus)
+    indexes = [manifest for folder in indexes_of(cell.options) if (manifest := read_manifest(folder))]
+    if not indexes:
+        return "corpus not counted" if any(cell.options.get(key) for key in SEARCHED) else ""
+    for manifest in indexes:
+        passages = int(manifest.get("passages", 0))
+        if published and abs(passages - published.documents) > TOLERANCE * published.documents:
+            return f"another corpus: {passages:,} passages"
+    retrievers = ["BM25" if each.get("kind") == "bm25" else Path(str(each.get("encoder"))).name for each in indexes]
+    return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
+
+
+def corpus_of(cell: Cell) -> str:
+    """What the cell should search, in words; empty where that is not stated."""
+    if cell.searched is None:
+        return ""
+    published = PUBLISHED.get(cell.searched.corpus)
+    size = f", {published.documents:,} passages" if published else ""
+    return f"{cell.searched.corpus}{size}, by {cell.searched.retriever}"

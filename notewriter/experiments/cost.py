@@ -11,12 +11,11 @@ from notewriter.artifacts.traces import Trace
 from notewriter.evaluation.evaluation import Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
-from notewriter.evaluation.report.markup import Table
 from notewriter.evaluation.steps import chain_of
-from notewriter.experiments.tables.files import Cell, Judge, Model
-from notewriter.experiments.tables.files import Table as PaperTable
+from notewriter.experiments.grid import Cell, Grid, Judge, Model
 from notewriter.ground.records import Question
 from notewriter.models.prices import cost
+from notewriter.pages.tables import Table
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -50,7 +49,7 @@ def gpu_seconds(prompt_tokens: float, completion_tokens: float, billions: float)
     return operations * (prompt_tokens / PREFILL + completion_tokens / DECODE) / PEAK
 
 
-def cost_of(table: PaperTable, cells: Sequence[Cell], dry: DryRunArguments, output: Path) -> list[CellCost]:
+def cost_of(grid: Grid, cells: Sequence[Cell], dry: DryRunArguments, output: Path) -> list[CellCost]:
     """The cost of each distinct cell, whether it lacks a checkpoint or not.
 
     Where the question file has fewer questions than the paper took, the cost is that of the paper's number.
@@ -60,11 +59,11 @@ def cost_of(table: PaperTable, cells: Sequence[Cell], dry: DryRunArguments, outp
     """
     distinct = {cell.folder: cell for cell in cells}
     return [
-        _cost(table, cell, dry, output) for cell in tqdm(distinct.values(), desc="rehearsing", unit="cell", leave=False)
+        _cost(grid, cell, dry, output) for cell in tqdm(distinct.values(), desc="rehearsing", unit="cell", leave=False)
     ]
 
 
-def _cost(table: PaperTable, cell: Cell, dry: DryRunArguments, output: Path) -> CellCost:
+def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, output: Path) -> CellCost:
     declared = cell.options.get("limit")
     evaluation = checked(*cell.arguments(output / "cells" / cell.folder, output / "cache.sqlite"))
 
@@ -75,7 +74,7 @@ def _cost(table: PaperTable, cell: Cell, dry: DryRunArguments, output: Path) -> 
     models = replace(evaluation.models, serve=None)
     estimate = rehearse(dry, models, evaluation.parts, evaluation.questions, work, {})
     questions = max(declared or 0, len(evaluation.questions))
-    scale = table.content.samples * questions / len(evaluation.questions)
+    scale = grid.content.samples * questions / len(evaluation.questions)
     hours = money = 0.0
     for stage, roles in estimate["tokens"].items():
         for role, usage in roles.items():

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Interval, MinLen
 
@@ -37,6 +37,8 @@ from notewriter.ground.typecheck import misfit
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
+
+T = TypeVar("T")
 
 Options = dict[str, Any]
 """Options of `notewriter evaluate`, as a configuration file has them."""
@@ -326,8 +328,8 @@ class _Reader:
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         options = self._served(options)
-        for kind, names in (("method", METHODS), ("dataset", BENCHMARKS)):
-            choose(kind, str(options.get(kind)), names)
+        self._entry(place, "method", str(options.get("method")), METHODS)
+        self._entry(place, "dataset", str(options.get("dataset")), BENCHMARKS)
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
@@ -355,7 +357,7 @@ class _Reader:
         return None
 
     @staticmethod
-    def _entry(place: str, kind: str, name: str, entries: Mapping[str, Options]) -> Options:
+    def _entry(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
         try:
             return choose(kind, name, entries)
         except UserError as error:

@@ -6,9 +6,9 @@ from pathlib import Path
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparison import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import CONTROLS
-from notewriter.pages.tables import Table, markdown
 from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
+from notewriter.pages.tables import Table, markdown
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 

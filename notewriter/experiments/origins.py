@@ -130,7 +130,7 @@ def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
 
 def _rollout_tokens(origins: Origins, key: str) -> int:
     made = statistics_of(origins.data)
-    return sum((statistics.get("tokens_in_all") or {}).get(key, 0) for _, statistics in made)
+    return sum((record.get("tokens_in_all") or {}).get(key, 0) for _, record in made)
 
 
 def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:
@@ -155,8 +155,8 @@ def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:
 def overlaps(origins: Iterable[Sequence[Origins]]) -> Table:
     """Each evaluation file against each folder of training data, as recorded when the data was made."""
     rows = {}
-    for folder, statistics in statistics_of([path for seeds in origins for each in seeds for path in each.data]):
-        for file, overlap in (statistics.get("hygiene") or {}).get("evaluation_files", {}).items():
+    for folder, record in statistics_of([path for seeds in origins for each in seeds for path in each.data]):
+        for file, overlap in (record.get("hygiene") or {}).get("evaluation_files", {}).items():
             dropped = overlap["training_questions_dropped"]
             rows[folder, file] = [str(folder), str(file), str(overlap["questions"]), str(dropped)]
     header = ["training data", "evaluation file", "its questions", "training questions left out for overlap"]

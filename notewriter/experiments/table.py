@@ -1,7 +1,7 @@
 """`notewriter table FILE`: evaluate what is missing of a paper's table, and write it beside the published values.
 
-    notewriter table configs/papers/deepnote/table_1.yaml --output_dir runs/papers
-    notewriter table configs/papers/deepnote/table_1.yaml --output_dir runs/papers --cells 'hotpotqa/deepnote/*'
+    notewriter table papers/deepnote/table_1 --output_dir runs/papers
+    notewriter table papers/deepnote/table_1 --output_dir runs/papers --cells 'hotpotqa/deepnote/*'
 
 Each cell is an evaluation in a folder of its own in `cells/`, which tables in the same `output_dir` share. Run again,
 it resumes. The table is printed and written as Markdown, LaTeX and an HTML page. A cell that fails is shown with its
@@ -18,15 +18,15 @@ from typing import Annotated, Any
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.journal import ResumeArguments
-from notewriter.evaluation.report.markup import aligned, latex, markdown
-from notewriter.experiments.pipelines.pipeline import variables_given
-from notewriter.experiments.tables.costs import cost_of, cost_table
-from notewriter.experiments.tables.files import Cell, Substitutes, Table, read_table
-from notewriter.experiments.tables.running import run_cells
-from notewriter.experiments.tables.showing import markups, parts_of, write_table_page
+from notewriter.experiments.cells import run_cells
+from notewriter.experiments.cost import cost_of, cost_table
+from notewriter.experiments.files import changes_of
+from notewriter.experiments.grid import Cell, Grid, Substitutes, read_grid
+from notewriter.experiments.table_page import parts_of, tables_of, write_table_page
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.pages.tables import aligned, latex, markdown
 from notewriter.rollouts.rehearsal import DryRunArguments
 
 
@@ -35,7 +35,7 @@ class TableArguments:
     """The table, and what stands in for the paper's models, indexes and numbers of questions."""
 
     file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the table file; `--file` may be omitted if it comes first"}
+        metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
     )
     output_dir: str = field(
         default="runs/papers", metadata={"help": "where cells and tables are; tables share cells of equal settings"}
@@ -80,36 +80,36 @@ def main(argv: list[str]) -> None:
     substitutes = Substitutes(
         arguments.model, arguments.indexes, arguments.limit, arguments.questions, arguments.options
     )
-    table = read_table(Path(arguments.file), variables_given(arguments.set), substitutes)
-    cells = _chosen(table, arguments.cells)
+    grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
+    cells = _chosen(grid, arguments.cells)
     output = Path(arguments.output_dir)
     if dry.dry_run:
-        sys.stdout.write(aligned([cost_table(cost_of(table, cells, dry, output), arguments.gpus)]))
+        sys.stdout.write(aligned([cost_table(cost_of(grid, cells, dry, output), arguments.gpus)]))
         return
-    failed = run_cells(table, cells, output, resume)
-    sys.stdout.write(_write(table, cells, output, failed))
+    failed = run_cells(grid, cells, output, resume)
+    sys.stdout.write(_write(grid, cells, output, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
         raise UserError(
-            f"{table.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
+            f"{grid.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
             f"{lost[0].name}: {failed[lost[0].folder]}"
         )
 
 
-def _chosen(table: Table, patterns: list[str]) -> list[Cell]:
+def _chosen(grid: Grid, patterns: list[str]) -> list[Cell]:
     """The cells that a pattern fits, all without patterns."""
     for pattern in patterns:
-        if not any(fnmatchcase(cell.name, pattern) for cell in table.cells):
-            named = ", ".join(cell.name for cell in table.cells[:3])
-            raise UserError(f"--cells {pattern}: fits no cell of {table.path}; its cells are named like {named}")
-    return [cell for cell in table.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
+        if not any(fnmatchcase(cell.name, pattern) for cell in grid.cells):
+            names = ", ".join(cell.name for cell in grid.cells[:3])
+            raise UserError(f"--cells {pattern}: fits no cell of {grid.path}; its cells are named like {names}")
+    return [cell for cell in grid.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
 
 
-def _write(table: Table, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
+def _write(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
     """Write the table's files; returns it for the terminal."""
-    parts = parts_of(table, cells, output, failed)
-    tables = markups(table, parts)
-    path = output / table.name
+    parts = parts_of(grid, cells, output, failed)
+    tables = tables_of(grid, parts)
+    path = output / grid.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])
     jsonl.write_text(path.with_suffix(".tex"), [latex(tables)])
-    write_table_page(table, parts, path.with_suffix(".html"))
+    write_table_page(grid, parts, path.with_suffix(".html"))
     return f"{aligned(tables)}\n{path}.md, .tex and .html\n"

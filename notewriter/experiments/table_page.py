@@ -10,13 +10,12 @@ from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.evaluation.report.markup import Table as Markup
 from notewriter.evaluation.report.papers import PublishedRow, published_rows
-from notewriter.experiments.tables.corpora import corpus_of_table, other_corpus
-from notewriter.experiments.tables.files import Cell, Table
-from notewriter.experiments.tables.running import finished
-from notewriter.experiments.tables.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
+from notewriter.experiments.cells import corpus_of, finished, other_corpus
+from notewriter.experiments.grid import Cell, Grid
+from notewriter.experiments.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
 from notewriter.pages import write_page
+from notewriter.pages.tables import Table
 
 INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
@@ -65,7 +64,7 @@ class Part:
     notes: list[str]
 
 
-def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[str, str]) -> list[Part]:
+def parts_of(grid: Grid, cells: Sequence[Cell], output: Path, failed: Mapping[str, str]) -> list[Part]:
     """The table's cells by benchmark, with the values of those that are finished.
 
     `failed` has the reasons of cells that could not be evaluated, by `Cell.folder`.
@@ -73,16 +72,16 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[
     parts = []
     for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
         own = [cell for cell in cells if cell.benchmark == benchmark]
-        names = columns(table, benchmark)
+        names = columns(grid, benchmark)
         others = {cell.name: "" if cell.lacks or cell.folder in failed else other_corpus(cell) for cell in own}
-        runs = {cell.name: [] if cell.folder in failed else finished(table, output, cell) for cell in own}
+        runs = {cell.name: [] if cell.folder in failed else finished(grid, output, cell) for cell in own}
         rows = [
             row
             for cell in own
-            for row in _points(table, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name])
+            for row in _points(grid, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name])
         ]
-        notes = [f"{_title(cell)} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
-        corpora = dict.fromkeys(corpus_of_table(cell) for cell in own if others[cell.name])
+        notes = [f"{cell.title} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
+        corpora = dict.fromkeys(corpus_of(cell) for cell in own if others[cell.name])
         notes += [
             f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora
         ]
@@ -92,51 +91,47 @@ def parts_of(table: Table, cells: Sequence[Cell], output: Path, failed: Mapping[
     return parts
 
 
-def _title(cell: Cell) -> str:
-    return ", ".join(filter(None, (cell.method, cell.model, cell.setting)))
-
-
 def _errors(cell: Cell, runs: Sequence[Finished]) -> str:
     ended = [bool(each.error) for run in runs for each in run.predictions.values()]
-    return f"{_title(cell)} ({sum(ended)} of {len(ended)})" if any(ended) else ""
+    return f"{cell.title} ({sum(ended)} of {len(ended)})" if any(ended) else ""
 
 
 def _points(
-    table: Table, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str
+    grid: Grid, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str
 ) -> list[Row]:
     """The row of a cell, or one for each point of its curve."""
     row = Row(
         method=cell.method,
-        model=model_shown(table, cell, other),
+        model=model_shown(grid, cell, other),
         setting=cell.setting,
         blank="failed" if reason else "–" if runs else "not run",
         remark=reason or cell.lacks,
         folders=[run.folder.name for run in runs],
-        entries=_entries(table, cell, names, runs, other),
+        entries=_entries(grid, cell, names, runs, other),
     )
-    if table.content.by is None or not runs:
+    if grid.content.by is None or not runs:
         return [row]
     points = [
         replace(
             row,
             setting=", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {len(questions)})"))),
-            entries=_entries(table, cell, names, runs, other, questions),
+            entries=_entries(grid, cell, names, runs, other, questions),
         )
         for count, questions in gold_counts(runs).items()
     ]
     return points or [row]
 
 
-def columns(table: Table, benchmark: str) -> list[str]:
+def columns(grid: Grid, benchmark: str) -> list[str]:
     """The names of a benchmark's metrics: those of the file that it has, else those that the paper reports."""
-    if table.content.metrics:
-        known = scored_by(table, next(cell for cell in table.cells if cell.benchmark == benchmark))
-        return [name for name in table.content.metrics if name in known]
-    reported = [row["values"] for row in _rows_of(table) if row["dataset"] == benchmark]
+    if grid.content.metrics:
+        known = scored_by(grid, next(cell for cell in grid.cells if cell.benchmark == benchmark))
+        return [name for name in grid.content.metrics if name in known]
+    reported = [row["values"] for row in _rows_of(grid) if row["dataset"] == benchmark]
     return list(dict.fromkeys(name for values in reported for name in values))
 
 
-def scored_by(table: Table, cell: Cell) -> set[str]:
+def scored_by(grid: Grid, cell: Cell) -> set[str]:
     """The names of the scores and costs that a finished cell has."""
     family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
     judgements = cell.judge.judgements if cell.judge else []
@@ -144,12 +139,12 @@ def scored_by(table: Table, cell: Cell) -> set[str]:
     return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
 
 
-def published_of(table: Table, cell: Cell) -> dict[str, float]:
+def published_of(grid: Grid, cell: Cell) -> dict[str, float]:
     """What the paper reports of a cell at the table's place; empty where it does not."""
     return next(
         (
             row["values"]
-            for row in _rows_of(table)
+            for row in _rows_of(grid)
             if (row["dataset"], row["method"], row["model"], row["setting"])
             == (cell.benchmark, cell.method, cell.model, cell.setting)
         ),
@@ -157,28 +152,28 @@ def published_of(table: Table, cell: Cell) -> dict[str, float]:
     )
 
 
-def _rows_of(table: Table) -> list[PublishedRow]:
-    place = (table.paper.paper, table.content.place)
+def _rows_of(grid: Grid) -> list[PublishedRow]:
+    place = (grid.content.paper, grid.content.place)
     return [row for row in published_rows() if (row["paper"], row["place"]) == place]
 
 
-def model_shown(table: Table, cell: Cell, other: str) -> str:
+def model_shown(grid: Grid, cell: Cell, other: str) -> str:
     """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
-    substitute = table.substitutes.model
+    substitute = grid.substitutes.model
     stands_in = list(filter(None, (f"substitute for {cell.model}" if substitute else "", other)))
     name = Path(substitute).name if substitute else cell.model
     return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
 def _entries(
-    table: Table,
+    grid: Grid,
     cell: Cell,
     names: Sequence[str],
     runs: Sequence[Finished],
     other: str,
     questions: Collection[str] | None = None,
 ) -> list[Entry]:
-    theirs = published_of(table, cell)
+    theirs = published_of(grid, cell)
     entries = []
     for name in names:
         metric = metric_shown(name)
@@ -188,7 +183,7 @@ def _entries(
         published = f"{theirs[name]:,.10g}" if name in theirs else ""
         if isinstance(value, Interval):
             # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
-            comparable = name in theirs and not table.substitutes.given and not other
+            comparable = name in theirs and not grid.substitutes.given and not other
             inside = comparable and value.low <= theirs[name] <= value.high
             bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
             entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
@@ -197,28 +192,28 @@ def _entries(
     return entries
 
 
-def notes_of(table: Table) -> list[str]:
+def notes_of(grid: Grid) -> list[str]:
     """What has to be known to read the table."""
-    notes = [table.content.note] if table.content.note else []
-    if table.substitutes.model:
-        name = Path(table.substitutes.model).name
+    notes = [grid.content.note] if grid.content.note else []
+    if grid.substitutes.model:
+        name = Path(grid.substitutes.model).name
         notes.append(f"{name} stands in for every model, so that no value here is comparable with the published ones.")
-    if table.substitutes.indexes:
-        notes.append(f"The indexes in {table.substitutes.indexes} were searched instead of the paper's retriever.")
-    if table.substitutes.questions:
-        notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
-    if table.substitutes.limit:
-        notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
-    if table.substitutes.options:
-        notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
-    mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
+    if grid.substitutes.indexes:
+        notes.append(f"The indexes in {grid.substitutes.indexes} were searched instead of the paper's retriever.")
+    if grid.substitutes.questions:
+        notes.append(f"Questions are from {', '.join(sorted(set(grid.substitutes.questions.values())))}.")
+    if grid.substitutes.limit:
+        notes.append(f"At most {grid.substitutes.limit} questions a cell, not the paper's number.")
+    if grid.substitutes.options:
+        notes.append(f"Options of all cells: {json.dumps(grid.substitutes.options)}.")
+    mark = "" if grid.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
     notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes
 
 
-def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
+def tables_of(grid: Grid, parts: Sequence[Part]) -> list[Table]:
     """One table a benchmark, for `notewriter.evaluation.report.markup` and the terminal."""
-    found: list[Markup] = []
+    tables: list[Table] = []
     for part in parts:
         has_setting = any(row.setting for row in part.rows)
         header = ["Method", "Model", *(["Setting"] if has_setting else [])]
@@ -234,12 +229,12 @@ def markups(table: Table, parts: Sequence[Part]) -> list[Markup]:
                     f"{entry.published} {INSIDE}" if entry.inside else entry.published,
                 ]
             rows.append(line)
-        notes = " ".join([*notes_of(table), *part.notes])
-        found.append((f"{table.content.title}, {part.benchmark}. {notes}", header, rows))
-    return found
+        notes = " ".join([*notes_of(grid), *part.notes])
+        tables.append((f"{grid.content.title}, {part.benchmark}. {notes}", header, rows))
+    return tables
 
 
-def write_table_page(table: Table, parts: Sequence[Part], path: Path) -> None:
+def write_table_page(grid: Grid, parts: Sequence[Part], path: Path) -> None:
     """Write the table as one self-contained HTML page in the report's style.
 
     Raises:
@@ -249,8 +244,8 @@ def write_table_page(table: Table, parts: Sequence[Part], path: Path) -> None:
         path,
         Path(__file__).with_name("table.html.jinja"),
         {},
-        title=table.content.title,
-        notes=notes_of(table),
+        title=grid.content.title,
+        notes=notes_of(grid),
         parts=parts,
         inside=INSIDE,
     )

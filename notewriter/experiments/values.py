@@ -13,7 +13,7 @@ from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
-from notewriter.evaluation.statistics import bootstrap_interval, standard_deviation
+from notewriter.evaluation.statistics import bootstrap_interval, over_seeds, standard_deviation
 from notewriter.models.prices import cost, prices_of
 
 
@@ -40,8 +40,8 @@ PerQuestion = dict[str, float]
 
 def _each(value: Callable[[Prediction], float | None]) -> Callable[[Finished], PerQuestion]:
     def values(run: Finished) -> PerQuestion:
-        found = {id: value(prediction) for id, prediction in run.predictions.items()}
-        return {id: float(each) for id, each in found.items() if each is not None}
+        each = {id: value(prediction) for id, prediction in run.predictions.items()}
+        return {id: float(number) for id, number in each.items() if number is not None}
 
     return values
 
@@ -75,10 +75,10 @@ def _money(run: Finished) -> PerQuestion:
 
 def _fewer(run: Finished) -> PerQuestion:
     """Of right answers whose gold documents are known; none where nothing was searched (`scoring.fewer_searches`)."""
-    known = {id: each for id, each in run.predictions.items() if each.gold_documents}
-    if not any(each.retrievals for each in known.values()):
+    counted = {id: each for id, each in run.predictions.items() if each.gold_documents}
+    if not any(each.retrievals for each in counted.values()):
         return {}
-    return {id: float(each.retrievals < each.gold_documents) for id, each in known.items() if is_right(each)}
+    return {id: float(each.retrievals < each.gold_documents) for id, each in counted.items() if is_right(each)}
 
 
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
@@ -165,11 +165,11 @@ def metric_shown(name: str) -> Metric:
 
 def gold_counts(samples: Sequence[Finished]) -> dict[int, set[str]]:
     """The questions that need so many documents, by that number; those of which it is unknown are left out."""
-    found: dict[int, set[str]] = {}
+    counts: dict[int, set[str]] = {}
     for id, prediction in samples[0].predictions.items():
         if prediction.gold_documents:
-            found.setdefault(prediction.gold_documents, set()).add(id)
-    return dict(sorted(found.items()))
+            counts.setdefault(prediction.gold_documents, set()).add(id)
+    return dict(sorted(counts.items()))
 
 
 def value_of(
@@ -182,22 +182,18 @@ def value_of(
     """
     if name.endswith("_deviation"):
         means = [value_of(name.removesuffix("_deviation"), [sample]) for sample in samples]
-        known = [each.mean for each in means if isinstance(each, Interval)]
-        return standard_deviation(known) if len(known) > 1 else None
+        numbers = [each.mean for each in means if isinstance(each, Interval)]
+        return standard_deviation(numbers) if len(numbers) > 1 else None
     if name == "minutes":
         return sum(sum(_seconds(sample).values()) for sample in samples) / 60 / len(samples)
     if name == "compression":
         costs = [read_costs(sample.folder / "costs.json") for sample in samples]
         ratios = [each.compression for each in costs if each and each.compression]
         return sum(ratios) / len(ratios) if ratios else None
-    by_sample = [_per_question(name, sample) for sample in samples]
-    ids = [id for id in by_sample[0] if all(id in values for values in by_sample)]
-    if questions is not None:
-        ids = [id for id in ids if id in questions]
-    if not ids:
-        return None
+    values = over_seeds([_per_question(name, sample) for sample in samples])
+    counted = [value for id, value in values.items() if questions is None or id in questions]
     scale = 100 if metric_shown(name).share else 1
-    return bootstrap_interval([scale * sum(values[id] for values in by_sample) / len(by_sample) for id in ids])
+    return bootstrap_interval([scale * value for value in counted]) if counted else None
 
 
 def _per_question(name: str, run: Finished) -> PerQuestion:

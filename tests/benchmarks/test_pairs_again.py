@@ -14,7 +14,7 @@ from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, tiny_world, write_config
 
 from notewriter.data import pairs
-from notewriter.experiments.pipelines.pipeline import read_pipeline
+from notewriter.experiments.run import read_pipeline
 from notewriter.models import roles, servers
 from notewriter.models.adapters import groups
 
@@ -41,20 +41,19 @@ def model_folder(path):
 def test_pairs_are_made_again_from_the_cache_and_a_missing_reply_is_seen(tmp_path):
     model, cache, output_dir = model_folder(tmp_path / "model"), tmp_path / "cache.sqlite", tmp_path / "run" / "pairs"
     config = write_config(tmp_path / "pairs.yaml", {**tiny_world(tmp_path / "world"), **DEEPNOTE_PAIRS})
-    stage = {
+    entry = {
         "title": "pairs",
         "command": f"notewriter pairs {' '.join(config)} --cache {cache} --output_dir {output_dir}",
-        "result": str(output_dir / "stats.json"),
         "serve": str(model),
     }
     file = tmp_path / "experiment.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "stages": [stage]}))
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "runs": [entry]}))
     assert made_again(file) == (0, ['{"data_sets": 0, "equal": 0, "requests": 0}'])
 
     (group,) = groups([str(model)])
     with fake_endpoint() as endpoint:
         endpoint.model = group.names[str(model)]
-        argv = read_pipeline(file).stages[0].argv()[2:]
+        argv = read_pipeline(file).runs[0].argv()[2:]
         pairs.main([*argv, "--base_url", endpoint.base_url, "--model", endpoint.model, "--served", str(model)])
     equal = [f"equal, 0 requests: {output_dir}", '{"data_sets": 1, "equal": 1, "requests": 0}']
     assert made_again(file) == (0, equal)
@@ -86,18 +85,17 @@ def test_every_shard_is_made_again_and_the_models_of_roles_are_not_started_eithe
     judged = {**DEEPNOTE_PAIRS, "stages": DEEPNOTE_PAIRS["stages"] | {"deepnote/init_note": "llm"}}
     config = write_config(tmp_path / "pairs.yaml", {**tiny_world(tmp_path / "world"), **judged})
     models = shlex.quote(json.dumps({"judge": {"serve": str(judge)}}))
-    stage = {
+    entry = {
         "title": "pairs",
-        "command": f"notewriter pairs {' '.join(config)} --models {models} --cache {cache} --shard $shard/$shards "
-        f"--output_dir {output_dir}-$shard",
-        "result": f"{output_dir}-$shard/stats.json",
+        "command": f"notewriter pairs {' '.join(config)} --models {models} --cache {cache} --shard {{{{ shard }}}}/{{{{ shards }}}} "
+        f"--output_dir {output_dir}-{{{{ shard }}}}",
         "serve": str(model),
         "shards": 2,
     }
     file = tmp_path / "experiment.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "stages": [stage]}))
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "runs": [entry]}))
     for shard in (1, 2):
-        pairs.main([*read_pipeline(file).stages[0].argv(shard)[2:], "--serve", str(model)])
+        pairs.main([*read_pipeline(file).runs[0].argv(shard)[2:], "--serve", str(model)])
     told = [f"equal, 0 requests: {output_dir}-{shard}" for shard in (1, 2)]
     assert made_again(file) == (0, [*told, '{"data_sets": 2, "equal": 2, "requests": 0}'])
 

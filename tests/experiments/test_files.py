@@ -87,7 +87,7 @@ def test_values_are_given_as_name_and_value(tmp_path):
     assert changes_of(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     with pytest.raises(UserError, match="--set model: is not NAME=VALUE"):
         changes_of(["model"])
-    with pytest.raises(UserError, match="--set model: .* has no such variable; it has data"):
+    with pytest.raises(UserError, match=r"--set model: .* has no such variable; it has data"):
         changed({"data": "x"}, {"model": "y"}, tmp_path)
 
 
@@ -167,7 +167,10 @@ TITLE = "{{ a }}.{{ b }}.{{ c }}"
         ("each: [{a: 1}]\n    title: a", r"runs\[0\]: each must be"),
         ("each: {a: {b: 1}}\n    title: a", r"runs\[0\]: each"),
         ("each: {a: [1]}\n    runs: b", r"runs\[0\]: runs must be"),
-        ("each: {a: [1]}\n    title: b\n    runs: [{title: a, command: b}]", r"unknown key 'title' beside each and runs"),
+        (
+            "each: {a: [1]}\n    title: b\n    runs: [{title: a, command: b}]",
+            r"unknown key 'title' beside each and runs",
+        ),
         ("each: {a: [1]}\n    runs: [{title: a}]", r"runs\[0\]: runs\[0\] has no 'command'"),
     ],
 )

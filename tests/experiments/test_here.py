@@ -124,9 +124,7 @@ def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, s
         ("import sys; sys.exit(3)", "pairs: exited with code 3"),
     ],
 )
-def test_a_run_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(
-    tmp_path, plan, server, code, message
-):
+def test_a_run_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(tmp_path, plan, server, code, message):
     plan[1] = Run("pairs", python(code), serve="models/tiny")
     with pytest.raises(UserError) as caught:
         run(tmp_path, plan)

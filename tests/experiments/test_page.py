@@ -162,14 +162,20 @@ def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_pa
     # The second seed of the other cell is still to come, and its first equals that of `trained`.
     (runs / "other-1").mkdir()
     write_run(runs / "other-1/near", {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0})
-    folders = {"trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}", "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}"}
+    folders = {
+        "trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}",
+        "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}",
+    }
     text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
     assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
 
 
 def test_cells_that_ran_with_different_seeds_are_not_called_not_run(experiment, runs, tmp_path):
     (runs / "trained-2").rename(runs / "other-2")
-    folders = {"trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}", "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}"}
+    folders = {
+        "trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}",
+        "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}",
+    }
     compare = [["trained", "other"], ["trained", "trained"]]
     text = page(experiment(cells=folders, compare=compare), tmp_path)
     assert "| trained → other | no seed in common | not run |" in text
@@ -238,7 +244,10 @@ def test_a_page_without_the_passages_of_a_cell_says_why_its_row_is_missing(exper
     shutil.copytree(folder / "after", tmp_path / "run/base/near")
     config = tmp_path / "run/base/near/config.yaml"
     config.write_text(config.read_text().replace(world["index"], "runs/removed"))
-    text = page(experiment(metrics=["note_fact_recall"], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[]), tmp_path)
+    text = page(
+        experiment(metrics=["note_fact_recall"], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[]),
+        tmp_path,
+    )
     assert "- base, held out: not shown; runs/removed: is missing" in text
 
 

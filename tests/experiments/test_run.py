@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from notewriter.experiments.run import Needs, read_pipeline, training_of
-from notewriter.ground.recipes import RECIPES
 from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import RECIPES
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ SHARDED = """
       - title: Make questions
         command: make {{ output_dir }}
       - title: pairs
-        command: notewriter pairs {{ data }} --shard {{ shard }}/{{ shards }} --output_dir {{ output_dir }}/pairs-{{ shard }}
+        command: >-
+          notewriter pairs {{ data }} --shard {{ shard }}/{{ shards }} --output_dir {{ output_dir }}/pairs-{{ shard }}
         shards: 3
         needs: {gpus: 8, hours: 2}
       - title: another
@@ -164,8 +165,11 @@ def test_the_pipelines_of_the_project_can_be_read(path):
     ("command", "launch"),
     [
         (
-            "notewriter train dpo --accelerate zero3 --config dpo/x --seed 1",
-            (f"{RECIPES}/accelerate/zero3.yaml", ["--module", "notewriter.training.dpo", "--config", "dpo/x", "--seed", "1"]),
+            "notewriter train dpo --accelerate zero3 --config dpo/x",
+            (
+                f"{RECIPES}/accelerate/zero3.yaml",
+                ["--module", "notewriter.training.dpo", "--config", "dpo/x", "--seed", "1"],
+            ),
         ),
         (
             "accelerate launch --quiet --config_file mine.yaml train.py --config dpo/x",

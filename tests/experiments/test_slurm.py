@@ -12,8 +12,8 @@ from notewriter.experiments import rising, slurm
 from notewriter.experiments.here import ATTEMPT
 from notewriter.experiments.rising import GO_ON
 from notewriter.experiments.run import Needs, Pipeline, Run
-from notewriter.ground.recipes import SLURM
 from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import SLURM
 
 TRAIN = "accelerate launch --config_file d.yaml train_dpo.py --lr 1"
 

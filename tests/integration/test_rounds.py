@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_endpoint import fake_endpoint
+from notewriter.experiments.pipelines.pipeline import PROJECT
 from tiny_world import tiny_world
 
 from notewriter.artifacts.metrics import read_metrics
@@ -18,7 +19,6 @@ from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.datasets import load_questions
 from notewriter.experiments.lineage import lineage
-from notewriter.experiments.pipelines.pipeline import PROJECT
 
 pytestmark = pytest.mark.integration
 

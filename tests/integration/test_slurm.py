@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from slurm_cluster import Cluster, wait_until
-
 from notewriter.experiments.pipelines import slurm
 from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
+from slurm_cluster import Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration

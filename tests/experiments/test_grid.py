@@ -8,12 +8,13 @@ import pytest
 
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.evaluation.report.papers import PAPERS, published_rows
-from notewriter.experiments.tables.files import Substitutes, indexes_of, read_table
-from notewriter.experiments.tables.showing import columns, published_of, scored_by
-from notewriter.experiments.tables.values import metric_shown
+from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
+from notewriter.experiments.table_page import columns, published_of, scored_by
+from notewriter.experiments.values import metric_shown
+from notewriter.ground.recipes import RECIPES
 from notewriter.methods import prepare
 
-CONFIGS = Path(__file__).parents[3] / "configs/papers"
+CONFIGS = RECIPES / "papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
 QUICK = {"deepnote-table_9", "rearag-table_1", "resp-iterations", "noteswriting-table_2"}
 """A table of each paper, which runs with the unit tests."""
@@ -25,7 +26,7 @@ def named(path):
 
 @pytest.fixture(params=FILES, ids=named)
 def table(request):
-    return read_table(request.param, {}, Substitutes())
+    return read_grid(request.param, {}, Substitutes())
 
 
 def test_every_table_and_figure_with_results_has_a_file():
@@ -58,7 +59,7 @@ def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_pat
 
 
 def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_page(table):
-    page = (CONFIGS.parents[1] / "docs/papers/indexes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
     built = re.findall(r"--index (\S+)", page)
     for cell in table.cells:
         for index in indexes_of(cell.options):
@@ -67,7 +68,7 @@ def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_pag
 
 
 def test_the_page_of_the_indexes_has_the_published_numbers_of_passages(table):
-    page = (CONFIGS.parents[1] / "docs/papers/indexes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
     for corpus in {cell.searched.corpus for cell in table.cells if cell.searched}:
         assert corpus in UNPUBLISHED or f"| {PUBLISHED[corpus].documents:,} |" in page
 
@@ -84,7 +85,7 @@ def test_columns_are_what_the_cells_are_scored_by(table):
 
 
 def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table):
-    place = (table.paper.paper, table.content.place)
+    place = (table.content.paper, table.content.place)
     rows = [row for row in published_rows() if (row["paper"], row["place"]) == place]
     if table.content.place is None:
         assert table.content.metrics and not rows
@@ -103,7 +104,7 @@ def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table)
 
 def test_all_published_rows_are_in_a_table():
     places = {
-        (PAPERS[path.parent.name], read_table(path, {}, Substitutes()).content.place)
+        (PAPERS[path.parent.name], read_grid(path, {}, Substitutes()).content.place)
         for path in FILES
         if path.parent.name in PAPERS
     }
@@ -112,7 +113,7 @@ def test_all_published_rows_are_in_a_table():
 
 def options_of(path, method, model):
     """The options of a method's cell with a model, on each benchmark of a table."""
-    cells = read_table(CONFIGS / path, {}, Substitutes()).cells
+    cells = read_grid(CONFIGS / path, {}, Substitutes()).cells
     found = {cell.benchmark: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
     assert found
     return found
@@ -123,7 +124,7 @@ def test_rearags_reasoning_model_is_the_preview(path):
     """ReaRAG, footnote 1."""
     served = {
         cell.options["serve"]
-        for cell in read_table(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
+        for cell in read_grid(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
         if cell.model == "QwQ-32B"
     }
     assert served == {"Qwen/QwQ-32B-Preview"}
@@ -170,7 +171,7 @@ def test_resps_baselines_read_as_many_passages_as_resp_and_have_flashrags_settin
         "flare": {"theta": 0.2, "beta": 0.2, "max_step": 5, "first_search": False},
         "ircot": {"max_step": 5},
     }
-    table = read_table(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
+    table = read_grid(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
     for cell in table.cells:
         method = prepare(cell.options["method"], {})
         options = method.options | cell.options.get("method_options", {})
@@ -184,7 +185,7 @@ def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit
     """ReSP, Figure 4: each search at k = 15 adds passages; NotesWriting, Tables 8 and 9: up to 909,000 tokens read."""
     (ircot,) = (
         cell.options["method_options"]
-        for cell in read_table(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
+        for cell in read_grid(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
         if (cell.method, cell.setting) == ("ircot", "k 15")
     )
     assert ircot["top_k"] == 15 and ircot["max_passages"] >= 3 * 15
@@ -195,7 +196,7 @@ def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit
 
 
 def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
-    table = read_table(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
+    table = read_grid(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
     for cell in table.cells:
         assert (cell.options["family"], cell.options["temperature"]) == ("nq", 0.0)
         if cell.method == "search_r1":
@@ -204,7 +205,7 @@ def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
 
 
 def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
-    table = read_table(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
+    table = read_grid(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
     sets = {cell.options["question_set"] for cell in table.cells}
     assert sets == {"configs/question_sets/2wikimultihopqa/deepnote_cost_ours.yaml"}
 
@@ -228,7 +229,7 @@ def covering(cells):
     ],
 )
 def test_a_table_runs_from_the_first_cell_to_its_page(path, run_table, tmp_path):
-    table = read_table(path, {}, Substitutes())
+    table = read_grid(path, {}, Substitutes())
     cells = list(covering(table.cells))
     if not cells:
         pytest.skip(f"{named(path)} needs the package fanoutqa")

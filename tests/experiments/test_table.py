@@ -7,20 +7,20 @@ import yaml
 from benchmark_files import write_two_questions
 
 from notewriter.corpora.published import PUBLISHED, Published
-from notewriter.experiments.tables import command as table
-from notewriter.experiments.tables.costs import DECODE, PEAK, PREFILL, gpu_seconds
-from notewriter.experiments.tables.files import Substitutes, read_table
+from notewriter.experiments import table
+from notewriter.experiments.cost import DECODE, PEAK, PREFILL, gpu_seconds
+from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.ground.errors import UserError
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
 PAPER = {
     "paper": "DeepNote",
     "variables": {"data": "data", "trained": None},
-    "benchmarks": {"hotpotqa": {"dataset": "hotpotqa", "family": "deepnote", "path": "$data/hotpotqa.json"}},
+    "benchmarks": {"hotpotqa": {"dataset": "hotpotqa", "family": "deepnote", "path": "{{ data }}/hotpotqa.json"}},
     "models": {
         "Qwen-2.5-7B-Instruct": MODEL,
         "Other": MODEL | {"serve": "scripted/Other-1B"},
-        "Trained": MODEL | {"serve": "$trained", "recipe": "configs/dpo/mine.yaml"},
+        "Trained": MODEL | {"serve": "{{ trained }}", "recipe": "configs/dpo/mine.yaml"},
     },
     "settings": {"top-k 5": {"method_options": {"top_k": 5}}, "top-k 1": {"method_options": {"top_k": 1}}},
 }
@@ -34,10 +34,10 @@ def write(tmp_path):
     write_two_questions(tmp_path / "data", "hotpotqa")
 
     def write(cells=CELLS, name="table_1", paper=PAPER, **changes):
-        content = {"title": "A table", "base": "paper.yaml", "place": "Table 1", "benchmarks": ["hotpotqa"]}
+        content = {"title": "A table", "include": "paper.yaml", "place": "Table 1", "columns": ["hotpotqa"]}
         (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper, sort_keys=False))
         path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(content | {"cells": cells} | changes, sort_keys=False))
+        path.write_text(yaml.safe_dump(content | {"rows": cells} | changes, sort_keys=False))
         return path
 
     return write
@@ -81,7 +81,7 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     values = {"acc": 100.0, "f1": 1.0}
     row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "direct", "setting": ""}
     rows = ({**row, "model": "Qwen-2.5-7B-Instruct", "values": values},)
-    monkeypatch.setattr("notewriter.experiments.tables.showing.published_rows", lambda: rows)
+    monkeypatch.setattr("notewriter.experiments.table_page.published_rows", lambda: rows)
     path = write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}])
     (line,) = (line for line in run(path).splitlines() if line.startswith("direct"))
     assert "100 ✓" in line and line.count("✓") == 1
@@ -157,12 +157,11 @@ def test_a_limit_and_a_choice_of_cells(write, run, served):
 
 
 def test_judged_scores_are_part_of_a_cell(write, run):
-    judge = MODEL | {"judgements": ["graded_answer"]}
-    printed = run(write(paper=PAPER | {"judge": judge}, metrics=["graded_accuracy"]))
+    printed = run(write(paper=PAPER | {"judge": MODEL, "judgements": ["graded_answer"]}, metrics=["graded_accuracy"]))
     assert "Accuracy, graded by the judge" in printed and "100.0 [100.0, 100.0]" in printed
 
 
-JUDGED = {"paper": PAPER | {"judge": MODEL | {"serve": "scripted/Judge-1B", "judgements": ["graded_answer"]}}}
+JUDGED = {"paper": PAPER | {"judge": MODEL | {"serve": "scripted/Judge-1B"}, "judgements": ["graded_answer"]}}
 
 
 def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run, served, tmp_path):
@@ -170,7 +169,7 @@ def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run
     run(write(cells, metrics=["graded_accuracy"], **JUDGED))
     assert served.calls == ["scripted/Small-1B", "scripted/Judge-1B"]
     asked = len(served.endpoint.requests)
-    printed = run(write(cells, "table_2", metrics=["graded_accuracy"], judge="Other", **JUDGED))
+    printed = run(write(cells, "table_2", metrics=["graded_accuracy"], judge_model="Other", **JUDGED))
     assert served.calls[2:] == ["scripted/Small-1B", "scripted/Other-1B"] and "100.0 [100.0, 100.0]" in printed
     # The judge alone is asked, in a folder of its own beside the one of the paper's judge.
     assert {request["model"] for request in served.endpoint.requests[asked:]} == {"Other-1B"}
@@ -179,14 +178,17 @@ def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run
 
 def test_each_model_judges_its_own_cells_where_the_table_says_so(write):
     cells = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other", "Trained"]}]
-    path = write(cells, judge="$model", metrics=["graded_accuracy"], **JUDGED)
-    judges = [cell.judge.options["serve"] for cell in read_table(path, {}, Substitutes()).cells]
-    assert judges == ["scripted/Small-1B", "scripted/Other-1B", "$trained"]
+    path = write(cells, judge_model="{{ model }}", metrics=["graded_accuracy"], **JUDGED)
+    judges = [cell.judge.options["serve"] for cell in read_grid(path, {}, Substitutes()).cells]
+    assert judges == ["scripted/Small-1B", "scripted/Other-1B", "{{ trained }}"]
 
 
 def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, run, served):
-    judge = MODEL | {"judgements": ["explained_answer"]}
-    printed = run(write(options={"limit": 500}, paper=PAPER | {"judge": judge}), "--dry_run", "true")
+    printed = run(
+        write(options={"limit": 500}, paper=PAPER | {"judge": MODEL, "judgements": ["explained_answer"]}),
+        "--dry_run",
+        "true",
+    )
     # A checkpoint that is not there costs what it would.
     rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line.startswith("hotpotqa")}
     assert rows["hotpotqa/direct/Qwen-2.5-7B-Instruct"] == rows["hotpotqa/direct/Trained"]
@@ -203,26 +205,26 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"cells": [{"methods": "direct"}]}, r"cells\[0\]: unknown key 'methods'"),
-        ({"cells": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
-        ({"cells": [{"method": "direct"}]}, "has no model"),
-        ({"cells": [{"method": "indirect", "model": "Other"}]}, "method 'indirect' is unknown; choose one of: "),
-        ({"cells": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
+        ({"rows": [{"method": "direct", "model": "Other", "methods": "x"}]}, r"rows\[0\]: unknown key 'methods'"),
+        ({"rows": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
+        ({"rows": [{"method": "direct"}]}, "has no 'model'"),
+        ({"rows": [{"method": "indirect", "model": "Other"}]}, "unknown method 'indirect'; choose one of: "),
+        ({"rows": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
         ({"options": {"topk": 3}}, "unknown key 'topk'"),
-        ({"judgements": ["answer"]}, "has no judge"),
+        ({"judgements": ["answer"]}, "there is no judge"),
         ({"judgements": ["answers"]}, "unknown judgement 'answers'"),
-        ({"judge": "Gpt"}, "unknown model 'Gpt'"),
-        ({"columns": 3}, "unknown key 'columns'"),
+        ({"judge_model": "Gpt"}, "unknown model 'Gpt'"),
+        ({"table": 3}, "unknown key 'table'"),
     ],
 )
 def test_a_mistake_in_a_file_is_named(write, changes, complaint):
     with pytest.raises(UserError, match=complaint):
-        read_table(write(**changes), {}, Substitutes())
+        read_grid(write(**changes), {}, Substitutes())
 
 
 def test_a_variable_that_the_paper_does_not_have_is_named(write):
     with pytest.raises(UserError, match=r"--set colour: .* has no such variable; it has data, trained"):
-        read_table(write(), {"colour": "red"}, Substitutes())
+        read_grid(write(), {"colour": "red"}, Substitutes())
 
 
 def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
@@ -230,7 +232,7 @@ def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_sa
         "Other": {"base_url": "http://node:8000/v1", "model": "other", "served": "models/other"}
     }
     path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
-    (cell,) = read_table(path, {}, Substitutes(model="models/small")).cells
+    (cell,) = read_grid(path, {}, Substitutes(model="models/small")).cells
     assert cell.options["serve"] == "models/small"
     assert not cell.options.keys() & {"base_url", "model", "served"}
 
@@ -239,7 +241,7 @@ def test_options_of_all_cells_are_those_of_a_substitute_too(write):
     models = PAPER["models"] | {"Other": MODEL | {"serve_options": {"tensor_parallel_size": 4}}}
     path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
     given = Substitutes(model="models/small", options={"serve_options": {"max_model_len": 4096}})
-    (cell,) = read_table(path, {}, given).cells
+    (cell,) = read_grid(path, {}, given).cells
     assert cell.options["serve_options"] == {"max_model_len": 4096}
 
 
@@ -257,9 +259,9 @@ def test_questions_that_ended_in_an_error_are_counted_beside_the_table(write, ru
 
 def test_a_retriever_replaces_an_index(write):
     cells = [{"method": "vanilla", "model": "Other", "options": {"retriever": [{"index": "a"}]}}]
-    (cell,) = read_table(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
+    (cell,) = read_grid(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
     assert cell.options["retriever"] == [{"index": "a"}] and "index" not in cell.options
-    (cell,) = read_table(write(cells), {}, Substitutes(indexes="mine")).cells
+    (cell,) = read_grid(write(cells), {}, Substitutes(indexes="mine")).cells
     assert cell.options["index"] == ["mine/hotpotqa"] and "retriever" not in cell.options
 
 
@@ -296,7 +298,7 @@ def test_an_interruption_ends_the_command(write, run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("notewriter.experiments.tables.running.evaluate", interrupted)
+    monkeypatch.setattr("notewriter.experiments.cells.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(write())
 
@@ -309,10 +311,10 @@ def over_an_index(write, slices, monkeypatch):
         monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
         row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
         rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
-        monkeypatch.setattr("notewriter.experiments.tables.showing.published_rows", lambda: rows)
-        indexes = {"$indexes/one": {"corpus": "multihoprag", "retriever": retriever}}
+        monkeypatch.setattr("notewriter.experiments.table_page.published_rows", lambda: rows)
+        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", "retriever": retriever}}
         variables = PAPER["variables"] | {"indexes": slices[1]}
-        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["$indexes/one"]}}
+        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["{{ indexes }}/one"]}}
         return write([{"method": "vanilla", "model": "Other"}], paper=paper)
 
     return table
@@ -347,7 +349,7 @@ def test_a_corpus_that_nobody_knows_is_a_mistake(over_an_index):
     base = path.parent / "paper.yaml"
     base.write_text(base.read_text().replace("corpus: multihoprag", "corpus: multihop"))
     with pytest.raises(UserError, match=r"indexes: .*'multihop'"):
-        read_table(path, {}, Substitutes())
+        read_grid(path, {}, Substitutes())
 
 
 def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_path):

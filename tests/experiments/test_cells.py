@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from notewriter.experiments.tables.corpora import corpus_of_table, other_corpus
-from notewriter.experiments.tables.files import Cell, Model, Searched
+from notewriter.experiments.cells import corpus_of, other_corpus
+from notewriter.experiments.grid import Cell, Model, Searched
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_corpus_of_unknown_size_has_a_retriever(index):
     folder = index("documents", 7, kind="dense", encoder="BAAI/bge-base-en-v1.5")
     chain = [{"documents": folder}, {"within": "per_question.jsonl"}]
     assert other_corpus(cell(searched, retriever=chain)) == ""
-    assert corpus_of_table(cell(searched)) == "per-question, by bge-base-en-v1.5"
+    assert corpus_of(cell(searched)) == "per-question, by bge-base-en-v1.5"
 
 
 def test_what_a_server_searches_is_not_counted():
@@ -55,4 +55,4 @@ def test_what_a_server_searches_is_not_counted():
 
 
 def test_a_table_that_states_no_corpus_has_no_other_one(index):
-    assert other_corpus(cell(None, index=[index("any", 3)])) == corpus_of_table(cell(None)) == ""
+    assert other_corpus(cell(None, index=[index("any", 3)])) == corpus_of(cell(None)) == ""
