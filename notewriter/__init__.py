@@ -1,3 +1,50 @@
-"""Train local language models to write notes for retrieval-augmented question answering."""
+"""Train local language models to write notes for retrieval-augmented question answering.
+
+The names below are the library's face; docs/python.md uses them all. Each is imported when it is first used, so that
+`import notewriter` takes no time.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from notewriter.artifacts.pairs import read_pairs as load_pairs
+    from notewriter.datasets import load_questions
+    from notewriter.evaluation.metrics import score
+    from notewriter.ground.records import Passage, Question
+    from notewriter.retrieval import open_index
+    from notewriter.rollouts.method import Method, Stage
+    from notewriter.rollouts.rollout import Rollout
 
 __version__ = "0.2.0"
+
+_PLACES = {
+    "Method": "rollouts.method:Method",
+    "Passage": "ground.records:Passage",
+    "Question": "ground.records:Question",
+    "Rollout": "rollouts.rollout:Rollout",
+    "Stage": "rollouts.method:Stage",
+    "load_pairs": "artifacts.pairs:read_pairs",
+    "load_questions": "datasets:load_questions",
+    "open_index": "retrieval:open_index",
+    "score": "evaluation.metrics:score",
+}
+
+__all__ = [
+    "Method",
+    "Passage",
+    "Question",
+    "Rollout",
+    "Stage",
+    "load_pairs",
+    "load_questions",
+    "open_index",
+    "score",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -16,14 +16,17 @@ import copy
 import hashlib
 import json
 import math
+import random
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from notewriter.data.judges.case import Case
 from notewriter.ground.records import Completion, Passage, Question
+from notewriter.methods import METHODS
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -42,7 +45,7 @@ class ScriptedRollout(Rollout):
     """A rollout without model and index. Every prompt is rendered, so that one that lacks a variable fails.
 
     Args:
-        method: the method's name.
+        method: the method's name, as on the command line.
         reply: writes a completion, or the completions in their order.
         search: names the passages for a query and top-k; the text of a passage is its name.
     """
@@ -50,7 +53,8 @@ class ScriptedRollout(Rollout):
     def __init__(
         self, method: str, reply: StageReply | Iterable[str], search: Callable[[str, int], list[str]] | None = None
     ) -> None:
-        super().__init__(Question("q", "Who?", ("Mira",)), method, Resources({}, Prompts()))
+        name = METHODS[method].name if method in METHODS else method
+        super().__init__(Question("q", "Who?", ("Mira",)), name, Resources({}, Prompts()))
         replies = iter(()) if callable(reply) else iter(reply)
         self._reply = reply if callable(reply) else lambda stage, variables: next(replies)
         self._search = search or (lambda query, top_k: [f"{query}.{place}" for place in range(top_k)])
@@ -104,6 +108,31 @@ class ScriptedRollout(Rollout):
             for name, _, variables in self.calls
             if name == stage
         ]
+
+
+def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Case:
+    """A case for a judge that compares texts alone; `changes` replace fields of `Case`, such as `search` or `ask`."""
+
+    async def nothing(*arguments: Any, **variables: Any) -> Any:
+        raise AssertionError("the judge asks a model, searches or rolls out: give case_of ask=, search= or finish=")
+
+    case = Case(
+        question=question,
+        kind="note",
+        request="Write a note.",
+        variables={"question": question.question, "passages": []},
+        options={},
+        candidates=candidates,
+        barred=[""] * len(candidates),
+        last_resort=[0] * len(candidates),
+        ask=nothing,
+        search=nothing,
+        finish=nothing,
+        next_query=nothing,
+        family="hotpotqa",
+        random=random.Random(0),
+    )
+    return replace(case, **changes)
 
 
 @dataclass

@@ -13,7 +13,6 @@ from typing import Any
 
 from notewriter import __version__
 from notewriter.ground import jsonl, recipes
-from notewriter.ground.config import command_line
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.typecheck import misfit
@@ -40,7 +39,7 @@ class Start:
     inputs: dict[str, str]
     """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
     command: list[str] = field(default_factory=list)
-    """The command line without tokens; empty for a run of a version that did not record it."""
+    """The command line without secrets (`config.command_line`); empty for a run that was started from Python."""
     parameters: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Role -> sampling parameters that its endpoint got under another name, or (null) not at all."""
 
@@ -52,9 +51,8 @@ class RunRecord:
     starts: list[Start]
 
 
-def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
-    """What a run with these settings and inputs is started with, here and now."""
-    command = command_line()
+def start_of(config: Mapping[str, Any], inputs: Mapping[str, str], command: Sequence[str] = ()) -> Start:
+    """What a run with these settings and inputs is started with, here and now, by a command line or (empty) Python."""
     return Start(
         version=__version__,
         commit=_commit(),
@@ -62,7 +60,7 @@ def start_of(config: Mapping[str, Any], inputs: Mapping[str, str]) -> Start:
         hardware=_hardware(),
         seeds={key: value for key, value in config.items() if "seed" in key and type(value) is int},
         inputs=dict(inputs) | _config_file(command),
-        command=command,
+        command=list(command),
     )
 
 

@@ -8,16 +8,16 @@ from typing import Generic, NamedTuple
 
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.data.dataset.contents import Contents, Options
 from notewriter.data.dataset.overlap import read_checks, renew_checks
 from notewriter.data.dataset.selection import Selection, clean_selection
 from notewriter.data.dataset.statistics import check_made
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.ground.records import Question
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import open_run
 from notewriter.rollouts.rehearsal import DryRunArguments, estimate
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
@@ -27,13 +27,14 @@ Work = Callable[[Question, Resources], Awaitable[Record | None]]
 
 
 class Settings(NamedTuple, Generic[Options]):
-    """The options of a command; `arguments` are those that only this command has."""
+    """The options of a command; `arguments` are those that only this command has. `command` is the command line."""
 
     arguments: Options
     models: ModelArguments
     resume: ResumeArguments
     dry: DryRunArguments
     costs: CostArguments
+    command: list[str]
 
 
 def read_settings(
@@ -45,7 +46,8 @@ def read_settings(
         UserError: as `parse`.
     """
     kinds = [contents.options, ModelArguments, ResumeArguments, DryRunArguments, CostArguments]
-    return Settings(*parse(kinds, argv, prog=prog, description=description))
+    arguments, models, resume, dry, costs = parse(kinds, argv, prog=prog, description=description)
+    return Settings(arguments, models, resume, dry, costs, command_line(prog, argv))
 
 
 def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
@@ -88,13 +90,14 @@ def build(
         UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
             was made.
     """
-    (arguments, models, resume, dry, costs), members = settings, selection.members
+    (arguments, models, resume, dry, costs, command), members = settings, selection.members
     if dry.dry_run:
         estimate(dry, models, parts, members, roll_out, Path(arguments.output_dir), costs.prices)
         return
     config = asdict(arguments) | asdict(models)
     policy_of(models)
-    with open_run(arguments.output_dir, config, selection.questions, defaults(arguments, models)) as folder:
+    kinds = [contents.options, ModelArguments]
+    with open_run(arguments.output_dir, config, selection.questions, kinds, command) as folder:
         journal = folder / JOURNAL
         check_journal(journal, contents.record)
         if resume.retry_errors:

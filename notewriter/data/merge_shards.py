@@ -15,7 +15,7 @@ from typing import Annotated
 from annotated_types import MinLen
 
 from notewriter.data.dataset.merging import merge
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 
 
 @dataclass
@@ -29,4 +29,5 @@ class MergeShardsArguments:
 def main(argv: list[str]) -> None:
     """Merge all shards of a dataset."""
     (arguments,) = parse(MergeShardsArguments, argv, prog="notewriter merge-shards", description=__doc__)
-    sys.stdout.write(merge([Path(shard) for shard in arguments.shards], Path(arguments.output_dir)))
+    shards = [Path(shard) for shard in arguments.shards]
+    sys.stdout.write(merge(shards, Path(arguments.output_dir), command_line("notewriter merge-shards", argv)))

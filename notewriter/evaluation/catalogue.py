@@ -20,4 +20,5 @@ METRICS: dict[str, Metric] = {
 
 def metric_named(name: str) -> Metric:
     """The metric of that name; an undeclared one is labelled with its name, and higher is better."""
-    return METRICS.get(name) or Metric(name, name, "")
+    others = (metric for family in FAMILIES.installed() for metric in family.metrics if metric.name == name)
+    return METRICS.get(name) or next(others, None) or Metric(name, name, "")

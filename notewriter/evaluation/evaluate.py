@@ -10,7 +10,7 @@ from notewriter.evaluation import checkpoints
 from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.evaluation import EvaluateArguments, checked, evaluate
 from notewriter.evaluation.trackers import trackers_of
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.models.checkpoints import is_adapter
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
@@ -26,10 +26,11 @@ def main(argv: list[str]) -> None:
         prog="notewriter evaluate",
         description=__doc__,
     )
+    command = command_line("notewriter evaluate", argv)
     if each.checkpoints is None:
-        _evaluate(arguments, models, resume, dry, costs)
+        _evaluate(arguments, models, resume, dry, costs, command)
     else:
-        _evaluate_checkpoints(each, arguments, models, resume, dry, costs)
+        _evaluate_checkpoints(each, arguments, models, resume, dry, costs, command)
 
 
 def _evaluate_checkpoints(
@@ -39,6 +40,7 @@ def _evaluate_checkpoints(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
+    command: list[str],
 ) -> None:
     """Evaluate the checkpoints of a training run one after another, and compare them.
 
@@ -60,7 +62,7 @@ def _evaluate_checkpoints(
             kept.start(wanted, output / "vllm-checkpoints.log", models.port, models.ready_timeout, beside)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs)
+            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, command)
             if one is None:
                 # All checkpoints cost the same.
                 return
@@ -76,6 +78,7 @@ def _evaluate(
     resume: ResumeArguments,
     dry: DryRunArguments,
     costs: CostArguments,
+    command: list[str],
 ) -> Metrics | None:
     """Evaluate one model; returns its metrics, or None after a dry run."""
     evaluation = checked(arguments, models, costs)
@@ -83,7 +86,7 @@ def _evaluate(
     if dry.dry_run:
         estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
         return None
-    metrics = evaluate(evaluation, resume)
+    metrics = evaluate(evaluation, resume, command=command)
     sys.stdout.write(_summary(metrics, folder))
     return metrics
 

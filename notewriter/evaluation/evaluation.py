@@ -1,6 +1,6 @@
 """An evaluation: a method run over a benchmark's questions in a run folder, and scored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import config_hash, defaults, open_run
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -34,6 +33,7 @@ from notewriter.methods import METHODS, check_index, prepare, with_style
 from notewriter.models.prices import CostArguments, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import config_hash, open_run
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.rehearsal import estimated
 from notewriter.rollouts.resources import Resources, check_inputs
@@ -55,6 +55,10 @@ class EvaluateArguments(QuestionArguments):
         },
     )
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+
+
+OPTIONS = (EvaluateArguments, ModelArguments, CostArguments)
+"""The options of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -107,21 +111,23 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     return Evaluation(arguments, models, costs, method, parts, questions)
 
 
-def evaluate(evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models) -> Metrics:
+def evaluate(
+    evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models, command: Sequence[str] = ()
+) -> Metrics:
     """Evaluate in the run folder; questions that were finished before are not asked again.
 
     Args:
         evaluation: what `checked` returned.
         resume: how to resume.
         serve: yields the models' endpoints, starting servers where needed.
+        command: the command line, for the run's record; empty from Python.
 
     Raises:
         UserError: the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
-    known = defaults(arguments, models, evaluation.costs)
     policy_of(models)
-    with open_run(arguments.output_dir, evaluation.config, questions, known) as folder:
+    with open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder:
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors and has_errors(journal):
@@ -170,7 +176,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         family=family,
         **summarise(predictions),
         estimate=estimated(folder).get("estimate"),
-        config_hash=config_hash(evaluation.config),
+        config_hash=config_hash(evaluation.config, *OPTIONS),
         version=__version__,
         judged=summary_of(judgements),
     )

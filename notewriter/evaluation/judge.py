@@ -19,7 +19,7 @@ from annotated_types import MinLen
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.judging import judge
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 
@@ -44,5 +44,6 @@ def main(argv: list[str]) -> None:
         prog="notewriter judge",
         description=__doc__,
     )
+    command = command_line("notewriter judge", argv)
     runs = list(dict.fromkeys(map(Path, arguments.runs)))
-    sys.stdout.write("".join(judge(runs, arguments.judgements, models, resume, costs)))
+    sys.stdout.write("".join(judge(runs, arguments.judgements, models, resume, costs, command=command)))

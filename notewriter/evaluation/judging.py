@@ -12,7 +12,6 @@ from notewriter.artifacts.journal import ResumeArguments, check_answered, check_
 from notewriter.artifacts.judgements import FOLDER, Judgement
 from notewriter.artifacts.metrics import Metrics, read_metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.run_folder import defaults, open_run
 from notewriter.artifacts.run_record import add_parameters
 from notewriter.artifacts.traces import read_traces
 from notewriter.evaluation.accounting import Calls, add_call, costs_of
@@ -28,6 +27,7 @@ from notewriter.ground.records import Question
 from notewriter.models.client import RequestRefused
 from notewriter.models.prices import Budget, CostArguments, Prices, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, Roles, Serve, policy_of, served_models
+from notewriter.rollouts.identity import open_run
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 from notewriter.rollouts.runner import for_each_question
@@ -43,8 +43,11 @@ def judge(
     resume: ResumeArguments,
     costs: CostArguments,
     serve: Serve = served_models,
+    command: Sequence[str] = (),
 ) -> list[str]:
     """Judge run folders, one after another; questions that were judged before are not judged again.
+
+    `command` is the command line, for the record in each folder; empty from Python.
 
     Returns a summary of each run, in words.
 
@@ -63,7 +66,7 @@ def judge(
             read_metrics(run / "metrics.json")
             folders.enter_context(locked(run))
             cases[run], chains[run / FOLDER] = _read_cases(run)
-            folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run], defaults(models)))
+            folders.enter_context(open_run(run / FOLDER, asdict(models), cases[run], [ModelArguments], command))
         work = {run / FOLDER / f"{name}.jsonl": cases[run] for run in runs for name in judgements}
         for journal in work:
             check_journal(journal, Judgement)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notewriter.artifacts.fingerprints import check_fingerprints, fingerprints
+from notewriter.artifacts.fingerprints import check_fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
@@ -21,6 +21,7 @@ from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.retrieval import read_manifest
+from notewriter.rollouts.identity import contents
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,9 @@ Repeated paragraphs, which IRCoT counts, are in an index once, and a malformed l
 """
 
 
-def run_cells(grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArguments) -> dict[str, str]:
+def run_cells(
+    grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArguments, command: Sequence[str] = ()
+) -> dict[str, str]:
     """Evaluate and judge what is missing of the cells, those of one model after another.
 
     All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
@@ -73,12 +76,21 @@ def run_cells(grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArg
         for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
             if cell.folder not in failed:
                 with attempt(cell):
-                    logger.info("[%d/%d] %s", number, len(waiting), _summary(evaluate(evaluation, resume)))
+                    logger.info(
+                        "[%d/%d] %s", number, len(waiting), _summary(evaluate(evaluation, resume, command=command))
+                    )
         judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):
-                    judge([folder], by.judgements, by.models(output / "cache.sqlite"), resume, CostArguments())
+                    judge(
+                        [folder],
+                        by.judgements,
+                        by.models(output / "cache.sqlite"),
+                        resume,
+                        CostArguments(),
+                        command=command,
+                    )
     return failed
 
 
@@ -112,7 +124,7 @@ def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
     """
     if not (folder / "metrics.json").exists():
         return False
-    check_fingerprints(folder, fingerprints(evaluation.config))
+    check_fingerprints(folder, contents(evaluation.config))
     return read_digest(folder, "questions") == questions_digest(evaluation.questions)
 
 

@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.reading import pick
-from notewriter.artifacts.run_folder import config_hash
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation.evaluation import EvaluateArguments
+from notewriter.evaluation.evaluation import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.files import (
     MissingVariable,
@@ -37,14 +36,14 @@ from notewriter.ground.typecheck import misfit
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 
 T = TypeVar("T")
 
 Options = dict[str, Any]
 """Options of `notewriter evaluate`, as a configuration file has them."""
 
-KINDS = (EvaluateArguments, ModelArguments, CostArguments)
-OPTIONS = {each.name for kind in KINDS for each in fields(kind)} - {"output_dir", "max_cost"}
+NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
 SEARCHED = names_of(EvaluateArguments, of="retriever")
 """The options that say what is searched: a later layer of options replaces all of them."""
 
@@ -229,7 +228,7 @@ class Cell:
         Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
         judge. Its cells are answered from the cache. An option of a later version changes no name.
         """
-        chosen = _chosen(self.options, defaults(*KINDS))
+        chosen = _chosen(self.options, defaults(*OPTIONS))
         usual = METHODS[self.options["method"]].options
         chosen["method_options"] = _chosen(self.options.get("method_options", {}), usual)
         name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
@@ -237,7 +236,7 @@ class Cell:
         words, judged = (
             "".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judge)
         )
-        return f"{words}-{config_hash(chosen)}{judged}"
+        return f"{words}-{config_hash(chosen, *OPTIONS)}{judged}"
 
     def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
         """The options as those of `notewriter evaluate`; `cache` is used if they name none.
@@ -320,7 +319,7 @@ class _Reader:
         of_method = {"method": method} | content.methods.get(method, {})
         recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
         if recipe.get("method") != of_method["method"]:
-            recipe = _without(recipe, names_of(*KINDS, of="method"))
+            recipe = _without(recipe, names_of(*OPTIONS, of="method"))
         layers = [recipe, of_benchmark, of_method, plays.options]
         layers += [self._entry(place, "setting", setting, content.settings)] if setting else []
         options = _merged([*layers, content.options, own])
@@ -333,14 +332,14 @@ class _Reader:
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
-            options = _without(options, names_of(*KINDS, of="questions")) | {"path": substitutes.questions[benchmark]}
+            options = _without(options, names_of(*OPTIONS, of="questions")) | {"path": substitutes.questions[benchmark]}
         if substitutes.limit:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
         if not METHODS[options["method"]].retrieves:
             options, searched = _without(options, SEARCHED), None
-        if unknown := [key for key in options if key not in OPTIONS]:
+        if unknown := [key for key in options if key not in NAMES]:
             raise UserError(
-                f"{place}: {benchmark}/{method}/{model}: unknown key {unknown[0]!r}; known are: {sorted(OPTIONS)}"
+                f"{place}: {benchmark}/{method}/{model}: unknown key {unknown[0]!r}; known are: {sorted(NAMES)}"
             )
         options, missing = _filled(options, variables, place)
         lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
@@ -369,7 +368,7 @@ class _Reader:
     def _served(self, options: Options) -> Options:
         """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
         if self.substitutes.model:
-            options = _without(options, names_of(*KINDS, of="model")) | {"serve": self.substitutes.model}
+            options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
         return _merged([options, self.substitutes.options])
 
     def _judge(self, place: str, variables: Variables) -> Judge | None:
@@ -380,7 +379,7 @@ class _Reader:
         name = filled(content.judge_model, variables, f"{here}_model") if content.judge_model else ""
         entry = content.judge or {}
         if name:
-            of_the_judge = _without(entry, {*names_of(*KINDS, of="model"), "billions"})
+            of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
             entry = self._entry(place, "model", name, content.models) | of_the_judge
         if not entry:
             if content.judgements:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import statistics
-from notewriter.artifacts.fingerprints import fingerprints, read_fingerprints
+from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
@@ -19,6 +19,7 @@ from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
 from notewriter.retrieval import read_manifest
+from notewriter.rollouts.identity import contents
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 """Settings that name places to write to."""
@@ -72,7 +73,7 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
         yield f"{indent}ran with {code_of(start)}; " + "; ".join(listed(each) for each in parts if each)
         if start.command:
             yield f"{indent}command: {shlex.join(start.command)}"
-    before, now = read_fingerprints(folder), fingerprints(config)
+    before, now = read_fingerprints(folder), contents(config)
     for setting, content in before.items():
         if now.get(setting, content) != content:
             yield f"{indent}CHANGED SINCE: {setting} was {content[:12]}, is {now[setting][:12]}"

@@ -24,7 +24,7 @@ from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Cell, Grid, Substitutes, read_grid
 from notewriter.experiments.table_page import parts_of, tables_of, write_table_page
 from notewriter.ground import jsonl
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned, latex, markdown
 from notewriter.rollouts.rehearsal import DryRunArguments
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
     if dry.dry_run:
         sys.stdout.write(aligned([cost_table(cost_of(grid, cells, dry, output), arguments.gpus)]))
         return
-    failed = run_cells(grid, cells, output, resume)
+    failed = run_cells(grid, cells, output, resume, command_line("notewriter table", argv))
     sys.stdout.write(_write(grid, cells, output, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
         raise UserError(

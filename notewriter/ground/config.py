@@ -16,18 +16,13 @@ from trl.scripts.utils import TrlParser
 
 from notewriter.ground import recipes
 from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.options import DEFAULTS
+from notewriter.ground.options import DEFAULTS, names_of
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import hints_of, may_be_empty, misfit, shown
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
-
-TOKENS = ("--hub_token", "--hub-token", "--push_to_hub_token", "--push-to-hub-token")
-"""Options whose values are secret."""
-
-_COMMAND: list[str] = []
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -67,7 +62,6 @@ def parse(
     """
     kinds = [arguments] if isinstance(arguments, type) else list(arguments)
     argv = _split_equals(argv)
-    _COMMAND[:] = [*(prog or "").split(), *without_options(argv, TOKENS)]
     argv = [
         str(recipes.find(part)) if before == "--config" else part for before, part in itertools.pairwise(["", *argv])
     ]
@@ -117,9 +111,10 @@ def parse(
     return parsed
 
 
-def command_line() -> list[str]:
-    """The command that was last parsed: its name and its arguments as given, but for access tokens."""
-    return list(_COMMAND)
+def command_line(prog: str, argv: Sequence[str], *kinds: type) -> list[str]:
+    """A command as a run records it: without the options of `kinds` that are secret."""
+    secrets = [f"--{spelling}" for name in names_of(*kinds, secret=True) for spelling in (name, name.replace("_", "-"))]
+    return [*prog.split(), *without_options(_split_equals(argv), secrets)]
 
 
 def _is_of_trl(kind: type) -> bool:
@@ -350,7 +345,9 @@ def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
     Raises:
         UserError: `name` is not in `table`; lists the known names.
     """
+    if isinstance(table, Plugins):
+        entry: A = table.choose(kind, name)
+        return entry
     if name not in table:
-        names = table.names() if isinstance(table, Plugins) else table
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(names))}")
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
     return table[name]

@@ -63,14 +63,15 @@ def defaults(*kinds: Any) -> dict[str, Any]:
     return values
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], *kinds: Any) -> dict[str, tuple[Any, Any]]:
-    """The settings with an effect in which a run's stored configuration and another one differ, with both values.
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The settings in which a run's stored identity (`with_effect`) and another one differ, with both values.
 
     A setting that only one of the two has makes no difference where it is off or empty. Neither does one that only
     `now` has and leaves at its default: it is newer than the run, whatever its default is.
     """
-    before, now = with_effect(before, *kinds), with_effect(now, *kinds)
-    newer = {key for key, default in defaults(*kinds).items() if key not in before and now.get(key) == default}
+    newer = {key for key, default in defaults.items() if key not in before and now.get(key) == default}
     return {
         key: (before.get(key), now.get(key))
         for key in {**before, **now}

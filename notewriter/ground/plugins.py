@@ -7,7 +7,7 @@ A name stands for one of ours, or for the entry point of that name of an install
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -22,38 +22,53 @@ T = TypeVar("T")
 class Plugins(dict[str, T]):
     """A table of `kind` by name: ours, and those of others, loaded when they are first asked for.
 
-    Iteration gives our names alone, so that a package that cannot be imported stops only those who ask for it.
+    Iteration gives ours and those that were asked for, so that a package that cannot be imported stops nobody else.
+    A name that says where an object is (with a colon) is loaded by `choose` alone, that is, only where a user wrote it:
+    what a run folder or a dataset names is no reason to run a file.
 
     Args:
         group: the entry points' group, such as `methods` (of `notewriter.methods`).
         kind: the type of an entry; an object of another type is refused.
         ours: our own entries, which no other package can replace.
-        loaded: is called with each entry of others.
     """
 
-    def __init__(
-        self, group: str, kind: type[T], ours: Mapping[str, T], loaded: Callable[[T], object] = lambda entry: None
-    ) -> None:
+    def __init__(self, group: str, kind: type[T], ours: Mapping[str, T]) -> None:
         super().__init__(ours)
-        self.group, self.kind, self.loaded = f"notewriter.{group}", kind, loaded
+        self.group, self.kind = f"notewriter.{group}", kind
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and (":" in name or name in self._entry_points()))
+        return super().__contains__(name) or name in self._entry_points()
 
     def __missing__(self, name: str) -> T:
-        entry = self._entry_points().get(name)
-        if entry is None and ":" not in name:
-            raise KeyError(name)
-        loaded = load(entry.value if entry else name)
-        if not isinstance(loaded, self.kind):
-            raise UserError(f"{name}: is no {self.kind.__name__} but {type(loaded).__name__}; name the object itself")
-        self.loaded(loaded)
-        self[name] = loaded
-        return loaded
+        return self._add(name, self._entry_points()[name].value)
 
-    def names(self) -> list[str]:
-        """The names of ours and of those that installed packages add."""
-        return [*self, *(each for each in self._entry_points() if not super(Plugins, self).__contains__(each))]
+    def choose(self, kind: str, name: str) -> T:
+        """The entry of that name; `kind` is what the error calls it.
+
+        Raises:
+            UserError: there is none, or it cannot be loaded; lists the names there are.
+        """
+        if name in self:
+            return self[name]
+        if ":" in name:
+            return self._add(name, name)
+        names = ", ".join(sorted({*self, *self._entry_points()}))
+        raise UserError(f"unknown {kind} {name!r}; choose one of: {names}")
+
+    def installed(self) -> list[T]:
+        """Ours, those of installed packages, and those that were asked for.
+
+        Raises:
+            UserError: one of a package cannot be loaded.
+        """
+        return [self[name] for name in {**self, **self._entry_points()}]
+
+    def _add(self, name: str, place: str) -> T:
+        entry = load(place)
+        if not isinstance(entry, self.kind):
+            raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; name the object itself")
+        self[name] = entry
+        return entry
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}

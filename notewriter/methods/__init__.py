@@ -39,7 +39,6 @@ from notewriter.methods import (
     vanilla,
 )
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.prompts import FOLDERS
 
 _OURS = (
     direct,
@@ -71,13 +70,7 @@ _OURS = (
 )
 
 
-def _take_prompts(method: Method) -> None:
-    FOLDERS[method.name] = method.folder
-
-
-METHODS: Plugins[Method] = Plugins(
-    "methods", Method, {each.METHOD.name: each.METHOD for each in _OURS}, loaded=_take_prompts
-)
+METHODS: Plugins[Method] = Plugins("methods", Method, {each.METHOD.name: each.METHOD for each in _OURS})
 
 
 MAX_PASSAGES = 1_000_000

@@ -37,6 +37,9 @@ class IndexArguments:
     )
 
 
+PROG = "notewriter index"
+
+
 def main(argv: list[str]) -> None:
     """Build or change an index, unless the folder already contains one of the same corpus and settings.
 
@@ -47,7 +50,7 @@ def main(argv: list[str]) -> None:
     arguments, analysis, encoder = config.parse(
         (IndexArguments, bm25.Analysis, encoders.Encoder),
         argv,
-        prog="notewriter index",
+        prog=PROG,
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
     config.choose("dataset", arguments.dataset, BENCHMARKS)
@@ -71,7 +74,7 @@ def main(argv: list[str]) -> None:
     done = _run(arguments, analysis, encoder)
     # Neither for an index that was left as it is, possibly read-only, nor for a shard's folder, not an index yet.
     if read_manifest(arguments.index) != before:
-        add_start(Path(arguments.index), start_of(asdict(arguments), {}))
+        add_start(Path(arguments.index), start_of(asdict(arguments), {}, config.command_line(PROG, argv)))
     sys.stdout.write(f"{arguments.index}: {done}\n")
 
 

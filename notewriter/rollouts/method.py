@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from notewriter.models import Role
+from notewriter.rollouts.prompts import FOLDERS
 
 Kind = Literal["note", "updated note", "document note", "query", "status", "answer", "step"]
 """What kind of text a completion is, for code that judges, writes or rehearses it without knowing the method.
@@ -58,7 +59,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Method:
-    """A method.
+    """A method; its prompts are beside the module of its function.
 
     Args:
         run: `run(question, rollout, **options)`, an async function that returns the answer; its keyword-only
@@ -71,15 +72,13 @@ class Method:
     stages: tuple[Stage, ...]
     check: Callable[..., None] | None = None
 
+    def __post_init__(self) -> None:
+        FOLDERS[self.name] = Path(inspect.getfile(self.run)).parent
+
     @property
     def name(self) -> str:
         """Its name on the command line."""
         return self.run.__name__
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its module, with its prompts."""
-        return Path(inspect.getfile(self.run)).parent
 
     @property
     def options(self) -> dict[str, Any]:

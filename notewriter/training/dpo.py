@@ -29,6 +29,8 @@ from notewriter.training.trainers import build_dpo_trainer
 
 logger = logging.getLogger(__name__)
 
+PROG = "training/train_dpo.py"
+
 
 def main(argv: list[str]) -> None:
     """One DPO run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
@@ -36,9 +38,8 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
     """
-    arguments, training, model = config.parse(
-        [DPOArguments, DPOConfiguration, ModelConfig], argv, prog="training/train_dpo.py", description=__doc__
-    )
+    kinds = [DPOArguments, DPOConfiguration, ModelConfig]
+    arguments, training, model = config.parse(kinds, argv, prog=PROG, description=__doc__)
     check_devices(training)
     check_fsdp_loading(model)
     on_adapter = adapters.check_adapter(arguments.from_adapter, training, model)
@@ -48,7 +49,7 @@ def main(argv: list[str]) -> None:
     inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
     # Downloads the configuration of a model on the hub, whose commit then is in the run's fingerprints.
     dtype = weights.stored_dtype(base, model.model_revision)
-    folder = resumption.run_folder(training, inputs, arguments, model)
+    folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(PROG, argv, *kinds))
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return

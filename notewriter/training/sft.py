@@ -26,6 +26,8 @@ from notewriter.training.trainers import build_sft_trainer
 
 logger = logging.getLogger(__name__)
 
+PROG = "training/train_sft.py"
+
 
 def main(argv: list[str]) -> None:
     """One SFT run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
@@ -33,9 +35,8 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: the model, the data or the options cannot be trained with, or `output_dir` contains another run.
     """
-    arguments, training, model = config.parse(
-        [SFTArguments, SFTConfiguration, ModelConfig], argv, prog="training/train_sft.py", description=__doc__
-    )
+    kinds = [SFTArguments, SFTConfiguration, ModelConfig]
+    arguments, training, model = config.parse(kinds, argv, prog=PROG, description=__doc__)
     check_devices(training)
     check_packing(training, model)
     base = weights.check_base(training, model)
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> None:
     dtype = weights.stored_dtype(base, model.model_revision)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}
-    folder = resumption.run_folder(training, inputs, arguments, model)
+    folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(PROG, argv, *kinds))
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return

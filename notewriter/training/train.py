@@ -12,19 +12,19 @@ code is then 75.
 import argparse
 import importlib
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
+from notewriter.ground import recipes
 from notewriter.ground.config import choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.training.run.launcher import launch
 
 MODULES = {"dpo": "notewriter.training.dpo", "sft": "notewriter.training.sft"}
 
-PROFILES = Path(str(files("notewriter"))) / "recipes/accelerate"
+PROFILES = recipes.RECIPES / "accelerate"
 
 SEVERAL_MACHINES = {
     "num_machines": "how many machines train together; each runs this command",

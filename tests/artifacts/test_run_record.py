@@ -3,62 +3,58 @@
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from notewriter import __version__
-from notewriter.artifacts.run_folder import open_run
+from notewriter.artifacts.journal import ResumeArguments
+from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.run_record import NAME, add_start, read_run_record, start_of
-from notewriter.ground import config
+from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.records import Question
-from notewriter.retrieval.index import IndexArguments
-
-
-@pytest.fixture(autouse=True)
-def no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_COMMAND", [])
 
 
 def test_the_command_is_recorded_with_the_hash_of_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "index.yaml").write_text("dataset: jsonl\n")
     argv = [f"--config={tmp_path / 'index.yaml'}", "--index", "i"]
-    config.parse(IndexArguments, argv, prog="notewriter index")
-    with open_run(tmp_path / "run", {}) as folder:
-        pass
-    record = read_run_record(folder)
-    assert record is not None
-    assert record.starts[0].command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), "--index", "i"]
+    start = start_of({}, {}, command_line("notewriter index", argv))
+    assert start.command == ["notewriter", "index", "--config", str(tmp_path / "index.yaml"), "--index", "i"]
     digest = hashlib.sha256(b"dataset: jsonl\n").hexdigest()
-    assert record.starts[0].inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
+    assert start.inputs[f"config: {tmp_path / 'index.yaml'}"] == digest
+
+
+def test_a_run_from_python_has_no_command(tmp_path: Path) -> None:
+    parse(ResumeArguments, [], prog="notewriter evaluate")
+    assert start_of({}, {}).command == []
 
 
 @pytest.mark.parametrize(
     "token", [["--hub_token", "hf_secret"], ["--hub_token=hf_secret"], ["--hub-token", "hf_secret"]]
 )
-def test_access_tokens_are_not_recorded(token: list[str]) -> None:
+def test_secrets_are_not_recorded(token: list[str]) -> None:
     @dataclass
     class Arguments:
-        hub_token: str
+        hub_token: str = field(metadata={"secret": True})
         seed: int = 0
 
-    (given,) = config.parse(Arguments, [*token, "--seed", "3"], prog="train")
+    (given,) = parse(Arguments, [*token, "--seed", "3"], prog="train")
     assert given.hub_token == "hf_secret"
-    assert config.command_line() == ["train", "--seed", "3"]
+    assert command_line("train", [*token, "--seed", "3"], Arguments) == ["train", "--seed", "3"]
 
 
 def test_a_run_records_code_packages_machine_seeds_and_inputs(tmp_path: Path) -> None:
-    settings = {"seed": 3, "data_seed": None, "limit": 5, "prompts_dir": str(tmp_path / "prompts")}
-    (tmp_path / "prompts").mkdir()
-    with open_run(tmp_path / "run", settings, [Question("q", "Who?", ("x",))]) as folder:
+    settings = {"seed": 3, "data_seed": None, "limit": 5}
+    inputs = {"questions": "0" * 64}
+    with RunFolder(tmp_path / "run", settings, inputs, lambda stored, now: {}, lambda: {"prompts_dir: p": "1"}).open():
         pass
+    folder = tmp_path / "run"
     record = read_run_record(folder)
     assert record is not None
     (start,) = record.starts
     assert (start.version, start.seeds) == (__version__, {"seed": 3})
-    assert set(start.inputs) == {"questions", f"prompts_dir: {tmp_path / 'prompts'}"}
+    assert set(start.inputs) == {"questions", "prompts_dir: p"}
     assert start.inputs["questions"] == (folder / "questions.sha256").read_text().strip()
     assert {"python", "torch"} <= set(start.packages)
     assert isinstance(start.hardware["cpus"], int)

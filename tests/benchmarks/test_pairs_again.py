@@ -87,7 +87,8 @@ def test_every_shard_is_made_again_and_the_models_of_roles_are_not_started_eithe
     models = shlex.quote(json.dumps({"judge": {"serve": str(judge)}}))
     entry = {
         "title": "pairs",
-        "command": f"notewriter pairs {' '.join(config)} --models {models} --cache {cache} --shard {{{{ shard }}}}/{{{{ shards }}}} "
+        "command": f"notewriter pairs {' '.join(config)} --models {models} --cache {cache} "
+        "--shard {{ shard }}/{{ shards }} "
         f"--output_dir {output_dir}-{{{{ shard }}}}",
         "serve": str(model),
         "shards": 2,

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from metrics_file import write_metrics
 
-from notewriter.artifacts.run_folder import open_run
 from notewriter.experiments.lineage import main
 from notewriter.ground.errors import UserError
+from notewriter.rollouts.identity import open_run
 
 
 @pytest.fixture

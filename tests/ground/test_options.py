@@ -49,13 +49,14 @@ def test_a_setting_that_no_field_describes_counts():
 
 def test_runs_differ_in_settings_with_an_effect():
     before = {"question": "q", "output_dir": "x", "model": "a"}
-    assert differences(before, before | {"output_dir": "y", "model": "b"}, Run, Model) == {"model": ("a", "b")}
+    now = before | {"output_dir": "y", "model": "b"}
+    assert differences(with_effect(before, Run, Model), with_effect(now, Run, Model), {}) == {"model": ("a", "b")}
 
 
 def test_an_option_newer_than_a_run_makes_no_difference_at_its_default():
-    assert differences({"question": "q"}, {"question": "q", "model": "a"}, Run, Model) == {}
-    assert differences({"question": "q"}, {"question": "q", "model": "b"}, Run, Model) == {"model": (None, "b")}
-    assert defaults(Run, Model)["model"] == "a"
+    usual = defaults(Run, Model)
+    assert differences({"question": "q"}, {"question": "q", "model": "a"}, usual) == {}
+    assert differences({"question": "q"}, {"question": "q", "model": "b"}, usual) == {"model": (None, "b")}
 
 
 def test_inherited_fields_are_described_without_changing_the_library_that_has_them():

@@ -37,23 +37,37 @@ def test_ours_come_first(installed):
 
 
 @pytest.mark.parametrize("name", ["counting:two", "{file}:two"])
-def test_an_object_is_named_by_module_or_file(name, module):
-    assert Plugins("numbers", int, OURS)[name.format(file=module)] == 2
+def test_an_object_that_a_user_names_by_module_or_file_is_loaded(name, module):
+    table, name = Plugins("numbers", int, OURS), name.format(file=module)
+    assert name not in table
+    assert table.choose("number", name) == table[name] == 2
+
+
+def test_a_name_in_a_file_loads_nothing(module):
+    with pytest.raises(KeyError):
+        Plugins("numbers", int, OURS)["counting:two"]
+    assert Plugins("numbers", int, OURS).get("counting:two") is None
 
 
 def test_a_file_is_imported_once(module):
     module.write_text("things = []\n")
-    table = Plugins("lists", list, {})
-    assert table[f"{module}:things"] is Plugins("lists", list, {})[f"{module}:things"]
+    tables = [Plugins("lists", list, {}) for _ in range(2)]
+    one, other = (table.choose("list", f"{module}:things") for table in tables)
+    assert one is other
 
 
 def test_an_entry_point_is_loaded_when_it_is_asked_for(installed):
     installed(("two", "counting:two"), ("broken", "nowhere:two"))
-    seen = []
-    table = Plugins("numbers", int, OURS, loaded=seen.append)
-    assert "two" in table and list(table) == ["one"] and table.names() == ["one", "two", "broken"]
-    assert table["two"] == 2 and table["two"] == 2 and seen == [2]
-    assert list(table.values()) == [1, 2]
+    table = Plugins("numbers", int, OURS)
+    assert "two" in table and list(table) == ["one"]
+    assert table["two"] == 2 and list(table.values()) == [1, 2]
+    with pytest.raises(UserError, match="nowhere"):
+        table.installed()
+
+
+def test_all_of_installed_packages_are_there_for_those_who_list_them(installed):
+    installed(("two", "counting:two"))
+    assert Plugins("numbers", int, OURS).installed() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +77,13 @@ def test_an_entry_point_is_loaded_when_it_is_asked_for(installed):
         ("counting:word", ["counting:word", "no int but str"]),
         ("nowhere:two", ["nowhere:two", "No module named"]),
         ("missing.py:two", ["missing.py", "check the path"]),
+        ("three", ["unknown number 'three'", "one, two"]),
     ],
 )
-def test_what_cannot_be_loaded_is_one_line_with_the_place(name, parts, module):
+def test_what_cannot_be_loaded_is_one_line_with_the_place(name, parts, installed):
+    installed(("two", "counting:two"))
     with pytest.raises(UserError) as caught:
-        Plugins("numbers", int, OURS)[name]
+        Plugins("numbers", int, OURS).choose("number", name)
     assert all(part in str(caught.value) for part in parts) and "\n" not in str(caught.value)
 
 
@@ -77,9 +93,3 @@ def test_a_file_that_raises_is_named_and_can_be_mended(module):
         plugins.load(f"{module}:two")
     module.write_text("two = 2\n")
     assert plugins.load(f"{module}:two") == 2
-
-
-def test_another_name_is_no_entry():
-    assert "three" not in Plugins("numbers", int, OURS)
-    with pytest.raises(KeyError):
-        Plugins("numbers", int, OURS)["three"]

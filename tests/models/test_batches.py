@@ -10,13 +10,13 @@ from fake_batch_api import FakeBatchApi, expired, fake_batch_api, line
 from fake_endpoint import default_reply, fake_endpoint
 from json_service import Answer
 
-from notewriter.artifacts.run_folder import differences
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
 from notewriter.models import batches
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.roles import ModelArguments, check_endpoints
+from notewriter.rollouts.identity import differences
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 REPLY = FakeBatchApi.reply

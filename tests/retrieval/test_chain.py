@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from notewriter.artifacts.run_folder import differences
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain, find, fingerprint, parts_of
 from notewriter.retrieval.source import Local, within
+from notewriter.rollouts.identity import differences
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout

@@ -7,7 +7,6 @@ from typing import Any, cast
 from notewriter import __version__
 from notewriter.artifacts.chains import COLUMNS, SCHEMA, Chain
 from notewriter.artifacts.rollouts import JOURNAL, ChainRollout, read_chain_rollouts, steps_of
-from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import CHAINS_STATISTICS_SCHEMA, ChainsStatistics, Estimated, write_statistics
 from notewriter.data.dataset.card import CHAINS, write_card
 from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
@@ -18,6 +17,8 @@ from notewriter.data.options import ChainsArguments
 from notewriter.evaluation.metrics.text import token_f1
 from notewriter.ground.records import Question
 from notewriter.methods.rearag import STEP
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import estimated
 
@@ -57,7 +58,7 @@ def finish(arguments: ChainsArguments, folder: Path, selection: Selection, confi
         **tally.totals(),
         **cast(Estimated, estimated(folder)),
         "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
-        "config_hash": config_hash(config),
+        "config_hash": config_hash(config, ChainsArguments, ModelArguments),
         "version": __version__,
     }
     write_statistics(folder, statistics)

@@ -7,7 +7,6 @@ from typing import Any, cast
 from notewriter import __version__
 from notewriter.artifacts.chains import GOLD_COLUMNS
 from notewriter.artifacts.rollouts import JOURNAL, read_gold_rollouts
-from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import GOLD_STATISTICS_SCHEMA, Estimated, GoldStatistics, write_statistics
 from notewriter.data.dataset.balance import balanced, count_kinds
 from notewriter.data.dataset.card import GOLD, write_card
@@ -16,6 +15,8 @@ from notewriter.data.dataset.selection import Selection
 from notewriter.data.dataset.splits import open_splits
 from notewriter.data.dataset.statistics import GoldTally, Made
 from notewriter.data.options import GoldArguments
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.rehearsal import estimated
 
 
@@ -40,7 +41,7 @@ def finish(arguments: GoldArguments, folder: Path, selection: Selection, config:
         **tally.totals(),
         **cast(Estimated, estimated(folder)),
         "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
-        "config_hash": config_hash(config),
+        "config_hash": config_hash(config, GoldArguments, ModelArguments),
         "version": __version__,
     }
     write_statistics(folder, statistics)

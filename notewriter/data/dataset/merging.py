@@ -9,7 +9,7 @@ from typing import Any
 from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.journal import check_journal, finished, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import difference, open_run, questions_digest, read_config, read_questions_digest
+from notewriter.artifacts.run_folder import questions_digest, read_config, read_questions_digest
 from notewriter.data.dataset.contents import contents_of
 from notewriter.data.dataset.overlap import read_checks, renew_checks
 from notewriter.data.dataset.selection import clean_selection
@@ -18,12 +18,14 @@ from notewriter.data.dataset.statistics import check_made
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import differences, open_run
 
 
-def merge(folders: Sequence[Path], output_dir: Path) -> str:
+def merge(folders: Sequence[Path], output_dir: Path, command: Sequence[str] = ()) -> str:
     """Write what a run without shards would have written: the journal, the dataset, stats.json and the card.
 
-    One question at a time is in memory.
+    One question at a time is in memory. `command` is the command line, for the run's record; empty from Python.
 
     Returns:
         The summary for the terminal.
@@ -47,7 +49,8 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
     whole = config | {"shard": None, "output_dir": str(output_dir)}
     contents = contents_of(whole)
     assert contents is not None
-    _check_fit(shards, first, whole)
+    kinds = [contents.options, ModelArguments]
+    _check_fit(shards, first, whole, kinds)
 
     options = contents.read_options(whole)
     selection = clean_selection(options)
@@ -65,7 +68,7 @@ def merge(folders: Sequence[Path], output_dir: Path) -> str:
             raise UserError(f"{folder}: is not finished, {to_do} questions are left; run it again first")
         streams.append(finished(journal, members))
     places = {question.id: place for place, question in enumerate(selection.questions)}
-    with open_run(output_dir, whole, selection.questions) as merged:
+    with open_run(output_dir, whole, selection.questions, kinds, command) as merged:
         journal, checks = merged / JOURNAL, read_checks(merged)
         before = file_digest(journal) if journal.exists() else ""
         if before:
@@ -85,7 +88,9 @@ def _records(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     return jsonl.read(folder / JOURNAL, journal=True)
 
 
-def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any]) -> None:
+def _check_fit(
+    shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, whole: dict[str, Any], kinds: Sequence[type]
+) -> None:
     """Check that the shards are all those of one run.
 
     Raises:
@@ -97,8 +102,8 @@ def _check_fit(shards: Mapping[str, tuple[Path, dict[str, Any]]], first: Path, w
     for shard, (folder, config) in shards.items():
         if parse_shard(shard)[1] != count:
             raise UserError(f"{folder}: is shard {shard}, which does not go with {last}")
-        if found := difference(config | {"shard": None}, whole):
-            raise UserError(f"{folder}: has {found[0]}: {found[1]!r}, but {first} has {found[2]!r}; they do not fit")
+        for setting, (own, other) in differences(config | {"shard": None}, whole, *kinds).items():
+            raise UserError(f"{folder}: has {setting}: {own!r}, but {first} has {other!r}; they do not fit")
         for setting, content in read_fingerprints(folder).items():
             if fingerprints.setdefault(setting, content) != content:
                 raise UserError(f"{folder}: had other contents of {setting} than another shard; they do not fit")

@@ -8,7 +8,6 @@ from typing import Any, cast
 from notewriter import __version__
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.rollouts import JOURNAL, read_pairs_rollouts
-from notewriter.artifacts.run_folder import config_hash
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA, Estimated, PairsStatistics, write_statistics
 from notewriter.artifacts.statistics import Quotas as QuotaStatistics
 from notewriter.data.dataset.card import PAIRS, write_card
@@ -21,6 +20,8 @@ from notewriter.data.dataset.splits import open_splits
 from notewriter.data.dataset.statistics import Made, PairsTally
 from notewriter.data.options import PairsArguments
 from notewriter.ground import jsonl
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.rehearsal import estimated
 
 
@@ -73,7 +74,7 @@ def finish(arguments: PairsArguments, folder: Path, selection: Selection, config
         "judges": {
             stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
         },
-        "config_hash": config_hash(config),
+        "config_hash": config_hash(config, PairsArguments, ModelArguments),
         "version": __version__,
     }
     write_statistics(folder, statistics)

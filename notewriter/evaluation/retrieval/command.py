@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
-from notewriter.artifacts.run_folder import open_run
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.report.markup import markdown
 from notewriter.evaluation.retrieval.results import results_of, to_json
 from notewriter.evaluation.retrieval.searching import search_all
 from notewriter.evaluation.retrieval.tables import tables, write_html
 from notewriter.ground import jsonl
-from notewriter.ground.config import parse
+from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.typecheck import misfit
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import open_run
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
             "hotpotqa, 2wikimultihopqa, musique or a jsonl file with supporting_ids"
         )
     config = asdict(arguments) | {"chains": chains}
-    with open_run(arguments.output_dir, config, questions) as folder:
+    command = command_line("notewriter retrieval-eval", argv)
+    with open_run(arguments.output_dir, config, questions, [RetrievalEvalArguments], command) as folder:
         for name in ("searches.jsonl", "loads.jsonl"):
             with jsonl.Journal(folder / name):  # makes it, and removes a last line that a kill has cut
                 pass

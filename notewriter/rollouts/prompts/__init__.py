@@ -13,14 +13,14 @@ from notewriter.ground.records import Message
 from notewriter.ground.text import without_surrogates
 
 FOLDERS: dict[str, Path] = {}
-"""The folders with the prompts of methods that other packages and files bring, by method."""
+"""The folders with the prompts of each method (`rollouts.method.Method`), by its name."""
 
 SYSTEM = ".system.jinja"
 """The end of the name of a file with a stage's system message."""
 
 
 class _BesideModules(jinja2.BaseLoader):
-    """The prompts of other packages' methods: `METHOD/STAGE.jinja` is `STAGE.jinja` beside the method's module."""
+    """The prompts of methods: `METHOD/STAGE.jinja` is `STAGE.jinja` in the folder of the method."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         method, _, name = template.partition("/")

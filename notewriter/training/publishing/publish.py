@@ -1,4 +1,4 @@
-"""`notewriter publish`: upload a checkpoint and its training data to the Hugging Face Hub, with cards from their records."""
+"""`notewriter publish`: upload a checkpoint and its training data to the Hugging Face Hub, with their cards."""
 
 import logging
 import os

@@ -11,11 +11,11 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import DPOConfig, ModelConfig, SFTConfig
 
-from notewriter.artifacts.fingerprints import of_base
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import writing
 from notewriter.models import checkpoints
+from notewriter.models.identity import of_base
 from notewriter.training.run import adapters, weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.resumption import last_checkpoint

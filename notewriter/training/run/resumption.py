@@ -1,7 +1,8 @@
 """The run folder of a training run: opened by the main process, resumed from its last checkpoint."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,34 +10,28 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-from notewriter.artifacts.run_folder import RunFolder, defaults
+from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import defaults, differences, with_effect
 from notewriter.models.checkpoints import checkpoints_of
+from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 
 Result = TypeVar("Result")
 
-WITHOUT_EFFECT = frozenset(
-    {
-        *("output_dir", "pairs", "data", "report_to", "run_name", "project", "disable_tqdm", "log_level"),
-        *("logging_steps", "save_steps", "save_total_limit", "dataset_num_proc", "dataloader_num_workers"),
-        *("precompute_ref_batch_size", "reference_cache", "ddp_timeout", "peak_tflops"),
-    }
-)
-"""Options that may differ when a run resumes: where it logs and what it keeps, not what it computes."""
 
-SAME_BATCH = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps"})
-"""Options that `total_batch_size` makes up for, on another number of processes."""
-
-
-def run_folder(training: TrainingArguments, inputs: Mapping[str, str], *arguments: Any) -> RunFolder:
-    """The folder of a run with these options; `inputs` are the digests of its data (`RunFolder`)."""
+def run_folder(
+    training: TrainingArguments, inputs: Mapping[str, str], *arguments: Any, command: Sequence[str] = ()
+) -> RunFolder:
+    """The folder of a run with these options; `inputs` are the digests of its data, `command` is what started it."""
     config = resolve(*arguments, training)
-    without_effect = WITHOUT_EFFECT | (SAME_BATCH if "total_batch_size" in config else frozenset())
-    return RunFolder(
-        Path(training.output_dir or ""), config, inputs, defaults(*arguments, training), without_effect=without_effect
-    )
+    kinds = (*arguments, training)
+
+    def differing(stored: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        return differences(with_effect(stored, *kinds), with_effect(now, *kinds), defaults(*kinds))
+
+    return RunFolder(Path(training.output_dir or ""), config, inputs, differing, partial(contents, config), command)
 
 
 def is_finished(run: RunFolder) -> bool:

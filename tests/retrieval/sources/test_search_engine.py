@@ -6,12 +6,12 @@ import pytest
 from fake_search_engine import fake_search_engine
 from json_service import Answer
 
-from notewriter.artifacts.fingerprints import fingerprints
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25, bulk_index, corpus_fingerprint, encoders
 from notewriter.retrieval.chain import Chain, fingerprint
 from notewriter.retrieval.sources import search_engine
+from notewriter.rollouts.identity import contents
 
 pytest.importorskip("elasticsearch", reason="needs the extra `search-engines`")
 pytest.importorskip("opensearchpy", reason="needs the extra `search-engines`")
@@ -140,7 +140,7 @@ async def test_an_index_that_is_absent_or_not_ours_is_refused(engine, corpus):
 def test_an_index_is_known_by_its_corpus_wherever_it_is_and_a_refilled_one_is_another(engine, corpus):
     def known(server, **options):
         part = {engine: server.url, "name": "wiki", **options}
-        return fingerprints({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
+        return contents({"retriever": [{"index": "absent"}, part]}), fingerprint([part])
 
     with fake_search_engine() as server, fake_search_engine() as elsewhere:
         without = known(server)

@@ -1,0 +1,1 @@
+"""Riddles: what a package adds to Notewriter (see docs/extending.md)."""

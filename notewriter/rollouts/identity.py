@@ -1,0 +1,120 @@
+"""What makes a run the same run: its settings that can change a result, and the contents behind its paths."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from notewriter.artifacts.run_folder import RunFolder, questions_digest
+from notewriter.ground import options
+from notewriter.ground.digests import file_digest
+from notewriter.ground.records import Question
+from notewriter.models import identity as models
+from notewriter.models.roles import Served
+from notewriter.models.server import with_number_format
+from notewriter.retrieval import chain, index_fingerprint
+
+
+def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
+    """The settings that can change a result, those of each role and of each part of a retriever included.
+
+    `kinds` are the dataclasses whose options they are.
+    """
+    kept = options.with_effect(config, *kinds)
+    if isinstance(roles := kept.get("models"), Mapping):
+        kept["models"] = {
+            role: options.with_effect(endpoint, Served)
+            for role, endpoint in roles.items()
+            if isinstance(endpoint, Mapping)
+        }
+    if parts := kept.pop("retriever", None):
+        kept["retriever"] = [chain.identity(part) for part in parts]
+    if chains := kept.get("chains"):
+        kept["chains"] = {name: [chain.identity(part) for part in parts] for name, parts in chains.items()}
+    return kept
+
+
+def config_hash(config: Mapping[str, Any], *kinds: Any) -> str:
+    """A short hash of the settings that can change a result."""
+    return hashlib.sha256(json.dumps(identity(config, *kinds), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(stored: dict[str, Any], config: dict[str, Any], *kinds: Any) -> dict[str, tuple[Any, Any]]:
+    """The settings with an effect in which two configurations differ, with both values (`options.differences`)."""
+    if bool(stored.get("served")) != bool(config.get("served")):
+        stored, config = _by_name(stored), _by_name(config)
+    return options.differences(identity(stored, *kinds), identity(config, *kinds), options.defaults(*kinds))
+
+
+def _by_name(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as at a server that stages of a pipeline share: its checkpoint has the name there, and its
+    options are those of the server; its weights are compared by `contents`.
+    """
+    serve_options = with_number_format(config.get("serve_options") or {})
+    checkpoint = {"serve": None, "model": Path(config["serve"]).name} if config.get("serve") else {}
+    return config | checkpoint | {"serve_options": serve_options}
+
+
+def contents(config: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprints of the contents that a run's settings name, by setting and path.
+
+    These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
+    sentences, the file of each question's passages, what a retrieval server or a search engine reports about its index,
+    and the prompts in `prompts_dir`. A missing path, or a server that does not answer, has none.
+    """
+    fingerprints: dict[str, str | None] = {**models.contents(config)}
+    index = config.get("index") or []
+    for path in [index] if isinstance(index, str) else index:
+        fingerprints[f"index: {path}"] = index_fingerprint(path)
+    chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
+    for number, part in enumerate(itertools.chain(*chains)):
+        settings = chain.identity(part)
+        for key, content in chain.contents(part).items():
+            path = f"{'index' if key == 'documents' else key}: {part[key]}"
+            # An address may be another one when the run resumes.
+            fingerprints[path if settings.get(key) == part[key] else f"retriever: server {number}"] = content
+    if folder := config.get("prompts_dir"):
+        fingerprints[f"prompts_dir: {folder}"] = _of_prompts(Path(folder))
+    return {setting: content for setting, content in fingerprints.items() if content}
+
+
+def _of_prompts(folder: Path) -> str | None:
+    files = sorted(folder.rglob("*.jinja"))
+    lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if folder.is_dir() else None
+
+
+@contextlib.contextmanager
+def open_run(
+    output_dir: str | Path,
+    config: dict[str, Any],
+    questions: Sequence[Question] = (),
+    kinds: Sequence[Any] = (),
+    command: Sequence[str] = (),
+) -> Iterator[Path]:
+    """The folder of a run over questions, new or resumed (`RunFolder.open`).
+
+    Args:
+        output_dir: the folder.
+        config: the run's settings.
+        questions: those that it is over; their digest is stored.
+        kinds: the dataclasses whose options the settings are.
+        command: the command line that started it; empty from Python.
+
+    Raises:
+        UserError: the folder cannot be created, is in use, or contains a run with other settings or questions.
+    """
+    run = RunFolder(
+        Path(output_dir),
+        config,
+        {"questions": questions_digest(questions)},
+        differences=lambda stored, now: differences(stored, now, *kinds),
+        contents=partial(contents, config),
+        command=command,
+    )
+    with run.open() as folder:
+        yield folder

@@ -1,0 +1,173 @@
+"""What makes a run the same run: settings with an effect, and the contents behind its paths, not the paths."""
+
+import json
+
+import pytest
+import yaml
+
+from notewriter.datasets.questions import QuestionArguments
+from notewriter.ground.errors import UserError
+from notewriter.models.roles import ModelArguments
+from notewriter.models.server import with_number_format
+from notewriter.rollouts.identity import config_hash, contents, open_run
+
+KINDS = (QuestionArguments, ModelArguments)
+
+
+def open_and_leave(folder, config):
+    with open_run(folder, config, kinds=KINDS) as opened:
+        return opened
+
+
+def hash_of(config):
+    return config_hash(config, *KINDS)
+
+
+def test_settings_without_effect_may_differ_and_the_last_ones_are_kept(tmp_path):
+    before = {"seed": 0, "concurrency": 64, "port": None, "cache": "a", "output_dir": "runs/a"}
+    after = {"seed": 0, "concurrency": 8, "port": 8000, "cache": "b", "output_dir": "/runs/a"}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == after
+    assert hash_of(before) == hash_of(after) != hash_of(before | {"seed": 1})
+
+
+def test_a_model_may_be_reached_elsewhere_when_a_run_goes_on_but_must_be_the_same(tmp_path):
+    def config(model, **settings):
+        return {"base_url": settings["base_url"], "models": {"judge": {"model": model, **settings}}}
+
+    before = config("m", base_url="http://node7:8000/v1", attempts=8)
+    after = config("m", base_url="http://node8:8001/v1,http://node9:8001/v1", timeout=60.0)
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert hash_of(before) == hash_of(after)
+    with pytest.raises(UserError, match=r"contains a run with models: \{'judge': \{'model': 'm'\}\}, not"):
+        open_and_leave(tmp_path, config("n", base_url="http://node7:8000/v1"))
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys():
+    assert hash_of({"a": 1, "b": {"c": 2, "d": 3}}) == hash_of({"b": {"d": 3, "c": 2}, "a": 1})
+
+
+def served(tmp_path):
+    """A configuration, and the files behind its paths by what they are."""
+    files = {
+        "weights": tmp_path / "model" / "model.safetensors",
+        "judge": tmp_path / "judge" / "model.safetensors",
+        "index": tmp_path / "index" / "manifest.json",
+        "prompt": tmp_path / "prompts" / "deepnote" / "decide.jinja",
+    }
+    for path in files.values():
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"source": "a corpus", "query_device": "cpu"}))
+    config = {
+        "serve": str(tmp_path / "model"),
+        "models": {"judge": {"serve": str(tmp_path / "judge")}, "answer": {"base_url": "http://a/v1", "model": "m"}},
+        "index": [str(tmp_path / "index")],
+        "prompts_dir": str(tmp_path / "prompts"),
+    }
+    return config, files
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting"),
+    [("weights", "served"), ("judge", "serve: .*judge"), ("index", "index: "), ("prompt", "prompts_dir: ")],
+)
+def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_run(tmp_path, changed, setting):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
+    files[changed].write_text(json.dumps({"source": "another one"}))
+    with pytest.raises(UserError, match=f"a: contains a run with other contents of {setting}.*; choose another output"):
+        open_and_leave(tmp_path / "a", config)
+
+
+@pytest.mark.parametrize("shared_first", [True, False])
+def test_a_stage_that_shared_a_server_resumes_with_one_of_its_own_and_the_reverse(tmp_path, monkeypatch, shared_first):
+    # There a command that starts a server chooses its number format; the shared server has it too.
+    monkeypatch.setenv("VLLM_TARGET_DEVICE", "cpu")
+    config, files = served(tmp_path)
+    options = {"max_model_len": 4096}
+    alone = config | {"model": None, "base_url": None, "serve_options": with_number_format(options)}
+    shared = config | {"serve": None, "served": config["serve"], "model": "model", "base_url": "http://127.0.0.1:8/v1"}
+    shared |= {"serve_options": options}
+    first, second = (shared, alone) if shared_first else (alone, shared)
+    open_and_leave(tmp_path / "a", first)
+    open_and_leave(tmp_path / "a", second)
+    files["weights"].write_text("trained again")
+    with pytest.raises(UserError, match="other contents of served"):
+        open_and_leave(tmp_path / "a", first)
+
+
+def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["index"].write_text(json.dumps({"source": "a corpus", "query_device": "cuda"}))
+    (tmp_path / "model" / "README.md").write_text("trained for long")
+    open_and_leave(tmp_path / "a", config)
+
+
+def test_a_folder_from_before_there_were_fingerprints_goes_on_and_has_them_from_then_on(tmp_path):
+    config, files = served(tmp_path)
+    folder = open_and_leave(tmp_path / "a", config)
+    (folder / "fingerprints.json").unlink()
+    files["weights"].write_text("trained again")
+    open_and_leave(folder, config)
+    files["weights"].write_text("and again")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(folder, config)
+
+
+def test_a_model_that_was_removed_since_is_no_other_model(tmp_path):
+    config, files = served(tmp_path)
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].unlink()
+    files["weights"].parent.rmdir()
+    open_and_leave(tmp_path / "a", config)
+    files["weights"].parent.mkdir()
+    files["weights"].write_text("another one")
+    with pytest.raises(UserError, match="other contents of serve"):
+        open_and_leave(tmp_path / "a", config)
+
+
+def test_a_run_of_a_version_without_question_sets_goes_on_and_has_the_same_hash(tmp_path):
+    before = {"dataset": "hotpotqa", "limit": 3}
+    after = before | {"question_set": None}
+    open_and_leave(tmp_path, before)
+    open_and_leave(tmp_path, after)
+    assert hash_of(before) == hash_of(after)
+    with pytest.raises(UserError, match=r"contains a run with question_set: None, not 'set\.txt'"):
+        open_and_leave(tmp_path, before | {"question_set": "set.txt"})
+
+
+@pytest.mark.parametrize("step", ["rerank", "extract"])
+def test_another_model_in_a_step_of_the_retriever_is_noticed(step, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    config = {"retriever": [{"index": "absent"}, {step: str(tmp_path)}]}
+    before = contents(config)
+    assert list(before) == [f"{step}: {tmp_path}"]
+    (tmp_path / "model.safetensors").write_bytes(b"others!")
+    assert contents(config) != before
+
+
+def test_another_file_of_the_questions_passages_is_noticed(tmp_path):
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"question_id": "q", "passages": ["a"]}\n')
+    config = {"retriever": [{"index": "absent"}, {"within": str(file)}]}
+    before = contents(config)
+    assert list(before) == [f"within: {file}"]
+    file.write_text('{"question_id": "q", "passages": ["b"]}\n')
+    assert contents(config) != before
+    for without_contents in ("pages", "absent.jsonl"):
+        assert contents({"retriever": [{"index": "absent"}, {"within": without_contents}]}) == {}
+
+
+def test_another_chat_template_in_a_file_that_an_option_names_is_noticed(tmp_path):
+    template = tmp_path / "fixed.jinja"
+    template.write_text("{{ messages }}")
+    config = {"serve_options": {"chat_template": str(template), "dtype": "float32", "max_model_len": 4096}}
+    before = contents(config)
+    assert list(before) == [f"serve_options: chat_template: {template}"]
+    template.write_text("{{ messages[0] }}")
+    assert contents(config) != before
