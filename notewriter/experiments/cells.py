@@ -76,21 +76,14 @@ def run_cells(
         for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
             if cell.folder not in failed:
                 with attempt(cell):
-                    logger.info(
-                        "[%d/%d] %s", number, len(waiting), _summary(evaluate(evaluation, resume, command=command))
-                    )
+                    metrics = evaluate(evaluation, resume, command=command)
+                    logger.info("[%d/%d] %s", number, len(waiting), _summary(metrics))
         judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):
-                    judge(
-                        [folder],
-                        by.judgements,
-                        by.models(output / "cache.sqlite"),
-                        resume,
-                        CostArguments(),
-                        command=command,
-                    )
+                    models = by.models(output / "cache.sqlite")
+                    judge([folder], by.judgements, models, resume, CostArguments(), command=command)
     return failed
 
 
