@@ -16,7 +16,7 @@ CONSTRAINTS := constraints$(if $(filter gpu,$(MACHINE)),-gpu).txt
 
 # The quickstart needs only the first ones; its commands start sooner without the others.
 QUICKSTART_EXTRAS := $(MACHINE),fetch
-EXTRAS := deepspeed,wandb,dense,corpora,serve,search-engines,dev
+EXTRAS := deepspeed,wandb,dense,corpora,serve,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 

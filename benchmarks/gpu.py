@@ -33,9 +33,9 @@ from transformers.utils import is_flash_attn_2_available
 from trl import DPOConfig, DPOTrainer, ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
+from notewriter.training.cost import cost_model
+from notewriter.training.cost.operations import peak_tflops
 from notewriter.training.options import DPOConfiguration
-from notewriter.training.run import cost_model
-from notewriter.training.run.gpus import peak_tflops
 from notewriter.training.run.throughput import operations
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 

@@ -28,7 +28,8 @@ from tqdm import tqdm
 
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.ground import jsonl
-from notewriter.retrieval import bm25, index, open_index
+from notewriter.retrieval import bm25, index
+from notewriter.retrieval.sources.index import open_index
 
 TOP = 5
 DEPTH = 20

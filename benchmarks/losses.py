@@ -44,12 +44,12 @@ from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter.ground import config, jsonl
 from notewriter.training.inputs import pairs, rows
-from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
-from notewriter.training.losses import LOSSES as TYPES
-from notewriter.training.losses import NEEDS
+from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration
-from notewriter.training.run import weights
-from notewriter.training.trainers import build_dpo_trainer
+from notewriter.training.run.losses import LOSSES as TYPES
+from notewriter.training.run.losses import NEEDS
+from notewriter.training.run.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
 

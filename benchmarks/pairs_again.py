@@ -24,8 +24,8 @@ from notewriter.experiments.files import changes_of
 from notewriter.experiments.run import Run, program, read_pipeline
 from notewriter.ground.config import given
 from notewriter.models.adapters import groups
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.server import with_number_format
-from notewriter.models.servers import identity_of
 
 COMMANDS = ("pairs", "gold")
 
@@ -80,7 +80,7 @@ def make_again(run: Run, shard: int, folder: Path) -> Made:
         options = with_number_format(run.serve_options()) if served else {}
         for role, path in served.items():
             others = {key: value for key, value in models[role].items() if key not in ("serve", "replicas")}
-            identity = identity_of(path, {**options, **others.pop("serve_options", {})})
+            identity = Checkpoint(path).identity({**options, **others.pop("serve_options", {})})
             models[role] = others | {"base_url": base_url, "model": names[path], "identity": identity}
         if served:
             argv += ["--models", json.dumps(models)]

@@ -48,7 +48,7 @@ def main() -> None:
         write_run(run, arguments.traces)
     page = (arguments.output_dir / "report.html").resolve()
     start = time.perf_counter()
-    command = "import sys; from notewriter.evaluation.report.command import main; main(sys.argv[1:])"
+    command = "import sys; from notewriter.evaluation.report.report import main; main(sys.argv[1:])"
     subprocess.run([sys.executable, "-c", command, "--runs", str(run), "--output", str(page)], check=True)
     written = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000

@@ -12,10 +12,10 @@ import random
 import sys
 from pathlib import Path
 
-from notewriter.evaluation.report.markup import aligned
 from notewriter.experiments.cost import cost_of, cost_table
 from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.ground import jsonl
+from notewriter.pages.tables import aligned
 from notewriter.retrieval import index
 from notewriter.rollouts.rehearsal import DryRunArguments
 

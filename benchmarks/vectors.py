@@ -1,6 +1,6 @@
 """FAISS structures over vectors in random clusters: seconds to build, size, milliseconds a query, recall@10.
 
-    python benchmarks/vectors.py --count 1000000 --dimension 384 --structures flat hnsw ivf_flat ivf_pq
+    python benchmarks/vectors.py --count 1000000 --dimension 384 --structures flat hnsw ivf_pq
 
 Passages and queries are drawn around the same centres and normalised. Each approximate structure is tuned to recall@10
 of 0.95 on half of the queries, as `notewriter index` does, and measured on the other half. Queries come one by one.

@@ -14,7 +14,7 @@ from notewriter.evaluation.controls import CONTROLS
 from notewriter.evaluation.notes import note_quality
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import run
-from notewriter.retrieval import open_index
+from notewriter.retrieval.sources.index import open_index
 
 METRICS = ("note_fact_recall", "note_has_answer")
 

@@ -16,7 +16,9 @@ from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import Client, Endpoint
-from notewriter.retrieval import Retriever, bm25, open_index
+from notewriter.retrieval import bm25
+from notewriter.retrieval.protocol import Retriever
+from notewriter.retrieval.sources.index import open_index
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout

@@ -19,7 +19,8 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.ground.records import Passage, Question
-from notewriter.retrieval import Retriever, open_index
+from notewriter.retrieval.protocol import Retriever
+from notewriter.retrieval.sources.index import open_index
 
 NEGATIVES, CANDIDATES = 6, 20
 """Passages per question that are not relevant, and the first so many found among which they are drawn."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from notewriter.datasets import load_questions
     from notewriter.evaluation.metrics import score
     from notewriter.ground.records import Passage, Question
-    from notewriter.retrieval import open_index
+    from notewriter.retrieval.sources.index import open_index
     from notewriter.rollouts.method import Method, Stage
     from notewriter.rollouts.rollout import Rollout
 
@@ -26,7 +26,7 @@ _PLACES = {
     "Stage": "rollouts.method:Stage",
     "load_pairs": "artifacts.pairs:read_pairs",
     "load_questions": "datasets:load_questions",
-    "open_index": "retrieval:open_index",
+    "open_index": "retrieval.sources.index:open_index",
     "score": "evaluation.metrics:score",
 }
 

@@ -161,7 +161,7 @@ def arguments_of(command: str) -> list[type]:
     def asked(types: Any, *_: Any, **__: Any) -> None:
         raise _Asked(types)
 
-    with mock.patch.object(config, "TrlParser", asked):
+    with mock.patch.object(config, "parser_of", asked):
         try:
             importlib.import_module(cli.COMMANDS[command][0]).main([])
         except _Asked as found:

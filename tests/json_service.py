@@ -1,7 +1,7 @@
 """A local HTTP service that stands in for retrieval servers, search engines and web search APIs.
 
 with json_service(lambda request: {"result": []}) as service:
-    Remote(ServerPart(service.url))
+    Remote(RemoteOptions(url=service.url))
 """
 
 import contextlib

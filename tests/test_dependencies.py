@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from notewriter.training.contract import RUN_WITH
+from notewriter.training.run.contract import RUN_WITH
 
 ROOT = Path(__file__).parents[1]
 OLDEST_RUN = {"torch": Version("2.11.0")}

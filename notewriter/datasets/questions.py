@@ -12,6 +12,14 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
 from notewriter.ground.records import Question
 
+INDEX = {"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"}
+RETRIEVER = {
+    "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
+    "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part",
+    "of": "retriever",
+}
+"""What every command says of its options `index` and `retriever`."""
+
 
 @dataclass(kw_only=True)
 class QuestionArguments:
@@ -22,18 +30,8 @@ class QuestionArguments:
     output_dir: str = field(
         metadata={"help": "the run folder; run the same command again to resume", "effect": False, "of": "output"}
     )
-    index: list[str] | None = field(
-        default=None,
-        metadata={"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"},
-    )
-    retriever: list[dict[str, Any]] | None = field(
-        default=None,
-        metadata={
-            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
-            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part",
-            "of": "retriever",
-        },
-    )
+    index: list[str] | None = field(default=None, metadata=INDEX)
+    retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     ids: str | None = field(
         default=None,
         metadata={"help": "as question_set, but the questions stay in the order of their file", "of": "questions"},

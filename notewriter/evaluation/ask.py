@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.traces import Generation, Trace
+from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
@@ -38,16 +39,8 @@ class AskArguments:
     """The question and how to answer it."""
 
     question: str = field(metadata={"help": "the question; `--question` may be omitted if it comes first"})
-    index: list[str] | None = field(
-        default=None, metadata={"help": "the index to search (notewriter index); several are searched as one"}
-    )
-    retriever: list[dict[str, Any]] | None = field(
-        default=None,
-        metadata={
-            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
-            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
-        },
-    )
+    index: list[str] | None = field(default=None, metadata=INDEX)
+    retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}"})
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}

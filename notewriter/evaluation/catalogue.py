@@ -17,6 +17,9 @@ METRICS: dict[str, Metric] = {
     for metric in metrics
 }
 
+HEADLINE = ("f1", "acc", "str_em", "loose")
+"""The score that is put first is the first of these that a run has."""
+
 
 def metric_named(name: str) -> Metric:
     """The metric of that name; an undeclared one is labelled with its name, and higher is better."""

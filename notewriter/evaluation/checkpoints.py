@@ -4,28 +4,29 @@ The loss on held-out pairs does not tell which checkpoint answers best, so each 
 used, and the best is chosen by the task's score.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import best_checkpoint
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, read_best_checkpoint, write_best_checkpoint
 from notewriter.artifacts.metrics import Metrics
-from notewriter.evaluation.report.headline import HEADLINE
-from notewriter.evaluation.report.plots import round_axis
-from notewriter.evaluation.trackers import Trackers, track
+from notewriter.artifacts.run_folder import CONFIG, read_config
+from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground import jsonl
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoints import STATE, checkpoints_of
 from notewriter.models.roles import ModelArguments
-from notewriter.pages import render
+from notewriter.pages.charts import Dot, Panel, panels
+
+logger = logging.getLogger(__name__)
 
 BEST = best_checkpoint.NAME
 CURVES = "checkpoints.svg"
-
-WIDTH, PANEL, LEFT, RIGHT, TOP, BOTTOM = 680, 210, 60, 660, 30, 170
 
 LOGGED = {"Loss": ("loss", "eval_loss"), "Reward margin": ("rewards/margins", "eval_rewards/margins")}
 """A panel below the score -> what the trainer logs for it, in training and in evaluation."""
@@ -53,6 +54,15 @@ class CheckpointArguments:
             "trackio, ...; `none` for none. Default: those that the training reported to"
         },
     )
+
+
+@dataclass(frozen=True)
+class Trackers:
+    """The trackers that a training run reports to, and its project and name there."""
+
+    names: list[str]
+    project: str
+    run_name: str
 
 
 def find(run: Path, models: ModelArguments) -> dict[int, Path]:
@@ -115,48 +125,23 @@ def _history(checkpoint: Path) -> list[dict[str, Any]]:
 
 def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     """Score, loss and reward margin against steps, as an SVG file; a panel of which nothing was logged is left out."""
-    scored = best.checkpoints
-    last = max(each.step for each in scored)
-    step, end = round_axis([float(last)])
-    panels = [
-        _panel(f"{best.metric}, 95% interval", {"score": [(each.step, each.score.mean) for each in scored]}, scored)
+    dots = [
+        Dot(
+            "",
+            *(each.score.mean, each.score.low, each.score.high),
+            x=each.step,
+            text=f"step {each.step}: {each.score.text()}",
+            ringed=each.step == best.step,
+        )
+        for each in best.checkpoints
     ]
+    shown = [Panel(f"{best.metric}, 95% interval", {"score": [(dot.x, dot.mean) for dot in dots]}, dots)]
     for title, names in LOGGED.items():
         lines = {name: _line(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
         if any(lines.values()):
-            panels.append(_panel(title, lines))
-
-    def across(value: float) -> float:
-        return round(LEFT + value / end * (RIGHT - LEFT), 2)
-
-    ticks = [step * number for number in range(round(end / step) + 1)]
-    return render(
-        Path(__file__).parent / "report/checkpoints.svg.jinja",
-        panels=panels,
-        across=across,
-        ticks=[(across(tick), f"{tick:,.10g}") for tick in ticks],
-        best=best,
-        size=(WIDTH, PANEL * len(panels) + 20),
-        panel_height=PANEL,
-        box=(LEFT, RIGHT, TOP, BOTTOM),
-    )
-
-
-def _panel(
-    title: str, lines: Mapping[str, Sequence[tuple[int, float]]], scored: Sequence[Scored] = ()
-) -> dict[str, object]:
-    """What the template draws of a panel; its axis includes zero and ends at round numbers."""
-    values = [value for line in lines.values() for _, value in line]
-    values += [end for each in scored for end in (each.score.low, each.score.high)]
-    low, high = min(0.0, *values), max(0.0, *values)
-    step, _ = round_axis([high - low])
-    first, last = math.floor(low / step + 1e-9), max(math.ceil(high / step - 1e-9), 1)
-
-    def up(value: float) -> float:
-        return round(BOTTOM - (value / step - first) / (last - first) * (BOTTOM - TOP), 2)
-
-    ticks = [(up(number * step), f"{number * step:.10g}") for number in range(first, last + 1)]
-    return {"title": title, "lines": lines, "scored": scored, "up": up, "ticks": ticks}
+            shown.append(Panel(title, lines))
+    shown[-1] = replace(shown[-1], axis="Training steps; the ring marks the best checkpoint")
+    return panels("Score, loss and reward margin against training steps", shown)
 
 
 def _line(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
@@ -166,3 +151,46 @@ def _line(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, flo
         for step, value in points
         if isinstance(step, int) and isinstance(value, int | float) and math.isfinite(value)
     ]
+
+
+def trackers_of(run: Path, report_to: Sequence[str] | None) -> Trackers:
+    """The trackers named in `report_to`, by default those that the training in `run` reported to.
+
+    Raises:
+        UserError: accelerate knows no tracker of this name, or its package is not installed.
+    """
+    config = read_config(run) if (run / CONFIG).is_file() else {}
+    wanted = config.get("report_to") or [] if report_to is None else report_to
+    names = [str(name) for name in wanted if name != "none"]
+    if names:
+        from accelerate import tracking
+
+        known, available = tracking.LOGGER_TYPE_TO_CLASS, list(map(str, tracking.get_available_trackers()))
+        if report_to is not None:
+            for name in names:
+                choose("tracker in report_to", name, known)
+                if name not in available:
+                    raise UserError(f"report_to: {name} is not installed; install it, or leave out this tracker")
+        for name in [name for name in names if name not in known or name not in available]:
+            logger.warning("%s: training reported to %s, which is not available here; it gets no scores", run, name)
+        names = [name for name in names if name in known and name in available]
+    return Trackers(names, str(config.get("project") or "notewriter"), str(config.get("run_name") or run.name))
+
+
+def track(trackers: Trackers, metrics: Mapping[int, Metrics], output: Path) -> None:
+    """Log the mean of every score at its step, as `checkpoints/<score>`; local trackers write into `output`."""
+    if not trackers.names:
+        return
+    from accelerate import PartialState, tracking
+
+    PartialState()
+    for name in trackers.names:
+        kind: Any = tracking.LOGGER_TYPE_TO_CLASS[name]
+        options = {"logging_dir": str(output)} if kind.requires_logging_directory else {}
+        if name == "wandb":
+            options["name"] = f"{trackers.run_name}-checkpoints"
+        tracker = kind(trackers.project, **options)
+        tracker.start()
+        for step, one in sorted(metrics.items()):
+            tracker.log({f"checkpoints/{score}": each.mean for score, each in one.metrics.items()}, step=step)
+        tracker.finish()

@@ -12,6 +12,7 @@ from notewriter.evaluation.controls import CONTROLS, control_scores
 from notewriter.evaluation.notes import METRICS as NOTE_METRICS
 from notewriter.evaluation.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
 from notewriter.ground.errors import UserError
+from notewriter.pages.tables import aligned_markdown
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
         scored = [each for each in shared if all(metric in predictions[each].scores for predictions in read)]
         if scored:
             scores = [[predictions[each].scores[metric] for each in scored] for predictions in read]
-            comparison[metric] = _paired(scores[: len(before)], scores[len(before) :])
+            comparison[metric] = compare_scores(scores[: len(before)], scores[len(before) :])
     for cost in COSTS:
         costs = [[float(predictions[each].cost(cost)) for each in shared] for predictions in read]
-        comparison[cost] = _paired(costs[: len(before)], costs[len(before) :])
+        comparison[cost] = compare_scores(costs[: len(before)], costs[len(before) :])
     return comparison
 
 
@@ -118,7 +119,7 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
         for metric in (each.name for each in NOTE_METRICS):
             shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
             if shared:
-                comparisons[name][metric] = _paired(
+                comparisons[name][metric] = compare_scores(
                     *([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
                 )
     return comparisons
@@ -142,8 +143,8 @@ def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> No
                 )
 
 
-def _paired(before: list[list[float]], after: list[list[float]]) -> Paired:
-    """Compare one score; each side has the shape (seeds, questions)."""
+def compare_scores(before: list[list[float]], after: list[list[float]]) -> Paired:
+    """Compare one score or measure; each side has the shape (seeds, questions)."""
     left, right = _averages(before), _averages(after)
     p_value = paired_p_value(left, right)
     return Paired(
@@ -187,55 +188,29 @@ def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | No
     for name, against in controls.items():
         sentences = CONTROLS[name].sentences
         tables += [f"Without a model ({name}): {sentences}, at the same number of words:\n", _table(against, name)]
-    several_seeds = any(
-        deviation is not None
-        for each in (comparison, *controls.values())
-        for paired in each.values()
-        for deviation in paired.deviations
+    all_paired = [paired for each in (comparison, *controls.values()) for paired in each.values()]
+    explanation = (
+        "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
+        "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
+        + (", of notes without a model apart." if controls else ".")
     )
-    return "\n".join(
-        [
-            *tables,
-            "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
-            "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
-            + (", of notes without a model apart." if controls else "."),
-            *(
-                ["± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."]
-                if several_seeds
-                else []
-            ),
-        ]
-    )
+    if any(deviation is not None for paired in all_paired for deviation in paired.deviations):
+        explanation += (
+            "\n± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."
+        )
+    return "\n".join([*tables, explanation])
 
 
 def _table(comparison: Comparison, before: str) -> str:
     """The rows of a comparison; `before` heads the left side."""
-    rows = [["metric", before, "after", "difference [95% interval]", "p", "questions"]]
+    rows = []
     for metric, paired in comparison.items():
-        difference = paired.difference
         places = metric_named(metric).decimals
-        rows.append(
-            [
-                metric,
-                *(
-                    f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
-                    for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
-                ),
-                difference.text(places, "+") + (" *" if difference.excludes_zero else "  "),
-                p_value_text(metric, paired.p_value, paired.at_floor),
-                str(paired.questions),
-            ]
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    # Words are aligned left, numbers right.
-    lines = [
-        "| "
-        + " | ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        + " |"
-        for row in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
-    return "\n".join([lines[0], rule, *lines[1:], ""])
+        means = [
+            f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
+            for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
+        ]
+        difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
+        p_value = p_value_text(metric, paired.p_value, paired.at_floor)
+        rows.append([metric, *means, difference, p_value, str(paired.questions)])
+    return aligned_markdown(["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)

@@ -1,94 +1,279 @@
-"""`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it."""
+"""`notewriter evaluate`: run a method over a benchmark with a served model or any endpoint, and score it.
+
+From Python, `notewriter.evaluate(...)` does the same.
+"""
 
 import sys
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from notewriter.artifacts.journal import ResumeArguments
-from notewriter.artifacts.metrics import Metrics
+from notewriter import __version__
+from notewriter.artifacts.costs import write_costs
+from notewriter.artifacts.journal import (
+    ResumeArguments,
+    check_answered,
+    check_journal,
+    drop_errors,
+    finished,
+    has_errors,
+    remaining,
+)
+from notewriter.artifacts.judgements import FOLDER
+from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.traces import Trace, TraceRecord
+from notewriter.datasets import BENCHMARKS
+from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation import checkpoints
+from notewriter.evaluation.accounting import run_costs
 from notewriter.evaluation.checkpoints import CheckpointArguments
-from notewriter.evaluation.evaluation import EvaluateArguments, checked, evaluate
-from notewriter.evaluation.trackers import trackers_of
-from notewriter.ground.config import command_line, parse
-from notewriter.models.checkpoints import is_adapter
-from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments
-from notewriter.models.servers import Wanted, keep
-from notewriter.rollouts.rehearsal import DryRunArguments, estimate
+from notewriter.evaluation.judgements import read_run_judgements, summary_of, with_judgements
+from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
+from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
+from notewriter.ground.config import choose, command_line, from_keywords, parse
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
+from notewriter.methods import METHODS, check_index, prepare, with_style
+from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.prices import CostArguments, check_costs, prices_of
+from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
+from notewriter.models.servers import Kept, Wanted, keep
+from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.identity import config_hash, open_run
+from notewriter.rollouts.method import Method
+from notewriter.rollouts.rehearsal import DryRunArguments, estimate, estimated
+from notewriter.rollouts.resources import Resources, check_inputs
+from notewriter.rollouts.runner import run_questions
+
+
+@dataclass(kw_only=True)
+class EvaluateArguments(QuestionArguments):
+    """What is evaluated, on which questions, and how answers are scored."""
+
+    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method"})
+    method_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
+    )
+    family: str | None = field(
+        default=None,
+        metadata={
+            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
+        },
+    )
+    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+
+
+OPTIONS = (EvaluateArguments, ModelArguments, CostArguments)
+"""The options of an evaluation."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation whose inputs were found good.
+
+    Args:
+        arguments: with the defaults that follow from the benchmark.
+        models: the models.
+        costs: what they cost, and how much may be spent.
+        method: the method.
+        family: the metric family.
+        parts: the parts of the retriever.
+        questions: the selected questions.
+    """
+
+    arguments: EvaluateArguments
+    models: ModelArguments
+    costs: CostArguments
+    method: Method
+    family: str
+    parts: list[Part]
+    questions: list[Question]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What decides the result, for the run folder."""
+        return asdict(self.arguments) | asdict(self.models) | {"prices": self.costs.prices}
+
+    async def work(self, question: Question, resources: Resources) -> dict[str, Any]:
+        """Roll out a question; returns its trace as JSON."""
+        return await trace_of(question, resources, self.method, self.arguments.method_options)
+
+
+def evaluate(**options: Any) -> Metrics:
+    """Run a method over a benchmark and score it, or resume the run in `output_dir`.
+
+    Args:
+        options: those of `notewriter evaluate` by name, such as `dataset="hotpotqa", path="questions.jsonl",
+            output_dir="runs/mine", method="deepnote", index="indexes/wiki", serve="Qwen/Qwen2.5-7B-Instruct"`. A
+            method, dataset or metric family of another package or file is named as on the command line.
+
+    Raises:
+        UserError: see `checked` and `run`.
+    """
+    arguments, models, costs, resume = from_keywords([*OPTIONS, ResumeArguments], options)
+    return run(checked(arguments, models, costs), resume)
+
+
+def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArguments) -> Evaluation:
+    """The evaluation that the arguments describe; all its inputs are checked before anything is written or started.
+
+    Raises:
+        UserError: an input is missing, malformed or contradicts another one.
+    """
+    benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
+    family = arguments.family or benchmark.family
+    check_family(family)
+    method = prepare(arguments.method, arguments.method_options)
+    parts = parts_of(arguments.index, arguments.retriever)
+    check_index(method, parts)
+    check_costs(costs)
+    check_inputs(models, parts)
+    options = with_style(arguments.method, arguments.method_options, benchmark)
+    complete = replace(arguments, family=family, method_options=options)
+    questions = load_selected(complete)
+    check_questions(family, questions)
+    return Evaluation(complete, models, costs, method, family, parts, questions)
+
+
+def run(
+    evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models, command: Sequence[str] = ()
+) -> Metrics:
+    """Evaluate in the run folder; questions that were finished before are not asked again.
+
+    Args:
+        evaluation: what `checked` returned.
+        resume: how to resume.
+        serve: yields the models' endpoints, starting servers where needed.
+        command: the command line, for the run's record; empty from Python.
+
+    Raises:
+        UserError: the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
+    """
+    arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
+    policy_of(models)
+    with open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder:
+        journal = folder / "traces.jsonl"
+        check_journal(journal, TraceRecord)
+        if resume.retry_errors and has_errors(journal):
+            if (judged := folder / FOLDER).is_dir():
+                raise UserError(
+                    f"{judged}: has judgements of answers that --retry_errors would replace; remove the folder, and "
+                    "judge again afterwards: replies for answers that stay the same are in the judge's cache"
+                )
+            drop_errors(journal)
+        if remaining(journal, questions):
+            run_questions(
+                models,
+                evaluation.parts,
+                questions,
+                evaluation.work,
+                journal,
+                description="evaluating",
+                count=lambda trace: {"errors": int(bool(trace["error"]))},
+                costs=evaluation.costs,
+                serve=serve,
+            )
+        # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
+        check_answered(journal, questions)
+        return _finish(folder, evaluation)
+
+
+def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
+    """Write predictions.jsonl, costs.json and metrics.json from the traces, in the order of the questions.
+
+    Scores that `notewriter judge` left in the folder are kept.
+    """
+    arguments, questions = evaluation.arguments, evaluation.questions
+
+    def traces() -> Iterator[Trace]:
+        """One at a time in memory."""
+        return map(Trace.from_checked, finished(folder / "traces.jsonl", questions))
+
+    by_id = {question.id: question for question in questions}
+    judgements = read_run_judgements(folder)
+    scored = (prediction_of(by_id[trace.question_id], trace, evaluation.family) for trace in traces())
+    path = folder / "predictions.jsonl"
+    write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
+    predictions = read_predictions(path).values()
+    metrics = Metrics(
+        name=arguments.name or folder.name,
+        dataset=arguments.dataset,
+        method=arguments.method,
+        model=_model_name(evaluation.models),
+        family=evaluation.family,
+        **summarise(predictions),
+        estimate=estimated(folder).get("estimate"),
+        config_hash=config_hash(evaluation.config, *OPTIONS),
+        version=__version__,
+        judged=summary_of(judgements),
+    )
+    prices = prices_of(evaluation.costs.prices, evaluation.models.models)
+    write_costs(folder / "costs.json", run_costs(traces(), predictions, prices))
+    write_metrics(folder / "metrics.json", metrics)
+    return metrics
+
+
+def _model_name(models: ModelArguments) -> str:
+    """The name of the policy's model; of a served one, its folder's."""
+    policy = models.models.get("policy", {})
+    path = models.serve or policy.get("serve")
+    return Path(path).name if path else str(models.model or policy.get("model", ""))
 
 
 def main(argv: list[str]) -> None:
-    """Evaluate; questions that were finished before are not asked again."""
-    arguments, models, resume, dry, costs, each = parse(
+    """Evaluate a model, or the checkpoints of a training run one after another."""
+    arguments, models, resume, dry, costs, sweep = parse(
         [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments, CostArguments, CheckpointArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,
     )
+
     command = command_line("notewriter evaluate", argv)
-    if each.checkpoints is None:
-        _evaluate(arguments, models, resume, dry, costs, command)
-    else:
-        _evaluate_checkpoints(each, arguments, models, resume, dry, costs, command)
 
+    def one(arguments: EvaluateArguments, models: ModelArguments) -> Metrics | None:
+        """Evaluate one model and print its scores; None after a dry run."""
+        evaluation, folder = checked(arguments, models, costs), Path(arguments.output_dir)
+        if dry.dry_run:
+            estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
+            return None
+        metrics = run(evaluation, resume, command=command)
+        sys.stdout.write(_summary(metrics, folder))
+        return metrics
 
-def _evaluate_checkpoints(
-    each: CheckpointArguments,
-    arguments: EvaluateArguments,
-    models: ModelArguments,
-    resume: ResumeArguments,
-    dry: DryRunArguments,
-    costs: CostArguments,
-    command: list[str],
-) -> None:
-    """Evaluate the checkpoints of a training run one after another, and compare them.
-
-    Every checkpoint has a run folder of its own, so those that were finished before are not served again. The others
-    share a server if they are adapters.
-    """
-    run = Path(each.checkpoints or "")
-    found = checkpoints.find(run, models)
-    trackers = trackers_of(run, each.report_to)
+    if sweep.checkpoints is None:
+        one(arguments, models)
+        return
+    found = checkpoints.find(Path(sweep.checkpoints), models)
+    trackers = checkpoints.trackers_of(Path(sweep.checkpoints), sweep.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
-    with keep() as kept:
-        finished_before = [path for path in found.values() if (output / path.name / "metrics.json").is_file()]
-        adapters = [str(path) for path in found.values() if path not in finished_before and is_adapter(str(path))]
-        if len(adapters) > 1 and not dry.dry_run:
-            # One at a time is asked, so that only one needs memory of a GPU.
-            wanted = [Wanted(path, models.serve_options, models.replicas) for path in adapters]
-            beside = {"max_loras": 1, "max_cpu_loras": len(adapters)}
-            kept.start(wanted, output / "vllm-checkpoints.log", models.port, models.ready_timeout, beside)
+    with keep() as servers:
+        if not dry.dry_run:
+            _serve_adapters(list(found.values()), models, output, servers)
         for step, path in found.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
-            one = _evaluate(own, replace(models, serve=str(path)), resume, dry, costs, command)
-            if one is None:
+            result = one(own, replace(models, serve=str(path)))
+            if result is None:
                 # All checkpoints cost the same.
                 return
-            metrics[step] = one
-    best = checkpoints.compare(found, metrics, each.best_by, output, trackers)
+            metrics[step] = result
+    best = checkpoints.compare(found, metrics, sweep.best_by, output, trackers)
     curves = output / checkpoints.CURVES
     sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 
 
-def _evaluate(
-    arguments: EvaluateArguments,
-    models: ModelArguments,
-    resume: ResumeArguments,
-    dry: DryRunArguments,
-    costs: CostArguments,
-    command: list[str],
-) -> Metrics | None:
-    """Evaluate one model; returns its metrics, or None after a dry run."""
-    evaluation = checked(arguments, models, costs)
-    folder = Path(arguments.output_dir)
-    if dry.dry_run:
-        estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
-        return None
-    metrics = evaluate(evaluation, resume, command=command)
-    sys.stdout.write(_summary(metrics, folder))
-    return metrics
+def _serve_adapters(paths: list[Path], models: ModelArguments, output: Path, servers: Kept) -> None:
+    """Start one server for the adapters that are not evaluated yet, if there are several."""
+    waiting = [str(path) for path in paths if not (output / path.name / "metrics.json").is_file()]
+    adapters = [path for path in waiting if Checkpoint(path).is_adapter]
+    if len(adapters) > 1:
+        wanted = [Wanted(path, models.serve_options, models.replicas) for path in adapters]
+        # One at a time is asked, so that only one needs memory of a GPU.
+        beside = {"max_loras": 1, "max_cpu_loras": len(adapters)}
+        servers.start(wanted, output / "vllm-checkpoints.log", models.port, models.ready_timeout, beside)
 
 
 def _summary(metrics: Metrics, folder: Path) -> str:

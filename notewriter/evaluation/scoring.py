@@ -1,15 +1,18 @@
-"""The way of a question: its rollout leaves a trace, the trace becomes a prediction, predictions become the summary."""
+"""A question's rollout leaves a trace, the trace becomes a prediction, predictions become the summary."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from notewriter.artifacts.metrics import FewerSearches, Summary
+from notewriter import __version__
+from notewriter.artifacts.metrics import FewerSearches, Metrics, Summary
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.artifacts.traces import Trace
+from notewriter.evaluation import metrics
 from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
-from notewriter.evaluation.metrics import score
+from notewriter.evaluation.metrics import check_family, check_questions
 from notewriter.evaluation.notes import note_quality
 from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.method import Method
@@ -43,7 +46,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     Raises:
         UserError: see `notewriter.evaluation.metrics.score`.
     """
-    scores = score(family, trace.answer, question)
+    scores = metrics.score(family, trace.answer, question)
     if trace.note is not None:
         scores |= note_quality(trace.note, question)
     scores |= supporting_recall(trace, question)
@@ -68,6 +71,36 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         gold_documents=gold_documents(question),
         counts=trace.counts,
         metadata=question.metadata,
+    )
+
+
+def score(answers: Mapping[str, str], questions: Sequence[Question], family: str, name: str = "answers") -> Metrics:
+    """Score answers of any origin by the rules of a benchmark: `metrics` has a mean and its interval for each score.
+
+    Args:
+        answers: question id -> answer; a question without one scores as an empty answer.
+        questions: the questions, with their gold answers (`load_questions`).
+        family: the metric family, such as `hotpotqa`.
+        name: the name in tables.
+
+    Raises:
+        UserError: no such family, no question, or a question that lacks what the family scores against.
+    """
+    check_family(family)
+    check_questions(family, questions)
+    if not questions:
+        raise UserError("questions: there are none; load them with load_questions")
+    traces = (Trace(question.id, "", answer=answers.get(question.id, "")) for question in questions)
+    predictions = (prediction_of(question, trace, family) for question, trace in zip(questions, traces, strict=True))
+    return Metrics(
+        name=name,
+        dataset="",
+        method="",
+        model="",
+        family=family,
+        **summarise(predictions),
+        config_hash="",
+        version=__version__,
     )
 
 

@@ -11,8 +11,8 @@ from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest, read_digest
 from notewriter.corpora.published import PUBLISHED
-from notewriter.evaluation.evaluation import Evaluation, checked, evaluate
-from notewriter.evaluation.judging import judge
+from notewriter.evaluation.evaluate import Evaluation, checked, run
+from notewriter.evaluation.judge import judge
 from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
 from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
@@ -20,7 +20,7 @@ from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
-from notewriter.retrieval import read_manifest
+from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import contents
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def run_cells(
         for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
             if cell.folder not in failed:
                 with attempt(cell):
-                    metrics = evaluate(evaluation, resume, command=command)
+                    metrics = run(evaluation, resume, command=command)
                     logger.info("[%d/%d] %s", number, len(waiting), _summary(metrics))
         judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):

@@ -18,7 +18,7 @@ from notewriter.experiments.origins import code_of, listed
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
-from notewriter.retrieval import read_manifest
+from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import contents
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}

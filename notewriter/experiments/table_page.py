@@ -10,7 +10,7 @@ from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.evaluation.report.papers import PublishedRow, published_rows
+from notewriter.evaluation.papers import PublishedRow, published_rows
 from notewriter.experiments.cells import corpus_of, finished, other_corpus
 from notewriter.experiments.grid import Cell, Grid
 from notewriter.experiments.values import SHOWN, SUMMARIES, Finished, gold_counts, metric_shown, value_of
@@ -212,7 +212,7 @@ def notes_of(grid: Grid) -> list[str]:
 
 
 def tables_of(grid: Grid, parts: Sequence[Part]) -> list[Table]:
-    """One table a benchmark, for `notewriter.evaluation.report.markup` and the terminal."""
+    """One table a benchmark, for `notewriter.pages.tables` and the terminal."""
     tables: list[Table] = []
     for part in parts:
         has_setting = any(row.setting for row in part.rows)

@@ -1,18 +1,18 @@
-"""Configuration of every command: dataclasses filled from a YAML file and the command line (TRL's parser)."""
+"""Configuration of every command: dataclasses filled from a YAML file and the command line."""
 
 import argparse
-import copy
 import dataclasses
 import difflib
 import itertools
 import json
-import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, overload
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 import yaml
-from trl.scripts.utils import TrlParser
 
 from notewriter.ground import recipes
 from notewriter.ground.errors import UserError, one_line
@@ -65,50 +65,71 @@ def parse(
     argv = [
         str(recipes.find(part)) if before == "--config" else part for before, part in itertools.pairwise(["", *argv])
     ]
-    # An abbreviation would change its meaning as soon as a second option shares the prefix.
-    parser: Any = _Parser(kinds, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
-    parser.formatter_class = _HelpFormatter
-    _read_mappings_as_json(parser, kinds)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
-    )
-    # argparse would print the whole usage; one line that says what is wrong is enough.
-    parser.error = _raise
+    parser = parser_of(kinds, prog, description)
+    actions = {spelling: action for action in parser._actions for spelling in action.option_strings}
     if argv.count("--config") > 1:
         raise UserError("--config is given twice; name one file and pass what differs as options")
     if "--config" in argv:
         position = list(argv).index("--config") + 1
         if position == len(argv):
             raise UserError("--config: the file is missing; write --config FILE")
-        hints = {name: hint for each in kinds for name, hint in hints_of(each).items()} | {"env": dict[str, SCALAR]}
-        known = {action.dest for action in parser._actions} - {"config", "help"} | {"env"}
-        _check_config(Path(argv[position]), known, hints)
-    given_options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
-    for option in given_options:
-        action = parser._option_string_actions.get(option)
+        hints = {name: hint for each in kinds for name, hint in hints_of(each).items()}
+        _set_defaults(parser, _read_config(Path(argv[position]), hints | {"env": dict[str, SCALAR]}))
+    options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
+    for option in options:
+        if option not in actions:
+            raise UserError(f"unknown option {option}; {_nearest(option, actions)}")
         # The last one would silently replace the others.
-        if action is not None and action.nargs == "+" and given_options.count(option) > 1:
+        if actions[option].nargs == "+" and options.count(option) > 1:
             raise UserError(f"{option} is given twice; give all its values after one")
-        if option not in parser._option_string_actions:
-            raise UserError(f"unknown option {option}; {_nearest(option, parser._option_string_actions)}")
+    parsed = filled(kinds, vars(parser.parse_args(argv)))
+    # TRL's classes normalise their own fields.
+    for arguments in (each for each in parsed if not _is_of_trl(type(each))):
+        for action in parser._actions:
+            # In YAML a single string or mapping may stand for a list of one.
+            if action.nargs == "+" and not isinstance(value := getattr(arguments, action.dest, None), list | None):
+                setattr(arguments, action.dest, [value])
+        check(arguments)
+    return parsed
+
+
+def from_keywords(kinds: Sequence[type], options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Fill dataclasses from keyword arguments, as `parse` does from a command line; a path may be a `Path`.
+
+    Raises:
+        UserError: an option is unknown or missing, or a value has the wrong type.
+    """
+    hints = {name: hint for kind in kinds for name, hint in hints_of(kind).items()}
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in hints:
+            raise UserError(f"unknown option {name!r}; {_nearest(name, hints)}")
+        value = str(value) if isinstance(value, Path) else value
+        # As in YAML, a single string or mapping may stand for a list of one.
+        is_one = misfit(value, hints[name]) and not misfit([value], hints[name])
+        values[name] = [value] if is_one else value
+    instances = []
+    for kind in kinds:
+        own = {each.name: each for each in dataclasses.fields(kind)}
+        for name, each in own.items():
+            if name not in values and each.default is each.default_factory is dataclasses.MISSING:
+                raise UserError(f"{name} is missing; {each.metadata.get('help', 'give it a value')}")
+        instances.append(kind(**{name: values[name] for name in own if name in values}))
+        check(instances[-1])
+    return tuple(instances)
+
+
+def filled(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """An instance of each dataclass, with the values of its options.
+
+    Raises:
+        UserError: a dataclass refuses them.
+    """
     try:
-        parsed = parser.parse_args_and_config(argv)
+        return tuple(kind(**{each.name: values[each.name] for each in dataclasses.fields(kind)}) for kind in kinds)
     except (ValueError, TypeError, OverflowError) as error:
         # Raised by TRL's classes, which validate themselves in __post_init__.
         raise UserError(one_line(error)) from error
-    # The parser also returns a namespace for `--config`, which is not one of the dataclasses.
-    parsed = tuple(parsed[: len(kinds)])
-    # In YAML a single string or mapping may stand for a list of one. TRL's classes normalise their own fields.
-    ours = [each for each in parsed if not _is_of_trl(type(each))]
-    for name in (action.dest for action in parser._actions if action.nargs == "+"):
-        for each in ours:
-            if not isinstance(value := getattr(each, name, None), list | None):
-                setattr(each, name, [value])
-    for each in ours:
-        check(each)
-    return parsed
 
 
 def command_line(prog: str, argv: Sequence[str], *kinds: type) -> list[str]:
@@ -165,14 +186,110 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
     return (read_mapping(recipes.find(options["config"]))[1] if options.get("config") else {}) | options
 
 
-class _Parser(TrlParser):
-    """TRL's parser, which passes all of a field's metadata to argparse, without what `options` reads."""
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line that says what is wrong, where argparse would print the whole usage too."""
+        raise UserError(f"{message}; see --help")
 
-    @staticmethod
-    def _parse_dataclass_field(parser: argparse.ArgumentParser, field: dataclasses.Field[Any]) -> None:
-        field = copy.copy(field)
-        field.metadata = types.MappingProxyType({k: v for k, v in field.metadata.items() if k not in DEFAULTS})
-        TrlParser._parse_dataclass_field(parser, field)
+
+def parser_of(
+    kinds: Sequence[type], prog: str | None = None, description: str | None = None
+) -> argparse.ArgumentParser:
+    """A parser with the options of dataclasses, and `--config`."""
+    # An abbreviation would change its meaning as soon as a second option shares the prefix.
+    parser = _Parser(prog, description=description, allow_abbrev=False, formatter_class=_HelpFormatter)
+    for kind in kinds:
+        hints = get_type_hints(kind)
+        for option in dataclasses.fields(kind):
+            _add_option(parser, option, hints[option.name])
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
+    )
+    return parser
+
+
+def _add_option(parser: argparse.ArgumentParser, option: dataclasses.Field[Any], hint: Any) -> None:
+    """Add the option of a field, as transformers' `HfArgumentParser` does, but for mappings, which are JSON.
+
+    That of `a_b` is spelled `--a_b` or `--a-b`; a switch that is on by default has a second one, `--no_a_b`.
+    """
+    settings = {key: value for key, value in option.metadata.items() if key not in DEFAULTS}
+    if option.default_factory is not dataclasses.MISSING:
+        settings["default"] = option.default_factory()
+    elif option.default is not dataclasses.MISSING:
+        settings["default"] = option.default
+    else:
+        settings["required"] = True
+    kind = _given_as(hint)
+    if kind in (bool, bool | None):
+        settings["type"] = _truth
+        if settings.setdefault("default", False) is not None:
+            # `--a_b` alone switches it on.
+            settings |= {"nargs": "?", "const": True, "required": False}
+    elif choices := _choices(kind):
+        by_name = {str(choice): choice for choice in choices}
+        settings |= {"choices": choices, "type": lambda text: by_name.get(text, text)}
+    elif get_origin(kind) is list:
+        # Of TRL's, some have a default that is no list; they take None for it.
+        default = None if isinstance(settings.get("default"), str) else settings.get("default")
+        settings |= {"type": _converter(get_args(kind)[0]), "nargs": "+", "default": default}
+    else:
+        settings["type"] = _converter(kind, optional=kind is not str and NoneType in get_args(hint))
+    parser.add_argument(*_spellings(option.name), dest=option.name, **settings)
+    if kind in (bool, bool | None) and option.default is True:
+        off = _spellings(f"no_{option.name}")
+        parser.add_argument(*off, dest=option.name, action="store_false", default=False, help=settings.get("help"))
+
+
+def _converter(kind: Any, *, optional: bool = False) -> Callable[[str], Any]:
+    """What makes a value of a word on the command line; of an optional one, `none` and `null` are None."""
+    if get_origin(kind) is dict:
+        return _json_object
+
+    def convert(text: str) -> Any:
+        return None if optional and text.lower() in ("none", "null") else kind(text)
+
+    # argparse names it in errors.
+    convert.__name__ = kind.__name__
+    return convert
+
+
+def _spellings(name: str) -> list[str]:
+    return list(dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]))
+
+
+def _given_as(hint: Any) -> Any:
+    """The member of a union that a word on the command line becomes."""
+    if get_origin(hint) not in (Union, UnionType) or hint == bool | None:
+        return hint
+    first, second, *_ = get_args(hint)
+    return first if second is NoneType or (second is str and NoneType not in get_args(hint)) else second
+
+
+def _choices(kind: Any) -> list[Any]:
+    """The values of a literal or an enumeration; none for other types."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [each.value for each in kind]
+    return list(get_args(kind)) if get_origin(kind) is Literal else []
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("yes", "true", "t", "y", "1"):
+        return True
+    if text.lower() in ("no", "false", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{shown(text)} is neither true nor false")
+
+
+def _set_defaults(parser: argparse.ArgumentParser, config: dict[str, Any]) -> None:
+    """Let a configuration stand in for options that are not given; those under `env` become environment variables."""
+    os.environ.update({name: str(value) for name, value in config.pop("env", {}).items()})
+    for action in parser._actions:
+        if action.dest in config:
+            # The parser converts strings as on the command line and leaves other values unchanged.
+            action.default, action.required = config[action.dest], False
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -182,19 +299,6 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         if action.required:
             return f"{action.help} (required)"
         return action.help if action.default in (None, [], {}) else super()._get_help_string(action)
-
-
-def _raise(message: str) -> NoReturn:
-    raise UserError(f"{message}; see --help")
-
-
-def _read_mappings_as_json(parser: Any, types: Sequence[type]) -> None:
-    """Accept dictionary fields as JSON objects on the command line."""
-    fields = {field.name: field for each in types for field in dataclasses.fields(each)}
-    for action in parser._actions:
-        field = fields.get(action.dest)
-        if field is not None and str(field.type).startswith(("dict[", "list[dict[")):
-            action.type = _json_object
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -209,7 +313,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _split_equals(argv: Sequence[str]) -> list[str]:
-    """Split `--config=FILE` in two, the only form TRL's parser understands."""
+    """Split `--config=FILE` in two."""
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
@@ -300,22 +404,22 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else "see --help for the options"
 
 
-def _check_config(path: Path, known: set[str], hints: dict[str, Any]) -> None:
+def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration file, whose keys are the options with these types."""
     lines, config = read_mapping(path)
     for key, value in config.items():
         line = lines.get(str(key), 1)
-        if key not in known:
-            raise UserError(f"{path}:{line}: unknown key {key!r}; {_nearest(str(key), known)}")
-        hint = hints.get(key, Any)
-        # The parser converts strings as on the command line and leaves other values unchanged.
-        if isinstance(value, str):
-            hint = str
-        elif isinstance(value, dict) and not misfit([value], hint):
+        if key not in hints:
+            raise UserError(f"{path}:{line}: unknown key {key!r}; {_nearest(str(key), hints)}")
+        # Strings are converted as on the command line.
+        hint = str if isinstance(value, str) else hints[key]
+        if isinstance(value, dict) and not misfit([value], hint):
             value = [value]
         if problem := misfit(value, hint, key):
             raise UserError(f"{path}:{line}: {problem}")
         if problem := _unusable(value):
             raise UserError(f"{path}:{line}: {key} {problem}")
+    return config
 
 
 def _unusable(value: object) -> str:

@@ -42,6 +42,13 @@ class Plugins(dict[str, T]):
     def __missing__(self, name: str) -> T:
         return self._add(name, self._entry_points()[name].value)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry of that name, or a default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
     def choose(self, kind: str, name: str) -> T:
         """The entry of that name; `kind` is what the error calls it.
 

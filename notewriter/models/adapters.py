@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoints import (
-    TOKENIZER,
-    adapter_base,
-    adapter_settings,
-    check_model,
-    fingerprint,
-    is_adapter,
-)
+from notewriter.models.checkpoint import Checkpoint
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of vLLM's option `max_lora_rank`."""
@@ -46,20 +39,15 @@ def groups(paths: Iterable[str]) -> list[Group]:
     Raises:
         UserError: an adapter is incomplete, or its rank is too large for vLLM.
     """
-    members: dict[tuple[str, ...], list[str]] = {}
-    paths = list(dict.fromkeys(paths))
-    bases = {_same(adapter_base(path)[0]) for path in paths if is_adapter(path)}
-    for path in paths:
-        key: tuple[str, ...]
-        if is_adapter(path):
-            base, revision = adapter_base(path)
-            key = (_same(base), revision, fingerprint(tokenizer_folder(path), files=PROMPTS))
-        elif _same(path) in bases:
-            key = (_same(path), "main", fingerprint(path, files=PROMPTS))
-        else:
-            key = (_same(path),)
-        members.setdefault(key, []).append(path)
-    return [_group(paths) for paths in members.values()]
+    checkpoints = [Checkpoint(path) for path in dict.fromkeys(paths)]
+    bases = {_same(each.base.path) for each in checkpoints if each.is_adapter}
+    members: dict[tuple[str, ...], list[Checkpoint]] = {}
+    for each in checkpoints:
+        key = [_same(each.base.path)]
+        if each.is_adapter or key[0] in bases:
+            key += [each.base.revision, Checkpoint(each.tokenizer).fingerprint(PROMPTS)]
+        members.setdefault(tuple(key), []).append(each)
+    return [_group(each) for each in members.values()]
 
 
 def with_group(options: Mapping[str, Any], group: Group) -> dict[str, Any]:
@@ -68,55 +56,48 @@ def with_group(options: Mapping[str, Any], group: Group) -> dict[str, Any]:
     return {**group.options, **options, **{key: group.options[key] for key in fixed if key in group.options}}
 
 
-def tokenizer_folder(path: str) -> str:
-    """Where the tokenizer and chat template of a checkpoint are: of an adapter saved without, those of its base."""
-    if not is_adapter(path) or any((Path(path) / name).is_file() for name in TOKENIZER):
-        return path
-    return adapter_base(path)[0]
-
-
 def _same(name: str) -> str:
     """One spelling of a folder's path."""
     return str(Path(name).resolve()) if Path(name).is_dir() else name
 
 
-def _group(paths: list[str]) -> Group:
-    adapters = [path for path in paths if is_adapter(path)]
+def _group(checkpoints: list[Checkpoint]) -> Group:
+    adapters = [each for each in checkpoints if each.is_adapter]
     if not adapters:
         # The same folder may be spelled in two ways.
-        name = Path(paths[0]).name
-        return Group(paths[0], dict.fromkeys(paths, name), {"served_model_name": name})
-    base, revision = adapter_base(adapters[0])
-    names = _names(paths, base)
+        model = checkpoints[0]
+        return Group(model.path, {each.path: model.name for each in checkpoints}, {"served_model_name": model.name})
+    base = adapters[0].base
+    names = _names(checkpoints, base)
     ranks = []
-    for path in adapters:
-        if not any(Path(path).glob("adapter_model.*")):
-            raise UserError(f"{path}: has no adapter_model.safetensors; wait until its training has ended")
-        settings = adapter_settings(path)
+    for each in adapters:
+        if not any(Path(each.path).glob("adapter_model.*")):
+            raise UserError(f"{each.path}: has no adapter_model.safetensors; wait until its training has ended")
+        settings = each.adapter_settings()
         ranks.append(max(settings["r"], *(settings.get("rank_pattern") or {}).values(), 1))
     if max(ranks) > RANKS[-1]:
-        raise UserError(f"{adapters[0]}: rank {max(ranks)} is above vLLM's {RANKS[-1]}; use notewriter merge")
+        raise UserError(f"{adapters[0].path}: rank {max(ranks)} is above vLLM's {RANKS[-1]}; use notewriter merge")
     try:
-        check_model(base)
+        base.check()
     except UserError as error:
-        raise UserError(f"{adapters[0]}: its base model: {error}") from error
+        raise UserError(f"{adapters[0].path}: its base model: {error}") from error
     options: dict[str, Any] = {
-        "served_model_name": next((names[path] for path in paths if path not in adapters), Path(base).name),
+        "served_model_name": next((names[each.path] for each in checkpoints if each not in adapters), base.name),
         "enable_lora": True,
         "max_lora_rank": next(rank for rank in RANKS if rank >= max(ranks)),
         "max_loras": len(adapters),
-        "lora_modules": [f"{names[path]}={path}" for path in adapters],
+        "lora_modules": [f"{names[each.path]}={each.path}" for each in adapters],
     }
     # Prompts as in training, which saves the tokenizer and template that it used.
-    if (tokenizer := tokenizer_folder(adapters[0])) != base:
+    if (tokenizer := adapters[0].tokenizer) != base.path:
         options["tokenizer"] = tokenizer
-    if revision != "main":
-        options["revision"] = revision
-    return Group(base, names, options)
+    if base.revision != "main":
+        options["revision"] = base.revision
+    return Group(base.path, names, options)
 
 
-def _names(paths: list[str], base: str) -> dict[str, str]:
-    """Each checkpoint's folder name, or its path if another one is called the same."""
-    short = {path: Path(path).name for path in paths}
-    taken = [*short.values(), *([] if base in paths else [Path(base).name])]
-    return {path: name if taken.count(name) == 1 else path for path, name in short.items()}
+def _names(checkpoints: list[Checkpoint], base: Checkpoint) -> dict[str, str]:
+    """Each checkpoint's name, or its path if another one is called the same."""
+    taken = [each.name for each in checkpoints]
+    taken += [] if base.path in (each.path for each in checkpoints) else [base.name]
+    return {each.path: each.name if taken.count(each.name) == 1 else each.path for each in checkpoints}

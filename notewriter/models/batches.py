@@ -185,9 +185,9 @@ class Batches(httpx2.AsyncBaseTransport):
 
         async def create() -> Batch:
             nonlocal asked
-            found = await self._existing(file) if asked else None
+            batch = await self._existing(file) if asked else None
             asked = True
-            return found or await self.api.batches.create(
+            return batch or await self.api.batches.create(
                 input_file_id=file, endpoint="/v1/chat/completions", completion_window="24h"
             )
 
@@ -206,12 +206,12 @@ class Batches(httpx2.AsyncBaseTransport):
     async def _follow(self, file: str, batch: Batch, keys: set[str]) -> None:
         """Wait for the end of a batch, and hand out its outcomes."""
         self._cache.execute("UPDATE batched SET batch = ? WHERE file = ?", (batch.id, file))
-        start, told = time.monotonic(), ""
+        start, shown = time.monotonic(), ""
         while True:
             done = f"{batch.request_counts.completed + batch.request_counts.failed}" if batch.request_counts else "?"
-            if (now := f"{escape_controls(str(batch.status))}, {done} of {len(keys)} requests done") != told:
+            if (now := f"{escape_controls(str(batch.status))}, {done} of {len(keys)} requests done") != shown:
                 logger.info("batch %s: %s after %.0f s", batch.id, now, time.monotonic() - start)
-                told = now
+                shown = now
             if batch.status in ENDED:
                 break
             await asyncio.sleep(POLL)
@@ -243,18 +243,25 @@ class Batches(httpx2.AsyncBaseTransport):
 
     async def _read(self, file: str) -> dict[str, Outcome]:
         """The outcomes in an output or error file, by custom id; lines of another form are left out."""
-        content = await self._patiently(self.api.files.content, file)
-        outcomes = {}
-        for line in content.text.split("\n"):
-            with contextlib.suppress(ValueError, LookupError, TypeError):
-                record = json.loads(line)
-                response = record["response"]
-                if response is None:
-                    # batch_expired, for example: the request was not processed.
-                    outcomes[str(record["custom_id"])] = Outcome(408, {"error": record["error"]})
-                else:
-                    outcomes[str(record["custom_id"])] = Outcome(int(response["status_code"]), response["body"])
-        return outcomes
+
+        async def read() -> dict[str, Outcome]:
+            text = (await self.api.files.content(file)).text
+            outcomes = {}
+            # Not splitlines, which also splits at characters that JSON strings may contain.
+            for line in text.split("\n"):
+                with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+                    record = json.loads(line)
+                    response = record["response"]
+                    if response is None:
+                        # batch_expired, for example: the request was not processed.
+                        outcomes[str(record["custom_id"])] = Outcome(408, {"error": record["error"]})
+                    else:
+                        outcomes[str(record["custom_id"])] = Outcome(int(response["status_code"]), response["body"])
+            if text.strip() and not outcomes:
+                raise UnreadableReply("not the output of a batch")
+            return outcomes
+
+        return await self._patiently(read)
 
     def _settle(self, outcomes: dict[str, Outcome]) -> None:
         for key, outcome in outcomes.items():

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import sqlite3
 import zlib
 from collections.abc import Sequence
@@ -10,9 +9,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from notewriter.ground.errors import UserError, storage_error, writing
 from notewriter.ground.records import Completion
-from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -124,22 +124,12 @@ class ResponseCache:
         self._database.close()
 
 
-def file_system_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The type of the file system that a path is on, as Linux names it; empty if unknown, as on other systems."""
-    try:
-        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    found, longest = "", -1
-    path = path.resolve()
-    for line in lines:
-        _, place, kind, *_ = [*line.split(" "), "", "", ""]
-        # Spaces are written as \040, for example.
-        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
-        # Later mounts hide earlier ones at the same place.
-        if len(place) >= longest and path.is_relative_to(place):
-            found, longest = kind, len(place)
-    return found
+def file_system_of(path: Path) -> str:
+    """The type of the file system that a path is on, as the operating system names it; empty if unknown."""
+    mounts = [each for each in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(each.mountpoint)]
+    # Later mounts hide earlier ones at the same place.
+    innermost = max(enumerate(mounts), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)
+    return innermost[1].fstype if innermost else ""
 
 
 def is_shared(file_system: str) -> bool:
@@ -152,16 +142,10 @@ def _checksum(text: str) -> str:
 
 
 def _decoded(stored: Any) -> Completion | None:
-    """The completion in a stored value, JSON followed by its checksum; None if it is damaged.
-
-    Caches of versions before 0.2 contain the JSON only.
-    """
-    try:
-        text, _, checksum = str(stored).partition("\n")
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    """The completion in a stored value, JSON followed by its checksum; None if it is damaged."""
+    text, _, checksum = str(stored).partition("\n")
+    if checksum != _checksum(text):
         return None
-    if (checksum and checksum != _checksum(text)) or misfit(value, Completion):
-        return None
+    value = json.loads(text)
     tokens = value.get("tokens")
     return replace(Completion(**value), tokens=tokens and [(token, logprob) for token, logprob in tokens])

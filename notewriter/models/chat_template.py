@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from notewriter.ground.errors import UserError, one_line
-from notewriter.models.checkpoints import check_model, is_adapter
+from notewriter.models.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +74,13 @@ def check_known(template: str, settings: Mapping[str, Any], model: str) -> None:
     Raises:
         UserError: the template lacks a variable; lists those it has.
     """
-    known = variables(template)
+    there = variables(template)
     for name in settings:
-        if name not in known:
-            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise UserError(f"chat_template_kwargs: the chat template of {model} has no variable {name}; {there}")
+        if name not in there:
+            raise UserError(
+                f"chat_template_kwargs: the chat template of {model} has no variable {name}; it has "
+                f"{', '.join(sorted(there)) or 'none'}"
+            )
 
 
 def preset(template: str, settings: Mapping[str, Any]) -> str:
@@ -138,8 +140,8 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
     Raises:
         UserError: `model` is not a model, its template lacks a variable, or it writes today's date into prompts.
     """
-    if not is_adapter(model):
-        check_model(model)
+    if not Checkpoint(model).is_adapter:
+        Checkpoint(model).check()
     from transformers import AutoTokenizer
 
     try:

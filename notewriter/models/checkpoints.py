@@ -1,260 +1,49 @@
-"""Model folders: completeness checks, safe loading, and fingerprints."""
+"""Functions of a checkpoint's path, for callers that do not hold a `Checkpoint`."""
 
-import contextlib
-import functools
-import hashlib
-import json
-import logging
-import os
-import pickle
-import re
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any
 
-from annotated_types import Interval, MinLen
-
-from notewriter.ground import jsonl
-from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.typecheck import misfit
-
-logger = logging.getLogger(__name__)
-
-
-ADAPTER = "adapter_config.json"
-"""In the folder of an adapter: its configuration."""
-
-
-class AdapterSettings(TypedDict):
-    """What is read of an adapter's configuration."""
-
-    peft_type: str
-    base_model_name_or_path: Annotated[str, MinLen(1)]
-    r: Annotated[int, Interval(ge=1)]
-    revision: NotRequired[str | None]
-    rank_pattern: NotRequired[dict[str, int] | None]
-
-
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-TOKENIZER = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt")
-SETTINGS = (
-    "config.json",
-    "generation_config.json",
+from notewriter.models.checkpoint import (
     ADAPTER,
-    "*token*.json",
-    "special_tokens_map.json",
-    "chat_template*",
-    "merges.txt",
+    FINGERPRINTED,
+    SETTINGS,
+    STATE,
+    TOKENIZER,
+    WEIGHTS,
+    Checkpoint,
+    checkpoints_of,
+    contents_of,
+    is_hub_id,
+    load,
+    loading,
 )
-ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
-"""Files that sentence-transformers adds; every module but the first has its own numbered folder."""
-FINGERPRINTED = (*WEIGHTS, "adapter_model.bin", *TOKENIZER, *SETTINGS, *ENCODER)
-"""Every file that can change a model's replies; model cards and training records cannot."""
-PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reasoning_parser_plugin", "tokenizer")
-"""vLLM's options whose values may be files or folders that can change a model's replies."""
-LOCAL_FOLDERS = ("models", "runs", "checkpoints")
-"""Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
-
-STATE = "trainer_state.json"
-"""The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
-
-
-def checkpoints_of(run: Path, having: str = STATE) -> dict[int, Path]:
-    """The checkpoints of a training run that have such a file, by step; by default those that are complete."""
-    steps = {path.parent: path.parent.name.removeprefix("checkpoint-") for path in run.glob(f"checkpoint-*/{having}")}
-    return dict(sorted((int(step), folder) for folder, step in steps.items() if step.isdecimal()))
+__all__ = ["ADAPTER", "FINGERPRINTED", "SETTINGS", "STATE", "TOKENIZER", "WEIGHTS"]
+__all__ += ["checkpoints_of", "contents_of", "is_hub_id", "load", "loading"]
 
 
 def check_model(name_or_path: str | Path) -> str:
-    """Check that a model can be loaded; returns its name or path as a string.
-
-    A local folder must contain `config.json`, weights (every shard listed in the index) and a
-    tokenizer. A hub id, `owner/name` where no such folder exists, is not checked.
-
-    Raises:
-        UserError: the folder is not a complete model (names what is missing), or the name is neither a folder nor a
-            hub id.
-    """
-    path = Path(name_or_path)
-    if not path.exists():
-        if is_hub_id(str(name_or_path)):
-            return str(name_or_path)
-        raise UserError(
-            f"{name_or_path}: is neither a model folder nor a hub id (owner/name); check the path "
-            "or get a small model with `notewriter fetch-model`"
-        )
-    if not path.is_dir():
-        raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
-    if not (path / "config.json").is_file():
-        if (path / ADAPTER).is_file():
-            raise UserError(
-                f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
-                f"(notewriter merge --checkpoint {path} --output_dir MERGED), or give train_dpo.py --from_adapter"
-            )
-        raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
-    if missing := _missing_weights(path):
-        raise UserError(f"{path}: has no {missing}; copy or save the model again, or wait until training has finished")
-    if not any((path / name).is_file() for name in TOKENIZER):
-        raise UserError(f"{path}: has no tokenizer (tokenizer.json); copy the base model's tokenizer files into it")
-    return str(path)
+    """See `Checkpoint.check`."""
+    return Checkpoint(str(name_or_path)).check()
 
 
 def is_adapter(name_or_path: str | Path) -> bool:
-    """Whether a path is the folder of a LoRA adapter, which PEFT has saved without its base model."""
-    path = Path(name_or_path)
-    return (path / ADAPTER).is_file() and not (path / "config.json").is_file()
+    """See `Checkpoint.is_adapter`."""
+    return Checkpoint(str(name_or_path)).is_adapter
 
 
 def adapter_base(path: str | Path) -> tuple[str, str]:
-    """The name or folder, and the revision, of the base model of an adapter, from the adapter's configuration.
-
-    Raises:
-        UserError: the configuration is damaged.
-    """
-    settings = adapter_settings(path)
-    return settings["base_model_name_or_path"], settings.get("revision") or "main"
+    """The name or folder, and the revision, of the base model of an adapter."""
+    base = Checkpoint(str(path)).base
+    return base.path, base.revision
 
 
 def adapter_settings(path: str | Path) -> dict[str, Any]:
-    """PEFT's configuration of an adapter.
-
-    Raises:
-        UserError: it is damaged, or of another kind of adapter than LoRA.
-    """
-    file = Path(path) / ADAPTER
-    settings: dict[str, Any] = jsonl.read_object(file, dict[str, Any], "copy or save the adapter again")
-    if problem := misfit(settings, AdapterSettings, str(file)):
-        raise UserError(f"{problem}; copy or save the adapter again")
-    if settings["peft_type"] != "LORA":
-        raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters are supported")
-    return settings
-
-
-def load(kind: Any, name: str | Path, **options: Any) -> Any:
-    """`kind.from_pretrained(name, **options)` of transformers, never running code shipped with the model.
-
-    Raises:
-        UserError: the model cannot be loaded, or only by running its code.
-    """
-    with loading(name):
-        # Without the explicit False transformers asks on the terminal and runs the code if the user agrees.
-        return kind.from_pretrained(name, trust_remote_code=False, **options)
-
-
-@contextlib.contextmanager
-def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
-    """Turn the errors libraries raise for a model that cannot be loaded into a one-line `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    # Each library has its own for files that are cut or hold something else: SafetensorError, TypeError, EOFError, ...
-    except Exception as error:
-        reason = one_line(error) or type(error).__name__
-        if isinstance(error, pickle.UnpicklingError):
-            # PyTorch's advice is to run it.
-            reason = "a pickle of more than weights, whose code is never run"
-        as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-        if "trust_remote_code" in reason:
-            raise UserError(
-                f"{name}: {as_what} without running code shipped with it, which is never done; use an "
-                "architecture that the libraries support, or a copy converted to one"
-            ) from error
-        remedy = "check its files, or copy or save it again"
-        if not Path(name).is_dir():
-            remedy = "check the name, and for a model on the Hugging Face Hub the network and your access to it"
-        raise UserError(f"{name}: {as_what} ({reason}); {remedy}") from error
-
-
-def is_hub_id(name: str) -> bool:
-    """Whether a name can only be a model id on the hub, `owner/name`, not a local folder."""
-    owner = name.split("/")[0]
-    return bool(re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name)) and owner not in LOCAL_FOLDERS and not Path(owner).is_dir()
-
-
-def _missing_weights(path: Path) -> str:
-    """A description of the missing weights; empty if they are complete."""
-    for index in sorted(path.glob("*.index.json")):
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-            absent = sorted(name for name in shards if not (path / name).is_file())
-        except (ValueError, AttributeError, TypeError):  # a partial download, or something else
-            return f"readable {index.name}"
-        if absent:
-            return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
-    return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
-
-
-def _nearby(path: Path) -> str:
-    """The remedy for a folder that is not a model: the newest model inside it, if any."""
-    inside = sorted(path.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
-    return f"did you mean {inside[-1].parent}?" if inside else "give the folder where a training run saved its model"
-
-
-def _files(path: Path, patterns: Iterable[str]) -> list[Path]:
-    return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+    """See `Checkpoint.adapter_settings`."""
+    return Checkpoint(str(path)).adapter_settings()
 
 
 def fingerprint(name_or_path: str | Path, revision: str = "main", files: Iterable[str] = FINGERPRINTED) -> str:
-    """A model's identity: for a folder, the SHA-256 (hex) of every file that can change its replies.
-
-    It covers the names and contents of the files in the folder that match `files`, including an encoder's modules,
-    so copies of a model have the same fingerprint. An adapter's fingerprint covers its base model. For a hub id it is
-    the id, followed by `@` and the commit of `revision` if the hub's local cache has it. Reads every byte, about a
-    second per gigabyte, once per process for each version of a file.
-    """
-    path = Path(name_or_path)
-    if not path.is_dir():
-        return _hub_fingerprint(str(name_or_path), revision)
-    found = _files(path, files)
-    with ThreadPoolExecutor() as pool:
-        digests = list(pool.map(_digest_once, found))
-    lines = [f"{file.relative_to(path)} {digest}\n" for file, digest in zip(found, digests, strict=True)]
-    if is_adapter(path) and files is FINGERPRINTED:
-        lines.append(f"base {fingerprint(*adapter_base(path))}\n")
-    return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
-
-
-def contents_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """The digests (SHA-256, hex) of the files and folders that options of vLLM name, by option."""
-    digests = {}
-    for option, path in options.items():
-        if option.replace("-", "_") not in PATHS or not isinstance(path, str):
-            continue
-        # Not Path's methods, which fail for a template that is given as text.
-        if os.path.isfile(path):
-            digests[option] = file_digest(path)
-        elif os.path.isdir(path):
-            digests[option] = fingerprint(path)
-    return digests
-
-
-RACY_NS = 2_000_000_000
-"""Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
-
-
-def _digest_once(path: Path) -> str:
-    """`digest`, computed once per process for each version of a file."""
-    state = path.stat()
-    # Timestamps are coarse: a file changed a moment ago can change again without a new one.
-    if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
-        return file_digest(path)
-    version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    return _digest_of_version(path.resolve(), *version)
-
-
-@functools.lru_cache(maxsize=4096)
-def _digest_of_version(path: Path, *version: int) -> str:
-    return file_digest(path)
-
-
-def _hub_fingerprint(name: str, revision: str) -> str:
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(name, "config.json", revision=revision) if is_hub_id(name) else None
-    # The cache stores the files of a commit under snapshots/<commit>/.
-    return f"{name}@{Path(cached).parent.name}" if isinstance(cached, str) else name
+    """See `Checkpoint.fingerprint`."""
+    return Checkpoint(str(name_or_path), revision).fingerprint(files)

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import operator
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +14,14 @@ from weakref import WeakValueDictionary
 import openai
 import tenacity
 from annotated_types import Interval, MinLen
-from openai.types import Completion as TextCompletion
-from openai.types.chat import ChatCompletion
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
-from notewriter.ground.text import without_surrogates
 from notewriter.models.batches import CUSTOM_ID, MAX_REQUESTS, Batches
 from notewriter.models.cache import ResponseCache
+from notewriter.models.completions import UNREADABLE, ask, read, stopped, tokens_of
 from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
@@ -39,12 +36,6 @@ REFUSALS = 20
 
 TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
-
-ALTERNATIVES = 20
-"""Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
-
-_UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
-"""What the library raises for truncated, empty or malformed replies."""
 
 
 class RequestRefused(Exception):
@@ -140,10 +131,10 @@ class Client:
         self, endpoint: Endpoint, cache: ResponseCache | None = None, revive: Sequence[Callable[[], None]] = ()
     ) -> None:
         # A checkpoint served here may have any name.
-        known = {} if endpoint.identity else known_dialect(endpoint.model)
-        parameters = {**known, **endpoint.parameters}
+        dialect = {} if endpoint.identity else known_dialect(endpoint.model)
+        parameters = {**dialect, **endpoint.parameters}
         parameters = {name: other for name, other in parameters.items() if other != name}
-        if known and parameters:
+        if dialect and parameters:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
         self.received = 0
@@ -277,17 +268,17 @@ class Client:
 
         api = self._batches.api if self._batches else replica.api
 
-        async def ask() -> list[str]:
+        async def list_models() -> list[str]:
             try:
                 models = [model async for model in api.with_options(timeout=20).models.list()]
                 listed = [model.id for model in models]
                 self._takes_all = bool(models) and all(getattr(each, "owned_by", "") in TAKE_ALL for each in models)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
 
         try:
-            return await retrying(3)(ask)
+            return await retrying(3)(list_models)
         except openai.AuthenticationError as error:
             raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
@@ -385,25 +376,27 @@ class Client:
 
     async def _ask_once(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
         endpoint, sampling = call.endpoint, call.sampling
+        if sampling.raw and endpoint.batch:
+            raise RequestRefused(
+                f"{endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
+            )
         try:
             async with call.reserve(call.messages, sampling) as pay:
                 start = time.perf_counter()
-                if sampling.raw:
-                    reply: TextCompletion | ChatCompletion = await _continue_text(api, call)
-                else:
-                    reply = await _chat(api, call)
+                reply = await ask(
+                    *(api, endpoint.model, call.messages, sampling, endpoint.names, endpoint.extra_body),
+                    {CUSTOM_ID: call.key} if endpoint.batch else None,
+                )
                 seconds = time.perf_counter() - start
-                if reply.usage is None:
-                    raise ValueError("no usage")
-                pay(operator.index(reply.usage.prompt_tokens), operator.index(reply.usage.completion_tokens))
-            completion = _read(reply, sampling, seconds)
+                pay(*tokens_of(reply))
+            completion = read(reply, sampling, seconds)
             if "stop" not in endpoint.names:
-                completion = _stopped(completion, sampling.stop)
+                completion = stopped(completion, sampling.stop)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if self._adapts(endpoint, error):
                 raise _DialectLearnt from error
             raise
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
             raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
@@ -425,119 +418,6 @@ class Client:
                 *(asked.base_url, in_words(learnt), reason(error)),
             )
         return True
-
-
-def _sampled(call: _Call, extra: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a request; those under other names join what the library does not know (`extra`)."""
-    sampling, names = call.sampling, call.endpoint.names
-    values = {name: getattr(sampling, name) for name in names if name != "stop" or sampling.stop}
-    own = {name: value for name, value in values.items() if names[name] == name}
-    renamed = {names[name]: value for name, value in values.items() if names[name] != name}
-    return own | {"extra_body": renamed | extra | call.endpoint.extra_body or None}
-
-
-async def _chat(api: openai.AsyncOpenAI, call: _Call) -> ChatCompletion:
-    sampling = call.sampling
-    scoring = {} if sampling.score_from is None else {"prompt_logprobs": 0}
-    options = _sampled(call, _continuing(call.messages) | scoring)
-    if call.endpoint.batch:
-        options["extra_headers"] = {CUSTOM_ID: call.key}
-    reply: ChatCompletion = await api.chat.completions.create(
-        model=call.endpoint.model,
-        messages=call.messages,  # type: ignore[arg-type]
-        logprobs=sampling.logprobs or openai.omit,
-        top_logprobs=ALTERNATIVES if sampling.alternatives else openai.omit,
-        response_format=_response_format(sampling.json_schema),
-        **options,
-    )
-    return reply
-
-
-async def _continue_text(api: openai.AsyncOpenAI, call: _Call) -> TextCompletion:
-    sampling = call.sampling
-    if call.endpoint.batch:
-        raise RequestRefused(
-            f"{call.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
-        )
-    likely = ALTERNATIVES if sampling.alternatives else 1
-    reply: TextCompletion = await api.completions.create(
-        model=call.endpoint.model,
-        prompt="".join(message["content"] for message in call.messages),
-        logprobs=likely if sampling.logprobs else openai.omit,
-        **_sampled(call, {"skip_special_tokens": False}),
-    )
-    return reply
-
-
-def _read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
-    """Extract the completion from a reply of any shape.
-
-    Raises:
-        Any of `_UNREADABLE`: it is not a completion.
-    """
-    choice, usage = reply.choices[0], reply.usage
-    tokens, likely = _scored(reply, sampling) if sampling.logprobs and choice.logprobs else (None, None)
-    if choice.finish_reason is None:
-        raise ValueError("no finish reason")
-    details = usage.prompt_tokens_details
-    return Completion(
-        text=without_surrogates((choice.text if sampling.raw else choice.message.content) or ""),
-        finish_reason=without_surrogates(choice.finish_reason),
-        prompt_tokens=operator.index(usage.prompt_tokens),
-        completion_tokens=operator.index(usage.completion_tokens),
-        cached_tokens=operator.index(details.cached_tokens or 0) if details else 0,
-        seconds=round(seconds, 3),
-        tokens=tokens,
-        alternatives=likely,
-    )
-
-
-def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:
-    """A completion as if the server had ended it before the first of these strings."""
-    end = min((place for stop in stops if (place := completion.text.find(stop)) >= 0), default=None)
-    return completion if end is None else replace(completion, text=completion.text[:end], finish_reason="stop")
-
-
-def _continuing(messages: list[Message]) -> dict[str, Any]:
-    """What makes vLLM and SGLang continue the assistant's message if it is the last, instead of opening another."""
-    if messages[-1]["role"] != "assistant":
-        return {}
-    return {"add_generation_prompt": False, "continue_final_message": True}
-
-
-_Scored = tuple[list[tuple[str, float]] | None, list[dict[str, float]] | None]
-
-
-def _scored(reply: Any, sampling: Sampling) -> _Scored:
-    """Tokens with their log-probabilities, and the alternatives at each position; None for what the server lacks."""
-    logprobs = reply.choices[0].logprobs
-    if sampling.raw:
-        pairs = list(zip(logprobs.tokens, logprobs.token_logprobs, strict=True))
-        likely = [list(each.items()) for each in logprobs.top_logprobs or ()]
-    elif logprobs.content is None:
-        return None, None
-    else:
-        pairs = [(each.token, each.logprob) for each in logprobs.content]
-        likely = [[(top.token, top.logprob) for top in each.top_logprobs] for each in logprobs.content]
-    if sampling.score_from is not None:
-        # vLLM's extension of the reply: for each token of the prompt a mapping of its id.
-        prompt = getattr(reply, "prompt_logprobs", None)
-        if prompt is None:
-            return None, None
-        scored = [next(iter(each.values())) for each in prompt[sampling.score_from :]]
-        pairs = [(each["decoded_token"], each["logprob"]) for each in scored]
-    tokens = [(without_surrogates(token), float(logprob)) for token, logprob in pairs]
-    if not sampling.alternatives:
-        return tokens, None
-    wanted = set(sampling.alternatives)
-    return tokens, [{token: float(logprob) for token, logprob in each if token in wanted} for each in likely]
-
-
-def _response_format(schema: dict[str, Any] | None) -> Any:
-    """A JSON schema in the format of OpenAI's API and vLLM."""
-    if schema is None:
-        return openai.omit
-    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

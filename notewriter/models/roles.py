@@ -16,13 +16,13 @@ from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typecheck import misfit
 from notewriter.models import ROLES
-from notewriter.models.adapters import tokenizer_folder
 from notewriter.models.chat_template import check_settings, check_template
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
 from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
-from notewriter.models.servers import ServerOfParent, Wanted, identity_of, use
+from notewriter.models.servers import ServerOfParent, Wanted, use
 
 
 @dataclass
@@ -159,15 +159,16 @@ Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles
 
 
 @dataclass(frozen=True)
-class Served(Endpoint):
-    """A role's model that is served here; its address and name follow.
+class ModelOfRole(Endpoint):
+    """A value of `models`: an endpoint, or a checkpoint that is served here and whose address and name follow.
 
     Its `serve_options` add to those of all models, and its `replicas` are instead of theirs.
     """
 
-    serve: Annotated[str, MinLen(1)] = ""
     base_url: str = field(default="", metadata={"effect": False})
     model: str = ""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    serve: Annotated[str | None, MinLen(1)] = None
     serve_options: dict[str, Any] = field(default_factory=dict)
     replicas: Annotated[int, Interval(ge=1, le=256)] | None = field(default=None, metadata={"effect": False})
 
@@ -227,7 +228,7 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     if arguments.parameters:
         policy["parameters"] = arguments.parameters
     if arguments.served:
-        policy["identity"] = identity_of(arguments.served, with_number_format(arguments.serve_options))
+        policy["identity"] = Checkpoint(arguments.served).identity(with_number_format(arguments.serve_options))
     return policy
 
 
@@ -242,52 +243,39 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     """
     check(arguments)
     check_endpoints(arguments)
-    specifications = {role: dict(value) for role, value in arguments.models.items()} | {"policy": policy_of(arguments)}
-    if arguments.chat_template_kwargs:
-        specifications["policy"].setdefault("chat_template_kwargs", arguments.chat_template_kwargs)
-
-    variables = {role: specification.pop("chat_template_kwargs", {}) for role, specification in specifications.items()}
-    paths = {role: each.pop("serve") for role, each in specifications.items() if "serve" in each}
-    settings = _settings(arguments, {role: (path, specifications[role]) for role, path in paths.items()})
-    for role, path in paths.items():
-        check_template(tokenizer_folder(path), variables[role], settings[path][0].get("chat_template"))
-    for role, specification in specifications.items():
-        specification.setdefault("concurrency", arguments.concurrency)
-        if variables[role]:
-            body = specification.get("extra_body", {})
-            specification["extra_body"] = body | {"chat_template_kwargs": variables[role]}
-
-    wanted = [Wanted(path, *settings[path]) for path in dict.fromkeys(paths.values())]
-    logs = {path: log_dir / f"vllm-{role}.log" for role, path in reversed(paths.items())}
-    with use(wanted, logs, arguments.port, arguments.ready_timeout) as served:
+    policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
+    models = {role: _model(value, arguments) for role, value in (arguments.models | {"policy": policy}).items()}
+    wanted: dict[str, Wanted] = {}
+    for role, model in models.items():
+        if path := model.serve:
+            options = {**arguments.serve_options, **model.serve_options}
+            own = Wanted(path, options, model.replicas or arguments.replicas)
+            if wanted.setdefault(path, own) != own:
+                raise UserError(
+                    f"models: {role}: {path} has other serve_options or replicas in another role; give it one"
+                )
+            check_template(Checkpoint(path).tokenizer, model.chat_template_kwargs, options.get("chat_template"))
+    logs = {model.serve: log_dir / f"vllm-{role}.log" for role, model in reversed(models.items()) if model.serve}
+    with use(list(wanted.values()), logs, arguments.port, arguments.ready_timeout) as running:
         roles: Roles = {}
-        for role, specification in specifications.items():
-            servers: Sequence[Server | ServerOfParent] = []
-            if role in paths:
-                name, servers = served[paths[role]]
-                # Never send another service's key to our own server; vLLM reads its own from this variable.
-                specification.setdefault("api_key_env", "VLLM_API_KEY")
-                identity = identity_of(paths[role], settings[paths[role]][0])
-                specification |= {"base_url": served[paths[role]].base_url, "model": name, "identity": identity}
-            roles[role] = (Endpoint(**specification), servers)
+        for role, model in models.items():
+            servers: Sequence[Server | ServerOfParent] = ()
+            if path := model.serve:
+                name, servers = running[path]
+                identity = Checkpoint(path).identity(wanted[path].options)
+                model = replace(model, base_url=running[path].base_url, model=name, identity=identity)
+            roles[role] = (model, servers)
         yield roles
 
 
-def _settings(
-    arguments: ModelArguments, served: Mapping[str, tuple[str, dict[str, Any]]]
-) -> dict[str, tuple[dict[str, Any], int]]:
-    """vLLM's options and the number of servers of each checkpoint, which are taken out of its roles' specifications.
-
-    Raises:
-        UserError: two roles differ about a checkpoint.
-    """
-    found: dict[str, tuple[dict[str, Any], int]] = {}
-    for role, (path, specification) in served.items():
-        options = {**arguments.serve_options, **specification.pop("serve_options", {})}
-        own = options, specification.pop("replicas", None) or arguments.replicas
-        if found.setdefault(path, own) != own:
-            raise UserError(f"models: {role}: {path} has other serve_options or replicas in another role; give it one")
-    return found
+def _model(value: dict[str, Any], arguments: ModelArguments) -> ModelOfRole:
+    """The model of a role, with what is said of all."""
+    # Never send another service's key to our own server; vLLM reads its own from this variable.
+    key = {"api_key_env": "VLLM_API_KEY"} if "serve" in value else {}
+    model = ModelOfRole(**{"concurrency": arguments.concurrency, **key, **value})
+    if not model.chat_template_kwargs:
+        return model
+    return replace(model, extra_body=model.extra_body | {"chat_template_kwargs": model.chat_template_kwargs})
 
 
 def check_endpoints(arguments: ModelArguments) -> None:
@@ -298,45 +286,48 @@ def check_endpoints(arguments: ModelArguments) -> None:
             or password, or a refused vLLM option; no message repeats a possible secret.
     """
     check_options(arguments.serve_options)
-    known = [field.name for field in fields(Endpoint)]
     check_settings(arguments.chat_template_kwargs)
-    addresses = {"base_url": arguments.base_url}
     if arguments.parameters and not arguments.base_url:
         raise UserError("parameters: are those of the endpoint at base_url, which is not set; set it, or remove them")
     _check_parameters(arguments.parameters, "parameters")
+    _check_addresses(arguments.base_url, "base_url")
     for role, value in arguments.models.items():
         choose("role in models", role, dict.fromkeys(ROLES))
-        if not isinstance(value, dict):
-            raise UserError(f"models: {role}: is not an endpoint; give {{serve: PATH}}, or base_url and model")
-        ours = ("serve", "serve_options", "replicas")
-        if unknown := [key for key in value if key not in (*known, *ours, "chat_template_kwargs")]:
-            raise UserError(
-                f"models: {role}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(known)}, "
-                f"chat_template_kwargs, or {', '.join(ours)}"
-            )
-        check_settings(value.get("chat_template_kwargs", {}), f"models: {role}: chat_template_kwargs")
-        if not ({"serve"} <= value.keys() or {"base_url", "model"} <= value.keys()):
-            raise UserError(f"models: {role}: needs base_url and model, or serve")
-        if both := {"serve"} & value.keys() and {"base_url", "model", "identity"} & value.keys():
-            raise UserError(f"models: {role}: {min(both)} follows from serve; give only one of them")
-        if value.get("batch") and ("serve" in value or "," in str(value["base_url"])):
-            raise UserError(f"models: {role}: batch needs the base_url of one batch API; remove batch")
-        if not _VARIABLE.fullmatch(str(value.get("api_key_env", "A"))):
-            raise UserError(
-                f"models: {role}: api_key_env must be the name of an environment variable, such as OPENAI_API_KEY; "
-                "set that variable to the key"
-            )
-        if problem := misfit(value, Served if "serve" in value else Endpoint, f"models: {role}"):
-            # Without the value, which may be a misplaced secret.
-            raise UserError(f"{problem.partition(', not ')[0]}; fix the value")
-        _check_parameters(value.get("parameters", {}), f"models: {role}: parameters")
-        if "serve" not in value and (needless := {"serve_options", "replicas"} & value.keys()):
-            raise UserError(f"models: {role}: {min(needless)} is for a model that is served here; remove it")
-        check_options(value.get("serve_options", {}), f"models: {role}: serve_options")
-        addresses[f"models: {role}: base_url"] = value.get("base_url")
-    for place, address in addresses.items():
-        for part in address.split(",") if isinstance(address, str) else []:
-            check_address(part.strip(), place)
+        _check_model(value, f"models: {role}")
+
+
+def _check_model(value: Any, place: str) -> None:
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: is not an endpoint; give {{serve: PATH}}, or base_url and model")
+    keys = [each.name for each in fields(ModelOfRole)]
+    if unknown := [key for key in value if key not in keys]:
+        raise UserError(f"{place}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(keys)}")
+    if not ({"serve"} <= value.keys() or {"base_url", "model"} <= value.keys()):
+        raise UserError(f"{place}: needs base_url and model, or serve")
+    if "serve" in value and (both := {"base_url", "model", "identity"} & value.keys()):
+        raise UserError(f"{place}: {min(both)} follows from serve; give only one of them")
+    if "serve" not in value and (needless := {"serve_options", "replicas"} & value.keys()):
+        raise UserError(f"{place}: {min(needless)} is for a model that is served here; remove it")
+    if problem := misfit(value, ModelOfRole, place):
+        # Without the value, which may be a misplaced secret.
+        raise UserError(f"{problem.partition(', not ')[0]}; fix the value")
+    model = ModelOfRole(**value)
+    if model.batch and (model.serve or len(model.addresses) > 1):
+        raise UserError(f"{place}: batch needs the base_url of one batch API; remove batch")
+    if not _VARIABLE.fullmatch(model.api_key_env):
+        raise UserError(
+            f"{place}: api_key_env must be the name of an environment variable, such as OPENAI_API_KEY; set that "
+            "variable to the key"
+        )
+    check_settings(model.chat_template_kwargs, f"{place}: chat_template_kwargs")
+    _check_parameters(model.parameters, f"{place}: parameters")
+    check_options(model.serve_options, f"{place}: serve_options")
+    _check_addresses(model.base_url, f"{place}: base_url")
+
+
+def _check_addresses(base_url: str | None, place: str) -> None:
+    for address in base_url.split(",") if base_url else []:
+        check_address(address.strip(), place)
 
 
 def _check_parameters(parameters: Mapping[str, object], place: str) -> None:

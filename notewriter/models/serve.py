@@ -30,11 +30,11 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.locks import locked
-from notewriter.models.adapters import groups, tokenizer_folder, with_group
 from notewriter.models.chat_template import check_template
-from notewriter.models.nodes import job_nodes, own_devices
-from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, check_options, with_number_format
-from notewriter.models.servers import start_replicas
+from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.nodes import job_nodes
+from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, check_options
+from notewriter.models.servers import Servers, Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -103,40 +103,20 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
         UserError: a checkpoint or an option is not valid, two have one name, or a server does not start.
     """
     check_options(arguments.serve_options)
-    plan = groups(arguments.checkpoints)
-    if arguments.port and len(plan) * arguments.replicas > 1:
-        raise UserError(f"port: {len(plan) * arguments.replicas} servers cannot share a port; omit it")
-    for path in arguments.checkpoints:
-        check_template(tokenizer_folder(path), {}, arguments.serve_options.get("chat_template"))
-    folder = Path(arguments.output_dir)
-    options = with_number_format({"shutdown_timeout": arguments.drain_seconds} | arguments.serve_options)
-    named = [name for group in plan for name in group.names.values()]
-    if repeated := [name for name, count in Counter(named).items() if count > 1]:
+    checkpoints = [Checkpoint(path) for path in dict.fromkeys(arguments.checkpoints)]
+    for each in checkpoints:
+        check_template(each.tokenizer, {}, arguments.serve_options.get("chat_template"))
+    if repeated := [name for name, count in Counter(each.name for each in checkpoints).items() if count > 1]:
         raise UserError(f"checkpoints: two models are called {repeated[0]}; rename a folder")
+    folder = Path(arguments.output_dir)
+    options = {"shutdown_timeout": arguments.drain_seconds} | arguments.serve_options
+    wanted = [Wanted(each.path, options, arguments.replicas) for each in checkpoints]
+    logs = {each.path: folder / f"vllm-{each.name}.log" for each in checkpoints}
     if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
         os.environ["VLLM_API_KEY"] = _new_key(folder)
-    names: dict[str, list[Server]] = {}
-    with contextlib.ExitStack() as stack:
-        apart = own_devices([(options, arguments.replicas)] * len(plan))
-        for number, group in enumerate(plan):
-            log = folder / f"vllm-{number + 1}.log"
-            own = with_group(options, group)
-            first = number * arguments.replicas if apart else None
-            servers = start_replicas(
-                stack,
-                group.model,
-                own,
-                arguments.replicas,
-                log,
-                first,
-                arguments.host,
-                arguments.port,
-                arguments.ready_timeout,
-            )
-            names |= dict.fromkeys(group.names.values(), servers)
-            # The base of adapters answers too: where several servers have it, the first.
-            if own["served_model_name"] not in named:
-                names.setdefault(own["served_model_name"], servers)
+    with contextlib.closing(Servers()) as started:
+        started.start(wanted, logs, arguments.port, arguments.ready_timeout, arguments.host)
+        names = started.by_name
         try:
             for name, servers in names.items():
                 jsonl.write_text(_address_file(folder, name), [",".join(each.base_url for each in servers) + "\n"])

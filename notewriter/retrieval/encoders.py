@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from notewriter.ground.errors import UserError, install
 from notewriter.models import checkpoints
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 
@@ -27,29 +30,6 @@ PROMPTS = {
     r"qwen3-embedding-(0\.6b|4b|8b)": (INSTRUCTION, ""),
 }
 """Query and passage prompts by the name of an encoder, for those whose configuration has none."""
-
-
-class EncoderModel(Protocol):
-    """What is used of `sentence_transformers.SentenceTransformer`."""
-
-    prompts: Mapping[str, str]
-    similarity_fn_name: str | None
-
-    def encode_document(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed passages, one row each."""
-        ...
-
-    def encode_query(self, sentences: list[str], **options: object) -> NDArray[np.float32]:
-        """Embed queries, one row each."""
-        ...
-
-    def start_multi_process_pool(self, target_devices: list[str]) -> dict[str, Any]:
-        """Start a process per device."""
-        ...
-
-    def stop_multi_process_pool(self, pool: dict[str, Any]) -> None:
-        """End them."""
-        ...
 
 
 @dataclass(slots=True)
@@ -83,18 +63,11 @@ class Encoder:
     query_device: str = field(
         default="cpu", metadata={"help": "device for queries; the GPU is often occupied by the served model"}
     )
-    shard: str | None = field(
-        default=None,
-        metadata={
-            "help": "embed only the i-th of n parts, given as i/n, beside the index folder: one job each. The same "
-            "command without --shard then builds the index"
-        },
-    )
     structure: str = field(
         default="flat",
         metadata={
-            "help": "how a dense index is searched: flat (exact), hnsw, ivf_flat or ivf_pq (FAISS). All but flat are "
-            "approximate; their recall against flat is measured when they are built"
+            "help": "how a dense index is searched: flat (exact), hnsw or ivf_pq (FAISS); the recall of the last two "
+            "against flat is measured when they are built"
         },
     )
     recall: Annotated[float, Interval(gt=0, le=1)] = field(
@@ -102,11 +75,13 @@ class Encoder:
     )
     vectors: str | None = field(
         default=None,
-        metadata={"help": "a FAISS index built elsewhere of the same passages in the same order, used as it is"},
+        metadata={
+            "help": "a flat or HNSW index of FAISS that was built elsewhere of the same passages in the same order"
+        },
     )
 
 
-def load(encoder: str, device: str | None) -> EncoderModel:
+def load(encoder: str, device: str | None) -> "SentenceTransformer":
     """The model, loaded once per device.
 
     Raises:
@@ -116,7 +91,7 @@ def load(encoder: str, device: str | None) -> EncoderModel:
 
 
 @functools.cache
-def _load(encoder: str, device: str | None) -> EncoderModel:
+def _load(encoder: str, device: str | None) -> "SentenceTransformer":
     if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):
@@ -126,8 +101,14 @@ def _load(encoder: str, device: str | None) -> EncoderModel:
             raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     transformer = library("sentence_transformers").SentenceTransformer
     with checkpoints.loading(encoder, "encoder"):
-        model: EncoderModel = transformer(encoder, device=device, trust_remote_code=False)
+        model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
         return model
+
+
+def identity(model: str) -> str | None:
+    """The fingerprint of a model's files; None for a hub id that is not on this machine."""
+    content = checkpoints.fingerprint(model)
+    return None if content == model else content
 
 
 def library(name: str) -> Any:
@@ -151,7 +132,7 @@ def devices(device: str | None) -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
-def prompts(model: EncoderModel, options: Encoder) -> tuple[str, str]:
+def prompts(model: "SentenceTransformer", options: Encoder) -> tuple[str, str]:
     """The query and the passage prompt: as given, else of the encoder's configuration, else by its name."""
     name = Path(str(options.encoder)).name.lower()
     by_name = next((prompts for pattern, prompts in PROMPTS.items() if re.fullmatch(pattern, name)), ("", ""))
@@ -164,7 +145,7 @@ def prompts(model: EncoderModel, options: Encoder) -> tuple[str, str]:
 
 
 def encode(
-    function: Callable[..., NDArray[np.float32]],
+    function: Callable[..., Any],
     texts: list[str],
     settings: Mapping[str, Any],
     prompt: str,

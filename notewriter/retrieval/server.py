@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from annotated_types import Interval, MinLen
 
+from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.typecheck import misfit
-from notewriter.retrieval.chain import Chain, parts_of
+from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
 
 if TYPE_CHECKING:
@@ -36,24 +37,12 @@ LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 """Upper bounds of the latency histogram's buckets, in seconds."""
 
 
-TICK = 0.01
-"""Seconds between measurements of the event loop's delay."""
-
-
 @dataclass
 class RetrieverServeArguments:
     """What is served, where, and within which limits."""
 
-    index: list[str] | None = field(
-        default=None, metadata={"help": "the index to serve (notewriter index); several are searched as one"}
-    )
-    retriever: list[dict[str, Any]] | None = field(
-        default=None,
-        metadata={
-            "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
-            "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part"
-        },
-    )
+    index: list[str] | None = field(default=None, metadata=INDEX)
+    retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     host: str = field(
         default="127.0.0.1",
         metadata={"help": "the address to listen on; 0.0.0.0 serves the whole network, without a password"},
@@ -98,8 +87,8 @@ def main(argv: list[str]) -> None:
     parts = parts_of(arguments.index, arguments.retriever)
     if not parts:
         raise UserError("there is nothing to serve; add --index PATH (notewriter index builds one) or --retriever")
-    if any("within" in part for part in parts):
-        raise UserError("within restricts the searches of a question, which a server does not know; set it where used")
+    for key in restrictions(parts):
+        raise UserError(f"{key} restricts the searches of a question, which a server does not know; set it where used")
     try:
         import uvicorn
 
@@ -126,7 +115,7 @@ def main(argv: list[str]) -> None:
         await chain.check()
         # Searching threads give way to the event loop after this many seconds, instead of 5 ms for every socket.
         sys.setswitchinterval(0.0005)
-        # What is loaded by now stays: collections need not look through it.
+        # Garbage collections need not look through what is loaded by now, which is needed until the end.
         gc.freeze()
         host, port = listener.getsockname()[:2]
         sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health, GET /metrics)\n")
@@ -185,10 +174,6 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     )
     waiting = Gauge("retriever_queries_waiting", "Queries that run or wait.", registry=registry)
     waiting.set_function(lambda: limiter.waiting)
-    stall = Gauge(
-        "retriever_event_loop_stall_seconds", "Longest delay of the event loop since the last look.", registry=registry
-    )
-    longest = [0.0]
 
     def answer(status: int, body: object, **headers: str) -> Response:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
@@ -235,25 +220,14 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
         return answer(200, about)
 
     async def metrics(request: Request) -> Response:
-        stall.set(longest[0])
-        longest[0] = 0.0
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def watch() -> None:
-        """Measure how late the event loop wakes."""
-        while True:
-            due = time.perf_counter() + TICK
-            await asyncio.sleep(TICK)
-            longest[0] = max(longest[0], time.perf_counter() - due)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(watch())
         await asyncio.to_thread(lambda: chain.fingerprint)
         try:
             yield
         finally:
-            watching.cancel()
             await chain.close()
 
     routes = [

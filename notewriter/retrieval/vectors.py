@@ -4,8 +4,7 @@
 |---|---|---|
 | flat | every vector compared, float32 | n x 4d bytes, memory-mapped |
 | hnsw | a graph over the vectors (Malkov and Yashunin 2018) | n x (4d + 8 x M) bytes, memory-mapped |
-| ivf_flat | the vectors in lists around centroids | n x 4d bytes, memory-mapped; a query reads some lists |
-| ivf_pq | the same, vectors as codes (Jégou et al. 2011), the best rescored exactly | n x (d/8 + 8) bytes, few rows |
+| ivf_pq | codes (Jégou et al. 2011) in lists, the best rescored exactly | n x (d/8 + 8) bytes, and few rows |
 
 Parameters follow from the number of vectors (`parameters`); the one that trades time for recall is raised until the
 recall@10 of sampled queries against exact search reaches a target.
@@ -30,7 +29,7 @@ from notewriter.retrieval import encoders
 Array = NDArray[np.float32]
 
 FILE = "vectors.faiss"
-STRUCTURES = {"flat": 1, "hnsw": 1, "ivf_flat": 2_500, "ivf_pq": 10_000}
+STRUCTURES = {"flat": 1, "hnsw": 1, "ivf_pq": 10_000}
 """Each with the fewest vectors that it is for; below, exact search is fast."""
 
 RECALL_AT = 10
@@ -75,7 +74,7 @@ def parameters(name: str, count: int, dimension: int) -> dict[str, int]:
         return {"M": 32, "efConstruction": 80}
     lists = min(2 ** round(math.log2(4 * math.sqrt(count))), count // 39)
     codes = next(size for size in range(max(1, dimension // 8), 0, -1) if dimension % size == 0)
-    return {"nlist": lists} | ({"m": codes} if name == "ivf_pq" else {})
+    return {"nlist": lists, "m": codes}
 
 
 def build(name: str, embeddings: Array, file: Path, queries: Array, target: float) -> Structure:
@@ -105,7 +104,7 @@ def build(name: str, embeddings: Array, file: Path, queries: Array, target: floa
         for start in range(0, count, BATCH):
             index.add(embeddings[start : start + BATCH])
             bar.update(min(BATCH, count - start))
-    # Not over a file that has another name elsewhere.
+    # Not overwritten: another index may have the same file under its own name.
     file.unlink(missing_ok=True)
     faiss.write_index(index, str(file))
     del index
@@ -123,10 +122,7 @@ def _inverted_lists(chosen: Mapping[str, int], embeddings: Array) -> Any:
         quantizer = faiss.IndexHNSWFlat(dimension, 32, inner_product)
     else:
         quantizer = faiss.IndexFlatIP(dimension)
-    if "m" in chosen:
-        index = faiss.IndexIVFPQ(quantizer, dimension, lists, chosen["m"], 8, inner_product)
-    else:
-        index = faiss.IndexIVFFlat(quantizer, dimension, lists, inner_product)
+    index = faiss.IndexIVFPQ(quantizer, dimension, lists, chosen["m"], 8, inner_product)
     index.cp.min_points_per_centroid = 1
     if gpus():
         # k-means is most of the training.
@@ -182,20 +178,18 @@ class Vectors:
 
     def __init__(self, structure: Structure, embeddings: Array | None, file: Path) -> None:
         self.structure = structure
-        self._embeddings = embeddings
         self._faiss = _faiss()
         # None where the embeddings themselves are searched.
         self._index: Any = None if structure.name == "flat" and embeddings is not None else _read(file)
-        # What a restricted search compares.
-        self._rows = embeddings if embeddings is not None else stored_vectors(file)
+        self.vectors = embeddings if embeddings is not None else _stored_vectors(file)
 
     def __len__(self) -> int:
-        return len(self._embeddings) if self._embeddings is not None else int(self._index.ntotal)
+        return len(self.vectors)
 
     @property
     def dimension(self) -> int:
         """Of the vectors."""
-        return int(self._embeddings.shape[1] if self._embeddings is not None else self._index.d)
+        return int(self.vectors.shape[1])
 
     def efforts(self) -> list[int]:
         """What `Structure.effort` can be: of HNSW efSearch, of inverted lists the lists that are read."""
@@ -214,38 +208,24 @@ class Vectors:
         top_k = min(top_k, len(self) if within is None else len(within))
         if top_k == 0:
             return np.empty((len(queries), 0), np.int64)
-        if within is not None and (inside := self._vectors_of(within)) is not None:
-            return within[exact(inside, queries, top_k)]
+        if within is not None:
+            return within[exact(np.ascontiguousarray(self.vectors[within]), queries, top_k)]
         if self._index is None:
-            assert self._embeddings is not None
-            return exact(self._embeddings, queries, top_k)
-        name, effort = self.structure.name, self.structure.effort
-        rescored = self.structure.rescored if self._embeddings is not None else 0
-        wanted = min(len(self), top_k * max(1, rescored))
-        how = None
+            return exact(self.vectors, queries, top_k)
+        name, effort, rescored = self.structure.name, self.structure.effort, self.structure.rescored
+        depth = min(len(self), top_k * max(1, rescored))
+        parameters = None
         if name == "hnsw":
-            how = self._faiss.SearchParametersHNSW(efSearch=max(effort, wanted))
-        elif within is not None:
-            # Those rows may be in any list.
-            only = self._faiss.IDSelectorBatch(within)
-            how = self._faiss.SearchParametersIVF(nprobe=int(self._index.nlist), sel=only)
+            parameters = self._faiss.SearchParametersHNSW(efSearch=max(effort, depth))
         elif name != "flat":
-            how = self._faiss.SearchParametersIVF(nprobe=effort)
-        rows: NDArray[np.int64] = self._index.search(queries, wanted, params=how)[1]
+            parameters = self._faiss.SearchParametersIVF(nprobe=effort)
+        rows: NDArray[np.int64] = self._index.search(queries, depth, params=parameters)[1]
         if not rescored:
             return rows
         return np.stack([self._rescored(*each, top_k) for each in zip(queries, rows, strict=True)])
 
-    def _vectors_of(self, rows: NDArray[np.int64]) -> Array | None:
-        """The vectors in some rows, decoded if there are only codes; None of inverted lists built elsewhere."""
-        if self._rows is not None:
-            return np.ascontiguousarray(self._rows[rows])
-        decoded: Array | None = self._index.reconstruct_batch(rows) if self.structure.name == "hnsw" else None
-        return decoded
-
     def _rescored(self, query: Array, rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
-        assert self._embeddings is not None
-        scores = np.where(rows < 0, -np.inf, self._embeddings[rows] @ query)
+        scores = np.where(rows < 0, -np.inf, self.vectors[rows] @ query)
         return rows[np.argsort(-scores, kind="stable")[:top_k]]
 
 
@@ -257,10 +237,10 @@ def structure_of(file: Path, similarity: str) -> str:
     """
     index = _read(file)
     kind = type(index).__name__
-    names = {"IndexFlat": "flat", "IndexHNSW": "hnsw", "IndexIVFFlat": "ivf_flat", "IndexIVFPQ": "ivf_pq"}
+    names = {"IndexFlat": "flat", "IndexHNSWFlat": "hnsw"}
     name = next((name for prefix, name in names.items() if kind.startswith(prefix)), None)
     if name is None:
-        raise UserError(f"{file}: is a FAISS {kind}; choose a flat, HNSW, IVF-Flat or IVF-PQ index")
+        raise UserError(f"{file}: is a FAISS {kind}; choose a flat or HNSW index")
     faiss = _faiss()
     # Between vectors of length 1, the closest have the largest product.
     if index.metric_type not in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2 if similarity == "cosine" else None):
@@ -270,12 +250,12 @@ def structure_of(file: Path, similarity: str) -> str:
     return name
 
 
-def stored_vectors(file: Path) -> Array | None:
-    """The vectors inside a FAISS HNSW or flat index, or None of one that has only codes or lists."""
+def _stored_vectors(file: Path) -> Array:
+    """The vectors inside a flat or HNSW index of FAISS."""
     index = _read(file)
     flat = _faiss().downcast_index(index.storage) if hasattr(index, "storage") else index
     if not hasattr(flat, "get_xb"):
-        return None
+        raise UserError(f"{file}: contains no vectors; build the index again")
     vectors: Array = _faiss().rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
     return vectors
 

@@ -14,9 +14,10 @@ from notewriter.ground import options
 from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
-from notewriter.models.roles import Served
+from notewriter.models.roles import ModelOfRole
 from notewriter.models.server import with_number_format
-from notewriter.retrieval import chain, index_fingerprint
+from notewriter.retrieval import chain
+from notewriter.retrieval.index_folder import index_fingerprint
 
 
 def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
     kept = options.with_effect(config, *kinds)
     if isinstance(roles := kept.get("models"), Mapping):
         kept["models"] = {
-            role: options.with_effect(endpoint, Served)
+            role: options.with_effect(endpoint, ModelOfRole)
             for role, endpoint in roles.items()
             if isinstance(endpoint, Mapping)
         }

@@ -50,10 +50,8 @@ def parse_status(text: str) -> bool | None:
     Single quotes, unquoted values, code fences, surrounding text and the bare word are accepted. Thinking is skipped.
     """
     text = after_thinking(text)
-    found = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
-    if len(found) != 1:
-        return None
-    return {"true": True, "false": False}.get(found.pop())
+    words = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
+    return {"true": True, "false": False}.get(words.pop()) if len(words) == 1 else None
 
 
 # The character after the number must end the statement, so that a truncated id is not accepted.
@@ -67,9 +65,9 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
 
     Single quotes, code fences and surrounding text are accepted. Thinking is skipped.
     """
-    found = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(after_thinking(text))}
-    ids = dict(found)
-    if len(found) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
+    pairs = {(key.lower(), int(id)) for key, id in _BEST_AND_WORST.findall(after_thinking(text))}
+    ids = dict(pairs)
+    if len(pairs) != 2 or len(ids) != 2 or not all(1 <= id <= candidates for id in ids.values()):
         return None
     return ids["best"] - 1, ids["worst"] - 1
 
@@ -86,9 +84,9 @@ def parse_correct(text: str) -> bool | None:
     Single quotes, true and false, code fences, surrounding text and the bare word are accepted. Thinking is skipped.
     """
     text = after_thinking(text)
-    found = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
-    said = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in found}
-    return said.pop() if len(said) == 1 else None
+    words = {word.lower() for word in _CORRECT.findall(text)} or {text.strip().strip("\"'.*").lower()}
+    verdicts = {{"yes": True, "true": True, "no": False, "false": False}.get(word) for word in words}
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 _RATING = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d{1,3}))?\s*", re.ASCII | re.IGNORECASE)
@@ -165,8 +163,8 @@ def parse_decision(text: str) -> bool | None:
 
     `"TRUE" or "FALSE"`, copied from the prompt, is none. Thinking is skipped.
     """
-    found = _DECISION.findall(after_thinking(text))
-    return found[-1].lower() == "true" if found else None
+    decisions = _DECISION.findall(after_thinking(text))
+    return decisions[-1].lower() == "true" if decisions else None
 
 
 _ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final )?answer is\b)[\s*_:]*", re.IGNORECASE)

@@ -17,11 +17,10 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Completion, Message, Question, Sampling
-from notewriter.models import checkpoints
-from notewriter.models.adapters import tokenizer_folder
+from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, check_prices, cost, prices_of
 from notewriter.models.roles import ModelArguments, sampling_by_stage
-from notewriter.retrieval.chain import Chain, Part
+from notewriter.retrieval.chain import Chain, Part, without_models
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -160,7 +159,7 @@ def rehearse(
     check_prices(prices)
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
     count, tokens_a_word, counted_with = _counter(
-        dry.tokenizer or (models.serve and tokenizer_folder(models.serve)), models.chat_template_kwargs
+        dry.tokenizer or (models.serve and Checkpoint(models.serve).tokenizer), models.chat_template_kwargs
     )
     sampling, stage_sampling = sampling_by_stage(models)
     resources = Rehearsal(
@@ -174,7 +173,7 @@ def rehearse(
     )
 
     # A dry run calls no model.
-    parts = [part for part in retriever if "llm_rerank" not in part]
+    parts = without_models(retriever)
 
     async def run() -> list[dict[str, Any]]:
         chain = Chain(parts) if parts else None
@@ -221,7 +220,7 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
         return _count_words, TOKENS_A_WORD, f"{TOKENS_A_WORD} tokens per word"
     from transformers import AutoTokenizer
 
-    with checkpoints.loading(f"tokenizer: {model}", "tokenizer"):
+    with loading(f"tokenizer: {model}", "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
 
     def count(prompt: list[Message] | str) -> int:

@@ -12,8 +12,8 @@ from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
 from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
-from notewriter.retrieval import Retriever
-from notewriter.retrieval.chain import Chain, Part
+from notewriter.retrieval.chain import Chain, Part, without_models
+from notewriter.retrieval.protocol import Retriever
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 
@@ -114,7 +114,7 @@ def _check_models(arguments: ModelArguments) -> None:
 
 async def _check_retriever(parts: Sequence[Part]) -> None:
     # Models that rerank are checked with all others when the run begins; a dry run does not call them.
-    chain = Chain([part for part in parts if "llm_rerank" not in part])
+    chain = Chain(without_models(parts))
     try:
         await chain.check()
     finally:

@@ -43,11 +43,11 @@ class Rollout:
             raise ValueError(f"method {self.trace.method} retrieves, but no index was given")
         start = time.perf_counter()
         passages, parts = await find(self.resources.retriever, query, top_k, self.question)
-        found = [Found(id=passage.id, title=passage.title) for passage in passages]
+        results = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
         facts = _facts_in(passages, self.question.supporting_facts)
-        self.trace.steps.append(Retrieval(query, top_k, found, seconds, words, facts, parts or None))
+        self.trace.steps.append(Retrieval(query, top_k, results, seconds, words, facts, parts or None))
         return passages
 
     async def generate(

@@ -22,10 +22,11 @@ from trl import ModelConfig
 from notewriter.ground import config
 from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import overview, pairs, rows
-from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
+from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.model import adapters, weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
-from notewriter.training.run import adapters, loop, resumption, weights
-from notewriter.training.trainers import build_dpo_trainer
+from notewriter.training.run import loop, resumption
+from notewriter.training.run.trainers import build_dpo_trainer
 
 logger = logging.getLogger(__name__)
 

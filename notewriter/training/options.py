@@ -1,8 +1,10 @@
 """The options of DPO and SFT: ours beside TRL's, which are checked before anything is loaded."""
 
 import dataclasses
+import logging
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
@@ -12,9 +14,11 @@ from trl import DPOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import marked
-from notewriter.training import contract
-from notewriter.training.losses import check_losses
-from notewriter.training.run.launch import computes_in_bfloat16, warn_of_extension_locks
+from notewriter.models.processor import number_format
+from notewriter.training.run import contract
+from notewriter.training.run.losses import check_losses
+
+logger = logging.getLogger(__name__)
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
@@ -258,6 +262,31 @@ for _kind, _more in ((DPOConfiguration, ("precompute_ref_batch_size",)), (SFTCon
     marked(_kind, ("output_dir",), effect=False, of="output")
     marked(_kind, BATCH, effect="total_batch_size")
     marked(_kind, ("hub_token",), secret=True)
+
+
+def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
+    """Whether forward and backward run in bfloat16 unless the user says otherwise."""
+    if not use_cpu and torch.accelerator.is_available():
+        return torch.cuda.is_available()
+    # With DeepSpeed transformers takes bfloat16 to mean a GPU's, and refuses.
+    return number_format() == "bfloat16" and not deepspeed
+
+
+def warn_of_extension_locks() -> None:
+    """Warn of locks on PyTorch's compiled extensions, for which DeepSpeed waits silently and forever.
+
+    A process that was killed while compiling leaves one behind.
+    """
+    # A quarter of a second, which only DeepSpeed needs.
+    from torch.utils.cpp_extension import get_default_build_root
+
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    for lock in sorted({*folder.glob("*/lock"), *folder.glob("*/*/lock")}):
+        logger.warning(
+            "%s: this run waits until the lock is gone; another process is compiling there, or was killed while it "
+            "did: if none is, remove this file",
+            lock,
+        )
 
 
 def check_devices(training: TrainingArguments) -> None:

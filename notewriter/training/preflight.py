@@ -1,11 +1,12 @@
 """Check a training run before it is paid for.
 
-    notewriter preflight --config configs/dpo/deepnote_qwen2.5-7b.yaml --gpus 8 --sharding zero3 --gpu A100
+    notewriter preflight --config dpo/deepnote_qwen2.5-7b --pairs data/pairs --gpus 8 --sharding zero3 --gpu A100
 
-takes the options of training/train_dpo.py (or, with `data` instead of `pairs`, of training/train_sft.py) and runs
+takes the options of `notewriter train dpo` (or, with `data` instead of `pairs`, of `notewriter train sft`) and runs
 everything up to the first step: reading, tokenising and checking every row. It shows the lengths by stage, the trained
 tokens of a few rows, and what the run will need. With --base_url and --model it compares the tokens of some rows with
-those of a running vLLM server, which have to be the same.
+those of a running vLLM server, which have to be the same. With --rows it reads no data and only says what a run over so
+many rows will need: computed, not measured, by the formulas of notewriter/training/cost/cost_model.py.
 """
 
 import sys
@@ -25,10 +26,11 @@ from notewriter.artifacts.pairs import read_pairs
 from notewriter.ground import config
 from notewriter.ground.errors import UserError, writing
 from notewriter.models.connection import check_address
+from notewriter.training.cost import cost_model
 from notewriter.training.inputs import chat_templates, checks, conversations, overview, pairs, rows
-from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
+from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration, check_packing
-from notewriter.training.run import cost_model, weights
 from notewriter.training.sharing import prefix_sharing
 
 
@@ -44,17 +46,27 @@ class PreflightArguments(cost_model.MachineArguments):
     compare: Annotated[int, Interval(ge=1)] = field(
         default=20, metadata={"help": "rows to compare with the server's tokens"}
     )
+    rows: Annotated[int, Interval(ge=1, le=10**12)] | None = field(
+        default=None,
+        metadata={"help": "without data: only estimate for so many rows of prompt_tokens and completion_tokens"},
+    )
+    prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
+        default=2000, metadata={"help": "tokens of each prompt, for rows"}
+    )
+    completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
+        default=120, metadata={"help": "tokens of each completion, for rows"}
+    )
 
 
 def main(argv: list[str]) -> None:
     """Command `notewriter preflight`."""
-    named = config.given(argv).keys()
-    if named.isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
+    given = config.given(argv).keys()
+    if given.isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
         raise UserError(
             "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
             "--data that of conversations for SFT"
         )
-    options: list[type] = [DPOArguments, DPOConfiguration] if "pairs" in named else [SFTArguments, SFTConfiguration]
+    options: list[type] = [DPOArguments, DPOConfiguration] if "pairs" in given else [SFTArguments, SFTConfiguration]
     machine, arguments, training, model = config.parse(
         [PreflightArguments, *options, ModelConfig],
         # A node without GPUs may check a run that has them.
@@ -62,6 +74,30 @@ def main(argv: list[str]) -> None:
         prog="notewriter preflight",
         description=__doc__,
     )
+    shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
+    if machine.rows:
+        size = assumed_load(machine, paired=isinstance(arguments, DPOArguments), shared=shared)
+    else:
+        dataset = check_data(machine, arguments, training, model)
+        if shared:
+            check_sharing(model)
+        size = load_of(dataset, shared)
+    half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
+    needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
+    sys.stdout.write(cost_model.table(needed))
+
+
+def check_data(
+    machine: PreflightArguments,
+    arguments: DPOArguments | SFTArguments,
+    training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
+) -> Dataset:
+    """Check all rows as training does, and compare and show some; returns the tokenised rows of the training split.
+
+    Raises:
+        UserError: training would refuse the model or the data, or the server's tokens differ.
+    """
     if machine.base_url and not machine.model:
         raise UserError("base_url is set and model is not; add --model NAME, as the server calls it")
     if machine.base_url:
@@ -71,26 +107,18 @@ def main(argv: list[str]) -> None:
     stops = stop_tokens(base, model.model_revision, tokenizer)
 
     files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
-    if machine.base_url:
+    for split, dataset in datasets.items():
+        sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
+    if machine.base_url and machine.model:
         split_turns = isinstance(arguments, SFTArguments) and arguments.split_turns
         compared = server_rows(files["train"], datasets["train"], tokenizer, stops, machine.compare, split_turns)
         checks.check_server(machine.base_url, machine.model, compared, arguments.chat_template_kwargs)
-    for split, dataset in datasets.items():
-        sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
-    if machine.base_url:
         source = arguments.pairs if isinstance(arguments, DPOArguments) else arguments.data
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
     if isinstance(arguments, DPOArguments):
         sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
-
-    shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
-    if shared:
-        check_sharing(model)
-    half = cost_model.in_half_precision(argv)
-    size, shape = load_of(datasets["train"], shared), cost_model.shape_of(model)
-    needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
-    sys.stdout.write(cost_model.table(needed))
+    return datasets["train"]
 
 
 def load(
@@ -132,6 +160,19 @@ def check_sharing(model: ModelConfig) -> None:
         network.set_attn_implementation(model.attn_implementation)
     add_fused_lm_head(network)
     prefix_sharing.share_prefixes(network)
+
+
+def assumed_load(size: PreflightArguments, paired: bool, shared: bool) -> cost_model.Load:
+    """How much a run over rows of an assumed size computes, pairs or conversations; `shared` as in `load_of`."""
+    sides = 2 if paired else 1
+    row = (1 if shared else sides) * size.prompt_tokens + sides * size.completion_tokens
+    return cost_model.Load(
+        rows=size.rows or 0,
+        forward_tokens=(size.rows or 0) * row,
+        longest=row,
+        longest_sequence=size.prompt_tokens + size.completion_tokens,
+        trained=sides * size.completion_tokens,
+    )
 
 
 def load_of(dataset: Dataset, shared: bool) -> cost_model.Load:

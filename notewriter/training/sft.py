@@ -19,10 +19,11 @@ from trl import ModelConfig
 from notewriter.ground import config
 from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import conversations, overview, rows
-from notewriter.training.inputs.tokenizer import load_tokenizer, stop_tokens
+from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.model import weights
 from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
-from notewriter.training.run import loop, resumption, weights
-from notewriter.training.trainers import build_sft_trainer
+from notewriter.training.run import loop, resumption
+from notewriter.training.run.trainers import build_sft_trainer
 
 logger = logging.getLogger(__name__)
 

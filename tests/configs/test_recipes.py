@@ -10,7 +10,7 @@ from notewriter.data.options import ChainsArguments, GoldArguments, PairsArgumen
 from notewriter.data.reasoning import check_index
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.report.papers import published_rows
+from notewriter.evaluation.papers import published_rows
 from notewriter.ground.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments

@@ -13,7 +13,7 @@ from notewriter.corpora.per_question import PerQuestionArguments, corpora, gold_
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.retrieval.steps.scope import Scopes, WithinPart
+from notewriter.retrieval.steps.within import Scopes, WithinOptions
 
 
 def contexts():
@@ -164,7 +164,7 @@ def test_documents_of_lost_in_the_middle_are_read(tmp_path, tokenizer):
     corpus.main([*settings, "--path", str(tmp_path / "nq.jsonl"), "--output_dir", str(tmp_path / "out")])
     assert [passage["title"] for passage in read_corpus(tmp_path / "out")] == ["Osk"]
     # A question that the file has twice is two questions.
-    scopes = Scopes(WithinPart(str(tmp_path / "out/per_question.jsonl")))
+    scopes = Scopes(WithinOptions(within=str(tmp_path / "out/per_question.jsonl")))
     assert [len(scopes.of(question)) for question in load_questions("nq", tmp_path / "nq.jsonl")] == [1, 1]
 
 
@@ -216,6 +216,6 @@ def test_the_gold_paragraphs_of_iirc_are_those_of_all_files(tmp_path):
 def test_what_the_command_writes_restricts_the_searches_of_a_question(musique, tmp_path, tokenizer):
     """ReaRAG's R(q, doc): `within` takes the file as it is."""
     lines = run(musique, tmp_path / "out", tokenizer, "--min_tokens", "40", "--max_tokens", "60")
-    scopes = Scopes(WithinPart(str(tmp_path / "out/per_question.jsonl")))
+    scopes = Scopes(WithinOptions(within=str(tmp_path / "out/per_question.jsonl")))
     for line in lines:
         assert list(scopes.of(Question(line["question_id"], "?", ("a",)))) == line["passage_ids"]

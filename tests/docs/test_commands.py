@@ -9,9 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from trl.scripts.utils import TrlParser
 
 from notewriter import cli
+from notewriter.ground import config
 from notewriter.training import train
 
 ROOT = Path(__file__).parents[2]
@@ -58,18 +58,20 @@ class Parsed(BaseException):
 @pytest.fixture
 def parse_only(monkeypatch):
     """Run programs up to the end of their parsing."""
-    parse_arguments, parse_with_config = argparse.ArgumentParser.parse_args, TrlParser.parse_args_and_config
+    parse_arguments, fill_dataclasses = argparse.ArgumentParser.parse_args, config.filled
 
     def parse_args(self, *arguments, **options):
-        parse_arguments(self, *arguments, **options)
-        raise Parsed
+        parsed = parse_arguments(self, *arguments, **options)
+        if type(self).__module__ != config.__name__:
+            raise Parsed
+        return parsed
 
-    def parse_args_and_config(self, *arguments, **options):
-        parse_with_config(self, *arguments, **options)
+    def filled(*arguments):
+        fill_dataclasses(*arguments)
         raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
-    monkeypatch.setattr(TrlParser, "parse_args_and_config", parse_args_and_config)
+    monkeypatch.setattr(config, "filled", filled)
     monkeypatch.chdir(ROOT)
 
     def run(argv, script=None, module=None):
@@ -121,8 +123,6 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkey
         parse_only(["notewriter", *arguments])
     elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
         parse_only(arguments, script=arguments[0])
-    elif program.endswith("python") and arguments[:2] == ["-m", "notewriter.training.estimate"]:
-        parse_only(["estimate", *arguments[2:]], module="notewriter.training.estimate")
     elif program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in arguments if "=" not in word} <= set(targets)

@@ -11,7 +11,7 @@ from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import evaluate
 from notewriter.evaluation.comparison import compare
-from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -135,21 +135,26 @@ def test_a_run_that_goes_on_ends_with_the_files_of_one_that_was_not_stopped(run,
     assert len(endpoint.requests) == asked
 
 
-def test_traces_of_an_earlier_version_that_do_not_say_whether_the_method_retrieves_give_the_same_files(run):
-    settings = {"method": "ircot", "method_options": {"max_step": 1}}
-    folder = run(**settings)
-    first, *others = [record for _, record in jsonl.read(folder / "traces.jsonl")]
-    # An error before the first search: nothing was found.
-    traces = [first | {"steps": [], "answer": "", "error": "the prompt is too long"}, *others]
-    written = []
-    for _ in range(2):
-        jsonl.write(folder / "traces.jsonl", traces)
-        run(**settings)
-        written.append([(folder / name).read_bytes() for name in ("metrics.json", "predictions.jsonl", "costs.json")])
-        assert all(trace.pop("retrieves", True) for trace in traces)
-    assert written[0] == written[1]
-    predictions = read_predictions(folder / "predictions.jsonl").values()
-    assert all("supporting_recall" in prediction.scores for prediction in predictions)
+def test_a_notebook_evaluates_as_the_command_does(run, world, endpoint, tmp_path):
+    by_command = run("run", name="same")
+    metrics = evaluate.evaluate(
+        **world,
+        output_dir=tmp_path / "called",
+        cache=tmp_path / "called.sqlite",
+        base_url=endpoint.base_url,
+        model=endpoint.model,
+        method_options={"max_step": 1, "max_failure": 1},
+        name="same",
+    )
+    assert metrics == read_metrics(by_command / "metrics.json")
+    for name in ("metrics.json", "predictions.jsonl"):
+        assert (tmp_path / "called" / name).read_bytes() == (by_command / name).read_bytes()
+    with pytest.raises(UserError, match="unknown option 'methd'; did you mean 'method'"):
+        evaluate.evaluate(methd="react")
+    with pytest.raises(UserError, match="dataset is missing"):
+        evaluate.evaluate(method="react")
+    with pytest.raises(UserError, match="limit must be"):
+        evaluate.evaluate(**world, output_dir=tmp_path / "called", limit="3")
 
 
 def test_the_model_of_a_run_is_that_of_the_policy_wherever_it_is_named(run, endpoint):

@@ -14,7 +14,7 @@ from tiny_world import tiny_world, write_config
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.evaluation import checkpoints, evaluate
-from notewriter.evaluation.trackers import trackers_of
+from notewriter.evaluation.checkpoints import trackers_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models import servers
@@ -122,13 +122,14 @@ def test_curves_show_score_loss_and_margin_against_steps(run, served):
     svg = ElementTree.fromstring((run() / "checkpoints.svg").read_text())
 
     name = "{http://www.w3.org/2000/svg}"
-    assert [text.text for text in svg.iter(f"{name}text") if text.get("y") == "18"] == [
-        *("f1, 95% interval", "Loss", "training", "evaluation", "Reward margin", "training", "evaluation")
-    ]
+    texts = [text.text for text in svg.iter(f"{name}text")]
+    shown = [text for text in texts if text in ("f1, 95% interval", "Loss", "Reward margin", "training", "evaluation")]
+    assert shown == ["f1, 95% interval", "Loss", "training", "evaluation", "Reward margin", "training", "evaluation"]
     lines = [(line.get("class"), len(line.get("points").split())) for line in svg.iter(f"{name}polyline")]
     # Three scores; two losses that are numbers, one of an evaluation; three margins and one.
-    assert lines == [("score", 3), ("training", 2), ("evaluation", 1), ("training", 3), ("evaluation", 1)]
-    assert [circle.get("class") for circle in svg.iter(f"{name}circle")] == ["score", "score", "best", "score"]
+    assert lines == [("curve c0", 3), ("curve c0", 2), ("curve c1", 1), ("curve c0", 3), ("curve c1", 1)]
+    ringed = [dot for dot in svg.iter(f"{name}g") if dot.find(f"{name}circle[@class='ring']") is not None]
+    assert [dot.find(f"{name}title").text.partition(":")[0] for dot in ringed] == ["step 4"]
 
 
 @pytest.fixture
@@ -205,10 +206,16 @@ def test_values_outside_the_axes_are_never_drawn():
 
     svg = ElementTree.fromstring(checkpoints.draw(BestCheckpoint("f1", "b", 7, scored[1].score, scored), history))
 
-    for line in svg.iter("{http://www.w3.org/2000/svg}polyline"):
-        for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
-            assert checkpoints.LEFT <= x <= checkpoints.RIGHT
-            assert checkpoints.TOP <= y <= checkpoints.BOTTOM
+    name = "{http://www.w3.org/2000/svg}"
+    for panel in svg.findall(f"{name}g"):
+        grid = [line for line in panel.findall(f"{name}line") if line.get("class") == "grid"]
+        rows, columns = (
+            {float(line.get(key)) for line in grid for key in keys} for keys in (("y1", "y2"), ("x1", "x2"))
+        )
+        for line in panel.iter(f"{name}polyline"):
+            for x, y in (map(float, point.split(",")) for point in line.get("points").split()):
+                assert min(columns) <= x <= max(columns)
+                assert min(rows) <= y <= max(rows)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from notewriter.evaluation import judge as command
 from notewriter.evaluation.comparison import compare
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import marked
-from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 

@@ -7,7 +7,8 @@ import pytest
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.evaluation.accounting import run_costs
-from notewriter.evaluation.scoring import fewer_searches, prediction_of
+from notewriter.evaluation.scoring import fewer_searches, prediction_of, score
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question, Sampling
 
 QUESTION = Question("q", "Who?", ("A",))
@@ -91,3 +92,15 @@ def test_right_answers_are_counted_that_took_fewer_searches_than_gold_documents(
     assert fewer_searches(predictions) == {"right": 3, "fewer": 2}
     assert fewer_searches([answered(0, 2, em=1.0)]) is None
     assert fewer_searches([]) is None
+
+
+def test_answers_of_any_origin_are_scored_by_a_benchmark(tmp_path):
+    questions = [Question("a", "Who?", ("Ann Lee",)), Question("b", "Where?", ("Rome",)), Question("c", "?", ("x",))]
+    metrics = score({"a": "Ann Lee", "b": "in Rome"}, questions, "hotpotqa")
+    assert (metrics.questions, metrics.family) == (3, "hotpotqa")
+    assert metrics.metrics["em"].mean == pytest.approx(1 / 3)
+    assert metrics.metrics["f1"].mean == pytest.approx((1 + 2 / 3) / 3)
+    with pytest.raises(UserError, match="unknown metric family 'rouge'"):
+        score({}, questions, "rouge")
+    with pytest.raises(UserError, match="there are none"):
+        score({}, [], "hotpotqa")

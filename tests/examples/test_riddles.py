@@ -99,6 +99,21 @@ def test_a_method_is_named_by_entry_point_module_or_file(evaluated, method):
     assert "two_looks/query" in out
 
 
+@pytest.mark.parametrize("key", ["titles", "source/riddles/titles.py:titles"])
+def test_a_retriever_is_a_part_of_a_chain(place, key):
+    passages = [{"id": "1", "title": "Teeth", "text": "A comb has teeth."}]
+    (place / "passages.jsonl").write_text("".join(json.dumps(passage) + "\n" for passage in passages))
+    with fake_endpoint(lambda request: "A comb") as endpoint:
+        notewriter(
+            *(place, "evaluate", "--dataset", "riddles", "--path", "riddles.jsonl", "--method", "vanilla"),
+            *("--retriever", json.dumps({key: "passages.jsonl"}), "--output_dir", f"runs/{key[:6]}"),
+            *("--base_url", endpoint.base_url, "--model", endpoint.model),
+        )
+    traces = (place / f"runs/{key[:6]}/traces.jsonl").read_text()
+    assert "A comb has teeth." in traces or '"id": "1"' in traces
+    assert "passages.jsonl" in (place / f"runs/{key[:6]}/fingerprints.json").read_text()
+
+
 def test_what_the_page_shows_is_what_the_files_say():
     blocks = re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert blocks

@@ -298,7 +298,7 @@ def test_an_interruption_ends_the_command(write, run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("notewriter.experiments.cells.evaluate", interrupted)
+    monkeypatch.setattr("notewriter.experiments.cells.run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(write())
 

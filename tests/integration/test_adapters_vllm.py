@@ -17,7 +17,7 @@ from notewriter.ground.records import Message, Sampling
 from notewriter.models.client import Client, Endpoint
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.models.server import serve
-from notewriter.training.run.merge import merge
+from notewriter.training.merge import merge
 
 pytestmark = pytest.mark.integration
 

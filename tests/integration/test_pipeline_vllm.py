@@ -21,7 +21,7 @@ from notewriter.artifacts.predictions import read_predictions
 from notewriter.data import pairs
 from notewriter.evaluation import evaluate
 from notewriter.evaluation.comparison import compare
-from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Sampling

@@ -6,7 +6,7 @@ import pytest
 from notewriter.artifacts.metrics import METRICS_SCHEMA
 from notewriter.artifacts.predictions import COSTS, PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
-from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground import jsonl
 from notewriter.ground.records import Completion, Sampling
@@ -175,28 +175,31 @@ def choose(browser, identifier: str, value: str) -> None:
 
 
 def test_the_headline_table_holds_what_metrics_json_holds(browser, runs):
-    for run in runs:
+    header, *rows = (
+        [cell.text for cell in row.find_elements("css selector", "th, td")] for row in find(browser, "#scores tr")
+    )
+    assert header == ["", "untrained", "trained"]
+    for column, run in enumerate(runs, start=1):
         metrics = json.loads((run / "metrics.json").read_text())
-        expected = {metric: interval["mean"] for metric, interval in metrics["metrics"].items()}
-        expected |= metrics["per_question"]
-        cells = find(browser, f'#scores td[data-run="{run.name}"]')
-        assert {
-            cell.get_attribute("data-metric"): float(cell.get_attribute("data-value")) for cell in cells
-        } == expected
-    cell = browser.find_element("css selector", '#scores td[data-run="trained"][data-metric="em"]')
-    assert cell.text.split("\n") == ["0.750", "0.375 to 1.000"]
+        means = [each["mean"] for each in metrics["metrics"].values()] + list(metrics["per_question"].values())
+        shown = [row[column].splitlines()[0].lstrip("▲▼ ") for row in rows]
+        assert [float(text.replace(",", "")) for text in shown] == pytest.approx(means, abs=0.05)
+    assert rows[0] == ["Exact match", "0.125\n0.000 to 0.375", "▲ 0.750\n0.375 to 1.000"]
 
 
 def test_differences_whose_interval_excludes_zero_are_marked(browser):
-    marked = find(browser, '[data-difference="trained"] [title="the interval excludes zero"]')
-    rows = [element.find_element("xpath", "ancestor::tr").get_attribute("data-metric") for element in marked]
-    assert rows == ["em", "f1", "note_fact_recall"]
+    marked = find(browser, "#differences .sure.gain")
+    rows = [each.find_element("xpath", "ancestor::tr").find_element("tag name", "th").text for each in marked]
+    assert rows == ["Exact match", "Token F1", "Supporting facts in the note"]
 
 
 def test_the_plot_shows_the_shares_of_both_runs(browser):
-    marks = [(mark.get_attribute("data-metric"), mark.get_attribute("data-run")) for mark in find(browser, "#plot g")]
-    assert marks == [(metric, run) for metric in ("em", "f1", "note_fact_recall") for run in ("untrained", "trained")]
-    assert "Token F1" in texts(browser, "#plot text")
+    titles = [title.partition(":")[0] for title in texts(browser, "#plot g title")]
+    assert titles == ["untrained", "trained"] * 3
+    shown = texts(browser, "#plot text")
+    assert [text for text in shown if text in ("Exact match", "Token F1", "Supporting facts in the note")] == [
+        *("Exact match", "Token F1", "Supporting facts in the note")
+    ]
 
 
 def test_filters_show_what_is_right_wrong_and_changed(browser):

@@ -53,7 +53,8 @@ FILE = """
             while_rising: "{{ scores }}"
             command: >-
               PYTHON PROJECT/training/train_dpo.py --model_name_or_path {{ previous }} --mix {{ earlier }}
-              --pairs {{ output_dir }}/round-{{ round }}/pairs --output_dir {{ output_dir }}/round-{{ round }}/checkpoint
+              --pairs {{ output_dir }}/round-{{ round }}/pairs
+              --output_dir {{ output_dir }}/round-{{ round }}/checkpoint
               --max_length 2048 --max_steps 1 --per_device_train_batch_size 2 --gradient_checkpointing false
               --learning_rate 1e-2 --precompute_ref_log_probs true --reference_cache {{ output_dir }}/reference
               --save_strategy no --use_cpu true

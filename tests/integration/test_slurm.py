@@ -61,14 +61,14 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
         },
         {
             "title": "train",
-            "command": "bash -c 'mkdir {{ output_dir }}/model && echo $SLURM_JOB_NUM_NODES > {{ output_dir }}/model/nodes'",
-            "result": "{{ output_dir }}/model/nodes",
+            "command": "bash -c 'mkdir {{ model }} && echo $SLURM_JOB_NUM_NODES > {{ model }}/nodes'",
+            "result": "{{ model }}/nodes",
             "needs": {"nodes": 2},
         },
         {"title": "look", "command": "ls {{ output_dir }}/model", "after": ["train"]},
     ]
     file = tmp_path / "pipeline.yaml"
-    variables = {"part": "{{ output_dir }}/part-{{ shard }}"}
+    variables = {"part": "{{ output_dir }}/part-{{ shard }}", "model": "{{ output_dir }}/model"}
     file.write_text(yaml.safe_dump({"output_dir": str(run), "variables": variables, "runs": entries}))
     pipeline = read_pipeline(file)
 

@@ -9,7 +9,7 @@ import pytest
 from notewriter.ground.errors import UserError
 from notewriter.models import roles, servers
 from notewriter.models.adapters import groups, with_group
-from notewriter.models.checkpoints import fingerprint
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.roles import ModelArguments
 
 
@@ -80,9 +80,9 @@ def test_a_users_options_win_except_for_the_names(make_adapter):
 
 def test_an_adapter_is_known_by_its_weights_and_those_of_its_base(make_adapter, base):
     adapter = make_adapter("notes")
-    before = fingerprint(adapter)
+    before = Checkpoint(adapter).fingerprint()
     (base / "model.safetensors").write_bytes(b"other weights")
-    assert fingerprint(adapter) != before
+    assert Checkpoint(adapter).fingerprint() != before
 
 
 @pytest.mark.parametrize(

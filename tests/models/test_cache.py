@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,19 +38,22 @@ def test_a_file_that_is_no_cache_is_named(tmp_path: Path):
         ("/data/cache.sqlite", "nfs4"),
     ],
 )
-def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(tmp_path: Path, path: str, expected: str):
-    (tmp_path / "mounts").write_text(
-        "/dev/sda1 / ext4 rw 0 0\n"
-        "server:/scratch /scratch lustre rw 0 0\n"
-        "host:/disk /mnt/my\\040disk fuse.sshfs rw 0 0\n"
-        "/dev/sdb1 /data xfs rw 0 0\n"
-        "server:/data /data nfs4 rw 0 0\n"
-    )
-    assert file_system_of(Path(path), tmp_path / "mounts") == expected
+def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(monkeypatch, path: str, expected: str):
+    mounts = [
+        ("/", "ext4"),
+        ("/scratch", "lustre"),
+        ("/mnt/my disk", "fuse.sshfs"),
+        ("/data", "xfs"),
+        ("/data", "nfs4"),
+    ]
+    partitions = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in mounts]
+    monkeypatch.setattr(cache.psutil, "disk_partitions", lambda all: partitions)
+    assert file_system_of(Path(path)) == expected
 
 
-def test_where_mounts_are_not_listed_the_file_system_is_unknown_and_taken_for_local(tmp_path: Path):
-    assert file_system_of(tmp_path, tmp_path / "absent") == ""
+def test_where_mounts_are_not_listed_the_file_system_is_unknown_and_taken_for_local(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(cache.psutil, "disk_partitions", lambda all: [])
+    assert file_system_of(tmp_path) == ""
     assert not is_shared("")
 
 

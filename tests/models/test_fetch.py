@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints, fetch
+from notewriter.models import fetch
+from notewriter.models.checkpoint import Checkpoint
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_from_hub", lambda path: pytest.fail("fetched again"))
-    before = checkpoints.fingerprint(folder)
+    before = Checkpoint(str(folder)).fingerprint()
     fetch.main(["--output_dir", str(folder)])
-    assert checkpoints.fingerprint(folder) == before
+    assert Checkpoint(str(folder)).fingerprint() == before
 
 
 def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:

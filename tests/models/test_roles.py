@@ -14,6 +14,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.models import roles, servers
 from notewriter.models.adapters import Group
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import cache_key
 from notewriter.models.nodes import Place
 from notewriter.models.roles import ModelArguments
@@ -65,7 +66,12 @@ def served(monkeypatch):
 
     monkeypatch.setattr(servers, "serve", serve)
     monkeypatch.setattr(roles, "check_template", lambda path, variables, file: None)
-    monkeypatch.setattr(servers, "fingerprint", lambda path: f"weights of {path}")
+    fingerprint = Checkpoint.fingerprint
+    monkeypatch.setattr(
+        Checkpoint,
+        "fingerprint",
+        lambda model: fingerprint(model) if os.path.isdir(model.path) else f"weights of {model.path}",
+    )
     return calls
 
 
@@ -234,7 +240,9 @@ def test_a_model_has_its_own_options_and_replicas_beside_those_of_all(tmp_path, 
 
 
 def test_adapters_share_a_server_only_where_their_options_are_the_same(tmp_path, served, monkeypatch):
-    monkeypatch.setattr(servers, "groups", lambda paths: [Group(paths[0], dict.fromkeys(paths, "m"), {})])
+    monkeypatch.setattr(
+        servers, "groups", lambda paths: [Group(paths[0], dict.fromkeys(paths, "m"), {"served_model_name": "m"})]
+    )
     models = {role: {"serve": f"models/{role}"} for role in ("notes", "query", "judge")}
     models["judge"]["serve_options"] = {"max_model_len": 8192}
     given_roles(tmp_path, base_url="http://host/v1", model="m", models=models)
@@ -323,7 +331,7 @@ URL = {"base_url": "http://node7:8000/v1", "model": "m"}
         ({"models": {"judge": {**URL, "key": "x"}}, **URL}, r"models: judge: unknown key 'key'; an endpoint has: "),
         (
             {"models": {"judge": {**URL, "chat_template_kwargs": 1}}, **URL},
-            r"models: judge: chat_template_kwargs: 1 is",
+            r"models: judge: chat_template_kwargs must be dict",
         ),
         ({"chat_template_kwargs": {"tools": []}, **URL}, r"chat_template_kwargs: tools cannot be set"),
         ({"models": {"judge": {"model": "big"}}, **URL}, r"models: judge: needs base_url and model, or serve"),

@@ -63,7 +63,7 @@ def test_a_download_is_no_waiting_and_is_told(stand_in, tmp_path, monkeypatch, c
     """Twenty looks find more bytes, at times when the server should long be ready; then there are no more."""
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("STAND_IN", "hang")
-    monkeypatch.setattr(serving, "check_model", lambda model: None)
+    monkeypatch.setattr(serving.Checkpoint, "check", lambda model: model.path)
     blobs = tmp_path / "models--owner--name" / "blobs"
     blobs.mkdir(parents=True)
     files = serving._files

@@ -32,7 +32,7 @@ def started(monkeypatch, tmp_path):
         calls.append(f"-{name}")
 
     monkeypatch.setattr(servers, "serve", serve)
-    monkeypatch.setattr(servers, "fingerprint", lambda path: f"weights of {Path(path).name}")
+    monkeypatch.setattr(servers.Checkpoint, "fingerprint", lambda model, files=(): f"weights of {model.name}")
     return calls
 
 

@@ -8,7 +8,8 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain, find, fingerprint, parts_of
-from notewriter.retrieval.source import Local, within
+from notewriter.retrieval.sources.index import Local
+from notewriter.retrieval.sources.service import within
 from notewriter.rollouts.identity import differences
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -199,6 +200,41 @@ def test_a_chain_is_known_by_its_parts_and_not_by_its_paths(indexes):
     assert fingerprint([{"url": "http://a"}]) == fingerprint([{"url": "http://b"}])
 
 
+SHELF = """
+from dataclasses import dataclass
+from pathlib import Path
+from notewriter.ground.records import Passage
+from notewriter.retrieval.protocol import Source, SourceOptions
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelfOptions(SourceOptions):
+    shelf: str
+
+class Shelf:
+    def __init__(self, options):
+        self.name, self.corpus, self._books = options.shelf, "", Path(options.shelf).read_text().splitlines()
+    async def check(self): ...
+    async def search(self, query, top_k, scope=None):
+        return [Passage(book, book, "A book.") for book in self._books][:top_k]
+    async def close(self): ...
+
+shelf = Source(options=ShelfOptions, open=Shelf, identity=lambda options: Path(options.shelf).read_text())
+"""
+
+
+def test_a_source_of_ones_own_is_a_part_like_any_other(indexes, tmp_path):
+    (tmp_path / "library.py").write_text(SHELF)
+    (tmp_path / "books").write_text("Emma\nUlysses\n")
+    parts = [{f"{tmp_path}/library.py:shelf": str(tmp_path / "books"), "weight": 0.5}, {"distinct": "title"}]
+    assert ids(search(parts)) == ["Emma", "Ulysses"]
+    assert {"2:Emma", "w2"} <= set(ids(search([{"index": str(indexes / "wiki")}, parts[0]], top_k=9)))
+    before = fingerprint(parts)
+    (tmp_path / "books").write_text("Emma\n")
+    assert fingerprint(parts) != before
+    with pytest.raises(UserError, match="unknown key 'wieght'; did you mean 'weight'"):
+        search([{f"{tmp_path}/library.py:shelf": "books", "wieght": 1}])
+
+
 HERE, THERE = "http://127.0.0.1:9", "http://127.0.0.1:10"
 
 
@@ -207,7 +243,7 @@ HERE, THERE = "http://127.0.0.1:9", "http://127.0.0.1:10"
     [
         ({"url": HERE}, {"url": THERE}, {"weight": 0.5}),
         ({"web": HERE}, {"web": THERE, "api_key_env": "KEY"}, {"weight": 0.5}),
-        ({"elasticsearch": HERE, "name": "wiki"}, {"elasticsearch": THERE}, {"search": "knn"}),
+        ({"elasticsearch": HERE, "name": "wiki"}, {"elasticsearch": THERE}, {"fields": {"text": "body"}}),
         ({"opensearch": HERE, "name": "wiki"}, {"opensearch": THERE}, {"name": "news"}),
         ({"llm_rerank": "qwen", "base_url": HERE}, {"base_url": THERE}, {"candidates": 40}),
     ],

@@ -21,7 +21,7 @@ from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25, server
 from notewriter.retrieval.chain import Chain, Found
 from notewriter.retrieval.server import RetrieverServeArguments, make_app
-from notewriter.retrieval.sources.remote import SCHEMA, health_of
+from notewriter.retrieval.sources.remote import SCHEMA
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 bounded_http = pytest.importorskip("notewriter.retrieval.bounded_http", reason="needs the extra `serve`")
@@ -116,7 +116,7 @@ def test_any_text_can_be_searched_for(url):
 
 
 def test_health_says_what_is_served_and_metrics_count_it(url, index):
-    health = health_of(url)
+    health = json.loads(ask(url, None, "/health")[1])
     assert (health["schema"], health["status"], health["corpus"]) == (SCHEMA, "ok", "towns")
     assert health["fingerprint"] == Chain([{"index": index}]).fingerprint
     ask(url, {"queries": ["town", "museum"]})
@@ -130,7 +130,7 @@ def test_health_says_what_is_served_and_metrics_count_it(url, index):
 def test_a_server_over_another_is_known_by_what_that_one_serves_and_not_by_how_it_is_asked(url, index):
     def known(address, **options):
         with served(Chain([{"url": address, **options}])) as outer:
-            return health_of(outer)["fingerprint"]
+            return json.loads(ask(outer, None, "/health")[1])["fingerprint"]
 
     before = known(url)
     assert known(url, attempts=2, timeout=5.0) == before

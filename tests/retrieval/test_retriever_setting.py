@@ -12,7 +12,7 @@ from tiny_world import run_config, tiny_world
 
 from notewriter.evaluation import ask, evaluate
 from notewriter.ground.errors import UserError
-from notewriter.retrieval import bulk_index, open_index
+from notewriter.retrieval.sources.index import open_index
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
 
 
@@ -23,7 +23,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr("notewriter.retrieval.sources.service._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
 
 
 @pytest.fixture
@@ -95,26 +95,17 @@ def test_what_was_finished_before_a_server_failed_is_kept_and_the_address_may_ch
 
 
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
-def test_a_search_engine_may_move_while_a_run_waits_but_not_be_refilled(run, world, engine, tmp_path):
-    pytest.importorskip(engine if engine == "elasticsearch" else "opensearchpy", reason="needs `search-engines`")
-    corpus = Path(world["path"]).with_name("corpus.jsonl")
-    part = {engine: "", "name": "towns"}
-
-    def fill(server, corpus):
-        bulk_index.main(["--path", str(corpus), "--name", "towns", f"--{engine}", server.url])
-        return part | {engine: server.url}
-
-    with fake_search_engine() as here, fake_search_engine() as there:
-        folder = run(fill(here, corpus))
+def test_a_search_engine_may_move_while_a_run_waits_but_not_be_refilled(run, world, engine):
+    corpus = Path(world["path"]).with_name("corpus.jsonl").read_text().splitlines()
+    documents = {record["id"]: record for record in map(json.loads, corpus)}
+    with fake_search_engine(documents) as here, fake_search_engine(documents) as there:
+        folder = run({engine: here.url, "name": "wiki"})
         before = traces(folder)
-        run(fill(there, corpus) | {"attempts": 2})
+        run({engine: there.url, "name": "wiki", "attempts": 2})
         assert traces(folder) == before
-        there.indexes.clear()
-        there.documents.clear()
-        shorter = tmp_path / "shorter.jsonl"
-        shorter.write_text(corpus.read_text().partition("\n")[2])
+        there.changes += 1
         with pytest.raises(UserError, match="other contents of retriever: server 0, which have changed since"):
-            run(fill(there, shorter))
+            run({engine: there.url, "name": "wiki"})
 
 
 def test_a_web_search_may_be_asked_at_another_address(run, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests compare weights and losses to the last digits, on every processor."""
-    monkeypatch.setattr("notewriter.training.run.launch.number_format", lambda: "float32")
+    monkeypatch.setattr("notewriter.training.options.number_format", lambda: "float32")
 
 
 @pytest.fixture

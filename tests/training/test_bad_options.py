@@ -15,7 +15,7 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
         ("dpo", [*DPO, "--learn", "3"], "unknown option --learn; did you mean '--learning"),
         ("sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
         ("preflight", [*DPO, "--utiliz", "1"], "unknown option --utiliz; did you mean '--utilization'"),
-        ("run.merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
+        ("merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
         ("publishing.publish", ["--checkpoint", "c", "--repo", "a/b"], "option --repo; did you mean '--repo_id'"),
         ("dpo", ["--config", "a", "--config", "b"], "--config is given twice"),
         ("dpo", [*DPO[2:], "--pairs", ""], "pairs is empty"),

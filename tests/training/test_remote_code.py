@@ -16,9 +16,8 @@ from transformers import AutoModelForCausalLM
 from notewriter.ground.errors import UserError
 from notewriter.rollouts import rehearsal
 from notewriter.training import dpo as train_dpo
-from notewriter.training import preflight
+from notewriter.training import merge, preflight
 from notewriter.training import sft as train_sft
-from notewriter.training.run import merge
 
 ROOT = Path(__file__).parents[2]
 ASKED = "cannot be loaded as a .* without running code shipped with it, which is never done; use an arch"

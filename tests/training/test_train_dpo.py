@@ -20,10 +20,10 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.models import checkpoints
 from notewriter.training import dpo as train_dpo
+from notewriter.training import options as training_options
 from notewriter.training.options import DPOArguments, DPOConfiguration
-from notewriter.training.run import launch
+from notewriter.training.run.trainers import MeteredDPOTrainer
 from notewriter.training.sharing import self_check
-from notewriter.training.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
 
@@ -426,7 +426,7 @@ def test_batch_size_does_not_depend_on_the_number_of_processes(tmp_path: Path, m
 def test_training_on_a_cpu_is_in_the_number_format_that_it_is_fast_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str, options: dict[str, bool], bf16: bool
 ) -> None:
-    monkeypatch.setattr(launch, "number_format", lambda: processor)
+    monkeypatch.setattr(training_options, "number_format", lambda: processor)
     assert DPOConfiguration(output_dir=str(tmp_path), use_cpu=True, **options).bf16 is bf16
 
 
@@ -442,10 +442,10 @@ def test_training_on_a_cpu_is_in_the_number_format_that_it_is_fast_in(
 def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
     monkeypatch: pytest.MonkeyPatch, use_cpu: bool, deepspeed: bool, cuda: bool, bf16: bool
 ) -> None:
-    monkeypatch.setattr(launch, "number_format", lambda: "bfloat16")
+    monkeypatch.setattr(training_options, "number_format", lambda: "bfloat16")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    assert launch.computes_in_bfloat16(use_cpu, deepspeed) is bf16
+    assert training_options.computes_in_bfloat16(use_cpu, deepspeed) is bf16
 
 
 def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(

@@ -9,7 +9,7 @@ function kept(id) {
   return unpacked.get(id);
 }
 
-// What a run did on a question, and `read`, which decodes a text (see coding.py).
+// What a run did on a question, and `read`, which decodes a text (see traces.py).
 async function opened(place) {
   const [vocabulary, block] = await Promise.all([kept("vocabulary"), kept(`traces-${Math.floor(place / chunk)}`)]);
   const word = (character) => vocabulary[character.codePointAt(0) - (character < "\ud800" ? FIRST : FIRST + SURROGATES)];
@@ -18,7 +18,7 @@ async function opened(place) {
 const FIRST = 0x5d;
 const SURROGATES = 0x800;
 
-// The numbers encoded by `gaps` (see coding.py).
+// The numbers encoded by `gaps` (see traces.py).
 function numbers(gaps) {
   let number = -1;
   return gaps.map((gap) => (number += gap + 1));

@@ -1,18 +1,20 @@
-"""Run folders in memory, as the report needs them."""
+"""Run folders in memory, as the report needs them, and the scores that they have."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from markupsafe import Markup
 
 from notewriter.artifacts.costs import Costs, read_costs
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.reading import check_present, read_text
+from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.ground.errors import UserError
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b")
-"""Assigned to runs in turn; Okabe and Ito's palette, which colour-blind readers can tell apart."""
+from notewriter.pages.charts import COLOURS
+from notewriter.pages.tables import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Run:
     Args:
         folder: its path.
         label: what the report calls it.
-        colour: its colour in plots, as CSS.
+        number: its place among the runs, which decides its colour.
         metrics: metrics.json.
         config: config.yaml, as text.
         costs: costs.json; None where it is missing.
@@ -32,12 +34,23 @@ class Run:
 
     folder: Path
     label: str
-    colour: str
+    number: int
     metrics: Metrics
     config: str
     costs: Costs | None
     judging: Costs | None
     predictions: dict[str, Prediction]
+
+    @property
+    def colour(self) -> str:
+        """Its colour in charts, as CSS."""
+        return COLOURS[self.number % len(COLOURS)]
+
+    @property
+    def name(self) -> Cell:
+        """Its label, on a page after a dot of its colour."""
+        dot = Markup('<span class="dot" style="--run: {}"></span>{}')
+        return Cell(self.label, dot.format(self.colour, self.label))
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -58,12 +71,33 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         Run(
             folder=folder,
             label=label,
-            colour=COLOURS[index % len(COLOURS)],
-            metrics=metrics[index],
+            number=number,
+            metrics=metrics[number],
             config=read_text(folder / "config.yaml"),
             costs=read_costs(folder / "costs.json"),
             judging=read_costs(folder / FOLDER / "costs.json"),
             predictions=read_predictions(folder / "predictions.jsonl"),
         )
-        for index, (folder, label) in enumerate(zip(folders, labels, strict=True))
+        for number, (folder, label) in enumerate(zip(folders, labels, strict=True))
     ]
+
+
+def measured(runs: Sequence[Run]) -> list[str]:
+    """The metrics that any run has, in the order in which they appear."""
+    return list(dict.fromkeys(metric for run in runs for metric in run.metrics.metrics))
+
+
+def shares(runs: Sequence[Run]) -> list[str]:
+    """The metrics whose values lie in [0, 1] for every question of every run."""
+    return [
+        metric
+        for metric in measured(runs)
+        if metric_named(metric).better is not None
+        and all(0 <= each.scores.get(metric, 0) <= 1 for run in runs for each in run.predictions.values())
+    ]
+
+
+def headline(runs: Sequence[Run]) -> str | None:
+    """The first score of `HEADLINE` that a run has, else the first share; None without any."""
+    candidates = shares(runs)
+    return next((metric for metric in (*HEADLINE, *candidates) if metric in candidates), None)

@@ -1,18 +1,22 @@
-"""The report's tables: scores, costs, differences, kinds of questions, the papers' numbers."""
+"""The report's tables and charts: scores, differences, costs, kinds of questions, the papers' numbers."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from markupsafe import Markup
+
+from notewriter.artifacts.costs import COUNTED
+from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.catalogue import METRICS, metric_named
 from notewriter.evaluation.comparison import Comparison, Paired, compare_uncorrected, corrected, p_value_text
-from notewriter.evaluation.report.headline import headline, measured
-from notewriter.evaluation.report.markup import Table
-from notewriter.evaluation.report.papers import PublishedRow, published_rows
-from notewriter.evaluation.report.runs import Run
+from notewriter.evaluation.papers import PublishedRow, published_rows
+from notewriter.evaluation.report.runs import Run, headline, measured, shares
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
+from notewriter.pages.charts import Dot, Panel, intervals, panels
+from notewriter.pages.tables import Cell, Table
 
 KINDS = {"type": "Type", "hops": "Hops"}
 """Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""
@@ -20,66 +24,23 @@ KINDS = {"type": "Type", "hops": "Hops"}
 MOST_KINDS = 20
 """At most so many rows for each of `KINDS`: the kinds with the most questions."""
 
+EXPENSES: dict[str, Callable[[dict[str, float]], float]] = {
+    "Tokens a question, prompt and completion": lambda costs: costs["prompt_tokens"] + costs["completion_tokens"],
+    "Model calls a question": lambda costs: costs["calls"],
+    "Retrievals a question": lambda costs: costs["retrievals"],
+}
+"""What the score is plotted against: the axis -> its value from the mean costs per question in metrics.json."""
 
-class Cell(TypedDict):
-    """A number as text, with its value and its interval where these are shown."""
-
-    text: str
-    value: NotRequired[float]
-    interval: NotRequired[str]
-
-
-class Row(TypedDict):
-    """A score or a cost: a cell for each run, None where a run does not have it."""
-
-    metric: str
-    cells: list[Cell | None]
+NO_SIGN = Markup()
+SMALL = Markup('<span class="interval">{}</span>')
 
 
-class KindRow(TypedDict):
-    """A kind of question: a cell for each run, None where a run has no such question."""
-
-    kind: str
-    questions: int
-    cells: list[Cell | None]
-
-
-class DifferenceRow(TypedDict):
-    """A score's or a cost's difference from the first run; `kind` is `count` where neither direction is better."""
-
-    value: float
-    text: str
-    interval: str
-    excludes_zero: bool
-    kind: Literal["gain", "loss", "count"]
-    p_value: str
-    questions: int
-
-
-class Difference(TypedDict):
-    """A run's differences from the first run, by metric, or the `reason` why there are none."""
+class Difference(NamedTuple):
+    """A run's differences from the first run by metric, or the `reason` why there are none."""
 
     run: Run
     reason: str
-    rows: dict[str, DifferenceRow]
-
-
-class OwnRow(TypedDict):
-    """A run beside the papers' rows; values are percentages."""
-
-    run: Run
-    method: str
-    model: str
-    values: dict[str, float]
-
-
-class PublishedTable(TypedDict):
-    """The runs on a dataset and the papers' rows for it."""
-
-    dataset: str
-    metrics: list[str]
-    ours: list[OwnRow]
-    theirs: list[PublishedRow]
+    comparison: Comparison
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
@@ -96,68 +57,90 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
         except UserError as error:
             comparisons.append({})
             reasons.append(str(error))
-    return [
-        Difference(
-            run=run,
-            reason=reason,
-            rows={metric: _difference(metric, paired) for metric, paired in comparison.items()},
-        )
-        for run, reason, comparison in zip(runs[1:], reasons, corrected(comparisons), strict=True)
-    ]
+    return [Difference(*each) for each in zip(runs[1:], reasons, corrected(comparisons), strict=True)]
 
 
-def _difference(metric: str, paired: Paired) -> DifferenceRow:
-    difference, places = paired.difference, metric_named(metric).decimals
-    return DifferenceRow(
-        value=difference.mean,
-        text=f"{difference.mean:+,.{places}f}",
-        interval=f"{difference.low:+,.{places}f} to {difference.high:+,.{places}f}",
-        excludes_zero=difference.excludes_zero,
-        kind=_direction(metric, difference.mean),
-        p_value=p_value_text(metric, paired.p_value, paired.at_floor),
-        questions=paired.questions,
+def difference_table(difference: Difference, runs: Sequence[Run]) -> Table:
+    """A row for each score and cost."""
+    note = difference.reason or (
+        "an asterisk marks an interval that excludes zero; p is corrected for the number of scores"
+        + (" of all runs here" if len(runs) > 2 else "")
     )
-
-
-def _direction(metric: str, difference: float) -> Literal["gain", "loss", "count"]:
-    better = metric_named(metric).better
-    return "count" if better is None else "gain" if (difference > 0) == (better == "higher") else "loss"
-
-
-def scores(runs: Sequence[Run]) -> list[Row]:
-    """A row for each metric: means as in metrics.json, with their intervals."""
     rows = []
+    for metric, paired in difference.comparison.items():
+        change, places = paired.difference, metric_named(metric).decimals
+        text = f"{change.mean:+,.{places}f}"
+        rows.append(
+            [
+                _name(metric),
+                Cell(f"{text} *", _sign(metric, paired) + text) if change.excludes_zero else text,
+                _range(change, places, "+"),
+                p_value_text(metric, paired.p_value, paired.at_floor),
+                str(paired.questions),
+            ]
+        )
+    caption = f"{difference.run.label} minus {runs[0].label}, paired by question; {note}"
+    return caption, ["", "Difference", "95% interval", "p (Holm)", "Questions"], rows
+
+
+def _range(interval: Interval, places: int, sign: str = "") -> str:
+    return f"{interval.low:{sign},.{places}f} to {interval.high:{sign},.{places}f}"
+
+
+def _sign(metric: str, paired: Paired) -> Markup:
+    """An arrow: green for better, red for worse, plain where neither direction is better; empty if zero is possible."""
+    difference, better = paired.difference, metric_named(metric).better
+    if not difference.excludes_zero:
+        return NO_SIGN
+    rises = difference.mean > 0
+    kind = "count" if better is None else "gain" if rises == (better == "higher") else "loss"
+    hint = f"against the first run: {difference.text(metric_named(metric).decimals, '+')}, which excludes zero"
+    return Markup('<span class="sure {}" title="{}">{}</span> ').format(kind, hint, "▲" if rises else "▼")
+
+
+def _name(metric: str) -> Cell:
+    declared = metric_named(metric)
+    hint = ": ".join(filter(None, (metric, declared.meaning)))
+    return Cell(declared.label, Markup('<span title="{}">{}</span>').format(hint, declared.label))
+
+
+def scores(runs: Sequence[Run], compared: Sequence[Difference]) -> Table:
+    """A row for each score, with its intervals, and for each cost; on a page with signs of the differences."""
+    signs = {
+        (each.run.label, metric): _sign(metric, paired)
+        for each in compared
+        for metric, paired in each.comparison.items()
+    }
+    rows: list[list[str]] = []
     for metric in measured(runs):
-        places = metric_named(metric).decimals
-        intervals = [run.metrics.metrics.get(metric) for run in runs]
-        cells = [
-            Cell(
-                value=interval.mean,
-                text=f"{interval.mean:,.{places}f}",
-                interval=f"{interval.low:,.{places}f} to {interval.high:,.{places}f}",
-            )
-            if interval
-            else None
-            for interval in intervals
-        ]
-        rows.append(Row(metric=metric, cells=cells))
-    return rows
-
-
-def costs(runs: Sequence[Run]) -> list[Row]:
-    """A row for each cost: means per question."""
-    rows = []
+        row: list[str] = [_name(metric)]
+        for run in runs:
+            interval = run.metrics.metrics.get(metric)
+            row.append(_score(interval, metric, signs.get((run.label, metric), NO_SIGN)))
+        rows.append(row)
     for cost in COSTS:
-        means = [run.metrics.per_question[cost] for run in runs]
-        places = metric_named(cost).decimals
-        rows.append(Row(metric=cost, cells=[Cell(value=mean, text=f"{mean:,.{places}f}") for mean in means]))
-    return rows
+        texts = [f"{run.metrics.per_question[cost]:,.{metric_named(cost).decimals}f}" for run in runs]
+        cells = [
+            Cell(text, signs.get((run.label, cost), NO_SIGN) + text) for run, text in zip(runs, texts, strict=True)
+        ]
+        rows.append([_name(cost), *cells])
+    caption = "Scores with 95% bootstrap intervals, and mean costs a question"
+    return caption, ["", *(run.name for run in runs)], rows
 
 
-def kinds(runs: Sequence[Run]) -> list[KindRow]:
-    """The headline score broken down by kind of question."""
+def _score(interval: Interval | None, metric: str = "", sign: Markup = NO_SIGN) -> Cell:
+    """A mean with its interval; empty where there is none."""
+    if interval is None:
+        return Cell("", Markup('<span class="soft">not measured</span>'))
+    places = metric_named(metric).decimals
+    mean, ends = f"{interval.mean:,.{places}f}", _range(interval, places)
+    return Cell(f"{mean} [{ends}]", sign + mean + SMALL.format(ends))
+
+
+def kinds(runs: Sequence[Run]) -> Table:
+    """The headline score broken down by kind of question; no row without kinds."""
     metric = headline(runs)
-    rows: list[KindRow] = []
+    rows: list[list[str]] = []
     for key, title in KINDS.items():
         values: list[dict[str, list[float]]] = []
         for run in runs:
@@ -169,16 +152,12 @@ def kinds(runs: Sequence[Run]) -> list[KindRow]:
             values.append(by_kind)
         most: Counter[str] = Counter()
         for by_kind in values:
-            most |= Counter({kind: len(found) for kind, found in by_kind.items()})
-        rows += [
-            KindRow(
-                kind=f"{title}: {kind}",
-                questions=most[kind],
-                cells=[_kind_cell(by_kind[kind]) if kind in by_kind else None for by_kind in values],
-            )
-            for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS))
-        ]
-    return rows
+            most |= Counter({kind: len(scores) for kind, scores in by_kind.items()})
+        for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS)):
+            cells = [_score(bootstrap_interval(each[kind]) if kind in each else None) for each in values]
+            rows.append([f"{title}: {kind}", str(most[kind]), *cells])
+    caption = f"{metric_named(metric).label} by kind of question" if metric else ""
+    return caption, ["", "Questions", *(run.name for run in runs)], rows
 
 
 def _kinds_of(prediction: Prediction, key: str) -> list[str]:
@@ -188,13 +167,30 @@ def _kinds_of(prediction: Prediction, key: str) -> list[str]:
     return list(dict.fromkeys(kind for kind in map(str.strip, str(value).split("|")) if kind))
 
 
-def _kind_cell(values: list[float]) -> Cell:
-    interval = bootstrap_interval(values)
-    return Cell(text=f"{interval.mean:.3f}", interval=f"{interval.low:.3f} to {interval.high:.3f}")
+def stage_costs(runs: Sequence[Run]) -> Table:
+    """What each run and each of its stages cost in all, and what judging it did."""
+    rows: list[list[str]] = []
+    for run in runs:
+        for costs, label in ((run.costs, run.label), (run.judging, f"{run.label}: judging")):
+            if costs:
+                bold = Markup('<span class="dot" style="--run: {}"></span><b>{}</b>').format(run.colour, label)
+                rows.append(
+                    [
+                        Cell(label, bold),
+                        *(f"{getattr(costs.total, key):,.0f}" for key in COUNTED),
+                        f"{costs.compression:,.2f}" if costs.compression else "",
+                        f"{costs.money:,.4f}" if costs.money is not None else "",
+                        "; ".join(f"{event.replace('_', ' ')}: {count:,}" for event, count in costs.counts.items()),
+                    ]
+                )
+                for stage, sums in costs.stages.items():
+                    rows.append([stage, *(f"{getattr(sums, key):,.0f}" for key in COUNTED), "", "", ""])
+    header = ["Run, stage (role)", *map(_name, COUNTED), "Compression", "Money", "Counted"]
+    return "Costs by stage", header, rows
 
 
-def published(runs: Sequence[Run]) -> list[PublishedTable]:
-    """The runs' scores beside the papers', for each of the runs' datasets that a paper reports.
+def published(runs: Sequence[Run]) -> list[Table]:
+    """The runs' scores beside the papers', in percent, for each of the runs' datasets that a paper reports.
 
     Of a paper's rows these are the ones with its own settings, once where several of its tables have them.
     """
@@ -202,13 +198,21 @@ def published(runs: Sequence[Run]) -> list[PublishedTable]:
     for row in published_rows():
         if not row["setting"] and any(map(_is_score, row["values"])):
             rows.setdefault((row["paper"], row["dataset"], row["method"], row["model"]), row)
-    tables = []
+    tables: list[Table] = []
     for dataset in dict.fromkeys(run.metrics.dataset for run in runs):
         theirs = [row for row in rows.values() if row["dataset"] == dataset]
         metrics = list(dict.fromkeys(metric for row in theirs for metric in filter(_is_score, row["values"])))
-        ours = [_own_row(run, metrics) for run in runs if run.metrics.dataset == dataset]
+        lines: list[list[str]] = []
+        for run in runs:
+            if run.metrics.dataset == dataset:
+                means = {metric: 100 * interval.mean for metric, interval in run.metrics.metrics.items()}
+                lines.append([run.name, run.metrics.method, run.metrics.model, *_percents(means, metrics)])
+        for row in theirs:
+            source = f"{row['paper']}, {row['place']}"
+            lines.append([source, row["method"], row["model"], *_percents(row["values"], metrics)])
         if theirs:
-            tables.append(PublishedTable(dataset=dataset, metrics=metrics, ours=ours, theirs=theirs))
+            header = ["Source", "Method", "Model", *map(_name, metrics)]
+            tables.append((f"Published numbers on {dataset}", header, lines))
     return tables
 
 
@@ -216,46 +220,39 @@ def _is_score(metric: str) -> bool:
     return metric in METRICS and METRICS[metric].share
 
 
-def _own_row(run: Run, metrics: list[str]) -> OwnRow:
-    means = {metric: interval.mean for metric, interval in run.metrics.metrics.items()}
-    values = {metric: means[metric] * 100 for metric in metrics if metric in means}
-    return OwnRow(run=run, method=run.metrics.method, model=run.metrics.model, values=values)
+def _percents(values: dict[str, float], metrics: Sequence[str]) -> list[str]:
+    return [f"{values[metric]:.2f}".removesuffix("0") if metric in values else "" for metric in metrics]
 
 
-def text_tables(runs: Sequence[Run], rows: Sequence[Row], compared: Sequence[Difference]) -> list[Table]:
-    """Rows of `scores` and `costs` as one table, and one for each of `differences`, for Markdown and LaTeX."""
+def interval_chart(runs: Sequence[Run]) -> Markup:
+    """A group for each metric that is a share, with a dot and its interval for each run; empty without any."""
+    groups = {
+        metric_named(metric).label: [
+            _dot(run, interval) for run in runs if (interval := run.metrics.metrics.get(metric))
+        ]
+        for metric in shares(runs)
+    }
+    label = "Mean of each score by run, with its 95% interval; the numbers are in the table of scores"
+    return Markup(intervals(label, groups, "Mean over the questions, with its 95% interval") if groups else "")
 
-    def cell(value: Cell | None) -> str:
-        if value is None:
-            return ""
-        return f"{value['text']} [{value['interval']}]" if "interval" in value else value["text"]
 
-    tables: list[Table] = [
-        (
-            "Scores with 95% bootstrap intervals, and mean costs a question",
-            ["", *(run.label for run in runs)],
-            [[metric_named(row["metric"]).label, *map(cell, row["cells"])] for row in rows],
-        )
-    ]
-    for difference in compared:
-        note = difference["reason"] or (
-            "an asterisk marks an interval that excludes zero; p is corrected for the number of scores"
-            + (" of all runs here" if len(compared) > 1 else "")
-        )
-        tables.append(
-            (
-                f"{difference['run'].label} minus {runs[0].label}, paired by question; {note}",
-                ["", "Difference", "95% interval", "p (Holm)", "Questions"],
-                [
-                    [
-                        metric_named(metric).label,
-                        row["text"] + (" *" if row["excludes_zero"] else ""),
-                        row["interval"],
-                        row["p_value"],
-                        str(row["questions"]),
-                    ]
-                    for metric, row in difference["rows"].items()
-                ],
-            )
-        )
-    return tables
+def expense_chart(runs: Sequence[Run]) -> Markup:
+    """The headline score against each of `EXPENSES`, with a dot for each run; empty without a headline score."""
+    metric = headline(runs)
+    if metric is None:
+        return Markup()
+    shown = []
+    for axis, expense in EXPENSES.items():
+        dots = []
+        for run in runs:
+            if interval := run.metrics.metrics.get(metric):
+                cost = expense(run.metrics.per_question)
+                text = f"{run.label}: {interval.mean:.3f} at {cost:,.1f}"
+                dots.append(_dot(run, interval)._replace(x=cost, text=text))
+        shown.append(Panel(metric_named(metric).label, dots=dots, axis=axis))
+    label = f"{metric_named(metric).label} of each run with its 95% interval, against: {', '.join(EXPENSES)}"
+    return Markup(panels(label, shown, columns=2))
+
+
+def _dot(run: Run, interval: Interval) -> Dot:
+    return Dot(run.label, interval.mean, interval.low, interval.high, series=run.number)

@@ -1,14 +1,19 @@
-"""Traces as the page embeds them: compressed blocks, of which the page unpacks those that a reader opens."""
+"""What the page embeds of the questions, and of the traces: compressed blocks, unpacked when a reader opens them.
+
+Texts and numbers have forms that compress well and that the page's script decodes (report.js).
+"""
 
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
+from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, read_traces
-from notewriter.evaluation.report.coding import Vocabulary, gaps
-from notewriter.evaluation.report.runs import Run
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.report.runs import Run, shares
 from notewriter.pages import packed
 
 CHUNK = 50
@@ -17,10 +22,57 @@ CHUNK = 50
 PIECE = re.compile(r"\[\d+\] |[^\n]*\n|[^\n]+")
 """A line of a prompt. The number before a passage, which differs between prompts, is a piece of its own."""
 
+TOKEN = re.compile(r"\w+ ?|\W ?")
+"""A word or any other character, with the space after it; successive matches cover the whole text."""
+
+FIRST = 0x5D
+"""The first code point in use: JSON escapes no character from here on."""
+
+SURROGATES = range(0xD800, 0xE000)
+"""Code points that are not characters."""
+
+FULL = 1_000_000
+"""Words that get a character; later words are spelled out, for which 100,000 characters are left."""
+
 NOTES_ROLE = "notes"
 """The role of the model that writes notes: its completions are states of the note."""
 
 Item = TypeVar("Item")
+
+
+class Vocabulary:
+    """The words of many texts, each with a character of its own: a coded text has one character per word.
+
+    A compressor looks back about ten thousand bytes, so it would spell out most words again in every block. Words are
+    numbered as they are met, so common words mostly get low numbers.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def words(self) -> list[str]:
+        """The words, in the order of their numbers."""
+        return list(self._numbers)
+
+    def code(self, text: str) -> str:
+        """The text with one character per word."""
+        numbers = self._numbers
+        coded = []
+        for token in TOKEN.findall(text):
+            for part in (token,) if token in numbers or len(numbers) < FULL else token:
+                coded.append(_character(numbers.setdefault(part, len(numbers))))
+        return "".join(coded)
+
+
+def _character(number: int) -> str:
+    code = FIRST + number
+    return chr(code if code < SURROGATES.start else code + len(SURROGATES))
+
+
+def gaps(numbers: Iterable[int]) -> list[int]:
+    """Ascending numbers as differences, each the count of numbers skipped: small where they are close together."""
+    return [number - before - 1 for before, number in pairwise([-1, *numbers])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +235,66 @@ def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], st
     ]
     new = list(itertools.islice(reversed(numbers), len(numbers) - known))[::-1]
     return {"pieces": [code(piece) for piece in new], "prompts": prompts}
+
+
+def questions_of(runs: Sequence[Run]) -> list[Prediction]:
+    """Every question that any run answered, as the first of these runs has it, in the first run's order.
+
+    An id that stands for different questions in two runs is two questions.
+    """
+    found: dict[tuple[str, str], Prediction] = {}
+    for run in runs:
+        for prediction in run.predictions.values():
+            found.setdefault((prediction.question_id, prediction.question), prediction)
+    return list(found.values())
+
+
+def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) -> dict[str, object]:
+    """What the trace viewer needs of all questions before one is opened."""
+    return {
+        "runs": [{"label": run.label, "colour": run.colour} for run in runs],
+        "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
+        "chunk": CHUNK,
+        "first_pieces": traces.first_pieces,
+        "questions": [
+            {
+                "id": question.question_id,
+                "question": question.question,
+                "answers": question.answers,
+                "runs": [_result(run, number, question, traces) for number, run in enumerate(runs)],
+            }
+            for question in questions
+        ],
+    }
+
+
+def _result(run: Run, number: int, question: Prediction, traces: Traces) -> dict[str, object] | None:
+    """How a run did on a question; None where it did not answer it."""
+    prediction = _same_question(run, question)
+    if prediction is None:
+        return None
+    return {
+        "scores": prediction.scores,
+        "failed": bool(traces.errors[number][question.question_id]),
+        "trace": traces.places[number][question.question_id],
+    }
+
+
+def _same_question(run: Run, question: Prediction) -> Prediction | None:
+    """A run's prediction for a question; None where it has none, or another question under the same id."""
+    prediction = run.predictions.get(question.question_id)
+    return prediction if prediction and prediction.question == question.question else None
+
+
+def words(runs: Sequence[Run], questions: Sequence[Prediction]) -> dict[str, list[int]]:
+    """The search index: each lower-case word of a prediction or a note -> the questions that have it, as `gaps`.
+
+    It is smaller than the texts, since a word is stored once, and several runs' texts on a question are much alike.
+    """
+    found: dict[str, list[int]] = {}
+    for number, question in enumerate(questions):
+        predictions = [prediction for run in runs if (prediction := _same_question(run, question))]
+        texts = [text for prediction in predictions for text in (prediction.prediction, prediction.note)]
+        for word in sorted({word for text in texts for word in text.lower().split()}):
+            found.setdefault(word, []).append(number)
+    return {word: gaps(numbers) for word, numbers in sorted(found.items())}

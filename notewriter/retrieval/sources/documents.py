@@ -3,25 +3,22 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from annotated_types import Interval
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
-from notewriter.retrieval import Scope, read_manifest
+from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
 from notewriter.retrieval.passages import Passages
+from notewriter.retrieval.protocol import Scope, Source, SourceOptions
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentsPart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsOptions(SourceOptions):
     """`documents`: an index whose passages are read in the order in which `within` lists them, or that of the corpus.
 
-    `weight` is that of its order in the fusion with other sources.
+    The weight is that of this order in the fusion with other sources.
     """
 
     documents: str
-    weight: Annotated[float, Interval(gt=0)] = 1.0
 
 
 class Documents:
@@ -31,14 +28,14 @@ class Documents:
         UserError: the folder contains no index, or one that is damaged.
     """
 
-    def __init__(self, part: DocumentsPart) -> None:
-        manifest = read_manifest(part.documents)
+    def __init__(self, options: DocumentsOptions) -> None:
+        manifest = read_manifest(options.documents)
         if manifest is None:
             raise UserError(
-                f"{part.documents}: contains no index; build one with `notewriter index --index {part.documents}`"
+                f"{options.documents}: contains no index; build one with `notewriter index --index {options.documents}`"
             )
-        self.name, self.corpus = part.documents, str(manifest.get("source", ""))
-        self._passages = Passages(Path(part.documents))
+        self.name, self.corpus = options.documents, str(manifest.get("source", ""))
+        self._passages = Passages(Path(options.documents))
 
     async def check(self) -> None:
         """An index is checked when it is opened."""
@@ -53,7 +50,7 @@ class Documents:
 
     def _read(self, top_k: int, scope: Scope | None) -> list[Passage]:
         if scope is None:
-            return self._passages.first(top_k)
+            return [self._passages[position] for position in range(min(top_k, len(self._passages)))]
         positions = [position for id in scope if (position := self._passages.find(id)) is not None]
         if not positions:
             raise UserError(f"{self.name}: has none of the question's documents; list ids of its passages in `within`")
@@ -61,3 +58,6 @@ class Documents:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+SOURCE = Source(options=DocumentsOptions, open=Documents, identity=lambda options: index_fingerprint(options.documents))

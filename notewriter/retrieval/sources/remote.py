@@ -11,18 +11,15 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
-
-from annotated_types import Interval
+from typing import Any, TypedDict
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import misfit
-from notewriter.models.connection import read_key
-from notewriter.retrieval import Scope
-from notewriter.retrieval.source import Batches, within
-from notewriter.retrieval.sources.service import Service
+from notewriter.retrieval.protocol import Scope, Source
+from notewriter.retrieval.sources.batching import Batches
+from notewriter.retrieval.sources.service import Service, ServiceOptions, within
 
 SCHEMA = "notewriter/retriever/1"
 """In the reply to `GET /health` of our own servers."""
@@ -37,19 +34,11 @@ MOST_RESTRICTED = 1000
 """Passages fetched at most from servers that cannot restrict a search."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPart:
-    """`url`: a retrieval server.
-
-    `timeout` is in seconds and covers the whole reply, `attempts` the number of tries; `api_key_env` names the
-    environment variable of a bearer token.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions(ServiceOptions):
+    """`url`: a retrieval server; its key is sent as a bearer token."""
 
     url: str = field(metadata={"effect": False})
-    weight: Annotated[float, Interval(gt=0)] = 1.0
-    timeout: Annotated[float, Interval(gt=0)] = field(default=60.0, metadata={"effect": False})
-    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"effect": False})
-    api_key_env: str | None = field(default=None, metadata={"effect": False})
 
 
 class Health(TypedDict, total=False):
@@ -67,14 +56,11 @@ class Remote:
     Queries that wait for a free connection and ask for the same number of passages are sent in one request.
     """
 
-    def __init__(self, part: ServerPart) -> None:
-        base = part.url.rstrip("/").removesuffix("/retrieve")
-        key = read_key(part.api_key_env) if part.api_key_env else ""
-        headers = {"Authorization": f"Bearer {key}"} if key else None
-        self.name, self.corpus = part.url, ""
-        self._base = base
+    def __init__(self, options: RemoteOptions) -> None:
+        self.name, self.corpus = options.url, ""
+        self._base = options.url.rstrip("/").removesuffix("/retrieve")
         self._service = Service(
-            f"{base}/retrieve", "retriever: url", part.timeout, part.attempts, headers, part.api_key_env or ""
+            f"{self._base}/retrieve", "retriever: url", options, lambda key: {"Authorization": f"Bearer {key}"}
         )
         self._ours = False
         self._batches = Batches(self._send, MOST_QUERIES, IN_FLIGHT)
@@ -113,20 +99,20 @@ class Remote:
         return await self._service.post(_request(queries, top_k, scope), read)
 
 
-def health_of(url: str) -> Health | None:
-    """What a server says of itself; None if it cannot be reached or is not one of ours."""
+def _identity(options: RemoteOptions) -> str | None:
+    """The fingerprint of the chain that a server of ours serves; None of another, or if it cannot be reached."""
 
-    async def ask() -> Health | None:
-        remote = Remote(ServerPart(url))
+    async def ask() -> Health:
+        remote = Remote(options)
         try:
-            health = await remote._service.get(f"{remote._base}/health", _health, attempts=1)
+            return await remote._service.get(f"{remote._base}/health", _health, attempts=1)
         except UserError:
-            return None
+            return {}
         finally:
             await remote.close()
-        return health if health.get("schema") == SCHEMA else None
 
-    return asyncio.run(ask())
+    health = asyncio.run(ask())
+    return health.get("fingerprint") if health.get("schema") == SCHEMA else None
 
 
 def _health(reply: Any) -> Health:
@@ -189,3 +175,6 @@ def _passage(document: object) -> Passage:
         # Search-R1's BM25 server leaves ids out.
         id = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()[:16]
     return Passage(*map(without_surrogates, (str(id), title, text)))
+
+
+SOURCE = Source(options=RemoteOptions, open=Remote, identity=_identity)

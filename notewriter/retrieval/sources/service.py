@@ -1,62 +1,63 @@
-"""Calls to retrieval services: replies are bounded, calls repeated, and the last error is one line."""
+"""HTTP services that are searched: their options, their replies, and searches that they cannot restrict themselves."""
 
-import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import httpx2
 import openai
-import tenacity
+from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
 from notewriter.ground.terminal import escape_controls
-from notewriter.models.connection import UnreadableReply, open_http, reason
-
-logger = logging.getLogger(__name__)
+from notewriter.models.connection import UnreadableReply, is_transient, open_http, read_key, reason, retrying
+from notewriter.retrieval.protocol import Scope, SourceOptions
 
 T = TypeVar("T")
 
-_backoff = tenacity.wait_random_exponential(multiplier=0.25, max=20)
+DEEPEST = 10_000
+"""Passages fetched at most to find those of a scope in a source that cannot restrict its searches itself."""
 
 
-class _Refused(Exception):
-    """The service answers with an error status; `again` says whether another attempt may help."""
+def address(_: str) -> str:
+    """The effect of an address on results: none. What is there is compared by its contents."""
+    return ""
 
-    def __init__(self, reply: httpx2.Response) -> None:
-        words = " ".join(escape_controls(reply.text[:300]).split())
-        super().__init__(f"HTTP {reply.status_code}{f': {words}' if words else ''}")
-        self.again = reply.status_code in {408, 409, 425, 429} or reply.status_code >= 500
-        self.rejects_key = reply.status_code in {401, 403}
-        after = reply.headers.get("retry-after", "")
-        self.wait = min(float(after), 60.0) if after.isdecimal() else 0.0
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions(SourceOptions):
+    """What the options of all services have in common."""
+
+    timeout: Annotated[float, Interval(gt=0)] = field(
+        default=60.0, metadata={"help": "seconds for a whole reply", "effect": False}
+    )
+    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"help": "tries", "effect": False})
+    api_key_env: Annotated[str, MinLen(1)] | None = field(
+        default=None, metadata={"help": "the environment variable of the service's key", "effect": False}
+    )
 
 
 class Service:
-    """An HTTP service that speaks JSON, used by the tasks of one event loop.
+    """A service that speaks JSON, used by the tasks of one event loop.
 
     Args:
         address: where requests go.
         place: the option that names it, for errors.
-        timeout: seconds for a whole reply.
-        attempts: tries per request.
-        headers: sent with every request; secrets in them are removed from replies and errors.
-        key: the environment variable of the key, for errors.
+        options: how it is asked.
+        headers: what is sent with every request, given the key; secrets are removed from replies and errors.
+
+    Raises:
+        UserError: the address or the key is not usable.
     """
 
     def __init__(
-        self,
-        address: str,
-        place: str,
-        timeout: float,
-        attempts: int,
-        headers: dict[str, str] | None = None,
-        key: str = "",
+        self, address: str, place: str, options: ServiceOptions, headers: Callable[[str], dict[str, str]]
     ) -> None:
         self.address = address
-        self._http = open_http(address, place, headers)
-        self._timeout = timeout
-        self._attempts = attempts
-        self._key = key
+        self._options = options
+        key = read_key(options.api_key_env) if options.api_key_env else ""
+        self._http = open_http(address, place, headers(key) if key else None)
 
     async def post(self, body: object, read: Callable[[Any], T]) -> T:
         """What `read` makes of the JSON reply to a request.
@@ -68,16 +69,16 @@ class Service:
         """
 
         async def ask() -> T:
-            reply = await self._http.post(self.address, json=body, timeout=self._timeout)
+            reply = await self._http.post(self.address, json=body, timeout=self._options.timeout)
             return _read(reply, read)
 
-        return await self._until_answered(ask, self._attempts)
+        return await self._until_answered(ask, self._options.attempts)
 
     async def get(self, address: str, read: Callable[[Any], T], attempts: int = 3) -> T:
         """What `read` makes of the JSON at another address of the service; errors are as for `post`."""
 
         async def ask() -> T:
-            return _read(await self._http.get(address, timeout=min(self._timeout, 20.0)), read)
+            return _read(await self._http.get(address, timeout=min(self._options.timeout, 20.0)), read)
 
         return await self._until_answered(ask, attempts)
 
@@ -87,45 +88,46 @@ class Service:
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]], attempts: int) -> T:
         try:
-            return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(_may_help),
-                wait=_wait,
-                stop=tenacity.stop_after_attempt(attempts),
-                reraise=True,
-            )(ask)
-        except _Refused as error:
-            if error.rejects_key and self._key:
-                raise UserError(
-                    f"{self.address}: rejects the key; set a valid one in the environment variable {self._key}"
-                ) from error
-            if not error.again:
-                raise UserError(f"{self.address}: refuses the request ({error}); correct the retriever") from error
-            raise self._gave_up(attempts, error) from error
+            return await retrying(attempts)(ask)
         except (openai.APIError, UnreadableReply) as error:
-            raise self._gave_up(attempts, error) from error
-
-    def _gave_up(self, attempts: int, error: Exception) -> UserError:
-        return UserError(
-            f"{self.address}: no usable reply after {attempts} attempts ({reason(error)}); finished questions are "
-            "kept; run the same command again when it is up"
-        )
+            if getattr(error, "status_code", None) in {401, 403} and self._options.api_key_env:
+                raise UserError(
+                    f"{self.address}: rejects the key; set a valid one in the environment variable "
+                    f"{self._options.api_key_env}"
+                ) from error
+            words = reason(error)
+            if not is_transient(error):
+                raise UserError(f"{self.address}: refuses the request ({words}); correct the retriever") from error
+            raise UserError(
+                f"{self.address}: no usable reply after {attempts} attempts ({words}); finished questions are kept; "
+                "run the same command again when it is up"
+            ) from error
 
 
 def _read(reply: httpx2.Response, read: Callable[[Any], T]) -> T:
     if not reply.is_success:
-        raise _Refused(reply)
+        words = " ".join(escape_controls(reply.text[:300]).split())
+        message = f"HTTP {reply.status_code}{f': {words}' if words else ''}"
+        raise openai.APIStatusError(message, response=reply, body=None)
     try:
         return read(reply.json())
     except (ValueError, RecursionError) as error:
         raise UnreadableReply(f"a reply of another form: {error}") from error
 
 
-def _may_help(error: BaseException) -> bool:
-    return isinstance(error, openai.APIConnectionError | UnreadableReply) or (
-        isinstance(error, _Refused) and error.again
-    )
+async def within(
+    scope: Scope | None, find: Callable[[int], Awaitable[list[Passage]]], top_k: int, deepest: int = DEEPEST
+) -> list[Passage]:
+    """The first `top_k` passages of a scope, found by fetching more and more: `find` takes the number to fetch.
 
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    return error.wait if isinstance(error, _Refused) and error.wait else _backoff(state)
+    At most `deepest` passages are fetched.
+    """
+    if scope is None:
+        return await find(top_k)
+    count = min(deepest, max(64, 4 * top_k))
+    while True:
+        passages = await find(count)
+        inside = [passage for passage in passages if passage.id in scope or passage.title in scope]
+        if len(inside) >= top_k or len(passages) < count or count >= deepest:
+            return inside[:top_k]
+        count = min(deepest, 8 * count)

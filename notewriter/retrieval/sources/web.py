@@ -14,26 +14,19 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typecheck import misfit
 from notewriter.models.connection import read_key
-from notewriter.retrieval import Scope
-from notewriter.retrieval.source import address, within
-from notewriter.retrieval.sources.service import Service
+from notewriter.retrieval.protocol import Scope, Source
+from notewriter.retrieval.sources.service import Service, ServiceOptions, address, within
 
 MOST_HITS = 100
 """Hits that Serper returns at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebPart:
-    """`web`: the address of a search API in Serper's form.
-
-    The key is read from the environment variable `api_key_env` and sent, but written nowhere. `timeout` is in
-    seconds and covers the whole reply, `attempts` the number of tries.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebOptions(ServiceOptions):
+    """`web`: the address of a search API in Serper's form."""
 
     web: str = field(metadata={"effect": address})
-    weight: Annotated[float, Interval(gt=0)] = 1.0
     timeout: Annotated[float, Interval(gt=0)] = field(default=30.0, metadata={"effect": False})
-    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"effect": False})
     api_key_env: Annotated[str, MinLen(1)] = field(default="SERPER_API_KEY", metadata={"effect": False})
 
 
@@ -44,14 +37,13 @@ class Web:
         UserError: the address is not usable, or the key is not set.
     """
 
-    def __init__(self, part: WebPart) -> None:
-        key = read_key(part.api_key_env)
-        if not key:
-            raise UserError(f"{part.api_key_env}: is not set; set this environment variable to the key of {part.web}")
-        self.name, self.corpus = part.web, "web"
-        self._service = Service(
-            part.web, "retriever: web", part.timeout, part.attempts, {"X-API-KEY": key}, part.api_key_env
-        )
+    def __init__(self, options: WebOptions) -> None:
+        if not read_key(options.api_key_env):
+            raise UserError(
+                f"{options.api_key_env}: is not set; set this environment variable to the key of {options.web}"
+            )
+        self.name, self.corpus = options.web, "web"
+        self._service = Service(options.web, "retriever: web", options, lambda key: {"X-API-KEY": key})
 
     async def check(self) -> None:
         """Searches cost money, so the first one shows whether the service can be used."""
@@ -83,3 +75,6 @@ def _hits(reply: Any) -> list[Passage]:
         Passage(*(without_surrogates(str(hit.get(key) or "")) for key in ("link", "title", "snippet"))) for hit in hits
     ]
     return [passage for passage in passages if passage.id]
+
+
+SOURCE = Source(options=WebOptions, open=Web)

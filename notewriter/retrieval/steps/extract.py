@@ -9,22 +9,21 @@ from annotated_types import Interval
 
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in, without_surrogates
-from notewriter.retrieval.encoders import Encoder, encode, load, prompts
+from notewriter.retrieval.encoders import Encoder, encode, identity, load, prompts
+from notewriter.retrieval.protocol import Step
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractPart:
-    """`extract`: a sentence encoder, a model folder or hub id, such as fangyuan/hotpotqa_extractive_compressor.
-
-    Of all sentences of the passages, the `sentences` nearest to the query remain, by `similarity` of their
-    embeddings; `device` is chosen by PyTorch unless set.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractOptions:
+    """`extract`: a sentence encoder, a model folder or hub id, such as fangyuan/hotpotqa_extractive_compressor."""
 
     extract: str
-    sentences: Annotated[int, Interval(ge=1, le=10_000)] = 1
-    similarity: Literal["dot", "cosine"] = "dot"
+    sentences: Annotated[int, Interval(ge=1, le=10_000)] = field(
+        default=1, metadata={"help": "how many of all sentences remain, those nearest to the query"}
+    )
+    similarity: Literal["dot", "cosine"] = field(default="dot", metadata={"help": "of the embeddings"})
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
-    device: str | None = field(default=None, metadata={"effect": False})
+    device: str | None = field(default=None, metadata={"help": "by default as PyTorch chooses", "effect": False})
 
 
 class Extract:
@@ -36,12 +35,12 @@ class Extract:
         UserError: sentence-transformers is not installed, or the model cannot be loaded.
     """
 
-    def __init__(self, part: ExtractPart) -> None:
-        self.name = f"extract {part.extract}"
-        self._part = part
-        self._model = load(part.extract, part.device)
-        query, passage = prompts(self._model, Encoder(encoder=part.extract))
-        self._settings = {"query_prompt": query, "passage_prompt": passage, "similarity": part.similarity}
+    def __init__(self, options: ExtractOptions) -> None:
+        self.name = f"extract {options.extract}"
+        self._options = options
+        self._model = load(options.extract, options.device)
+        query, passage = prompts(self._model, Encoder(encoder=options.extract))
+        self._settings = {"query_prompt": query, "passage_prompt": passage, "similarity": options.similarity}
         # One thread: fast tokenizers are not thread-safe, and PyTorch uses all cores anyway.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="extract")
 
@@ -52,8 +51,10 @@ class Extract:
     async def check(self) -> None:
         """The model was loaded when the chain was opened."""
 
-    async def apply(self, query: str, passages: list[Passage]) -> list[Passage]:
+    async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The passages with a chosen sentence, reduced to those sentences; the passage of the nearest one first."""
+        # Sentences of passages that were only candidates would displace those of the best ones.
+        passages = passages[:top_k]
         pool = [(place, text) for place, passage in enumerate(passages) for text in sentences_in(passage.text)]
         if not pool:
             return []
@@ -61,7 +62,7 @@ class Extract:
         texts = [text for _, text in pool]
         titled = [f"{passages[place].title} {text}".lstrip() for place, text in pool]
         scores = await loop.run_in_executor(self._thread, self._scores, without_surrogates(query), titled)
-        best = sorted(range(len(pool)), key=lambda index: -scores[index])[: self._part.sentences]
+        best = sorted(range(len(pool)), key=lambda index: -scores[index])[: self._options.sentences]
         chosen: dict[int, list[int]] = {}
         for index in best:
             chosen.setdefault(pool[index][0], []).append(index)
@@ -77,6 +78,13 @@ class Extract:
     def _scores(self, query: str, texts: list[str]) -> list[float]:
         asked = encode(self._model.encode_query, [query], self._settings, "query_prompt")
         said = encode(
-            self._model.encode_document, texts, self._settings, "passage_prompt", batch_size=self._part.batch_size
+            self._model.encode_document, texts, self._settings, "passage_prompt", batch_size=self._options.batch_size
         )
         return [float(score) for score in said @ asked[0]]
+
+
+STEP = Step(
+    options=ExtractOptions,
+    open=lambda options, cache: Extract(options),
+    identity=lambda options: identity(options.extract),
+)

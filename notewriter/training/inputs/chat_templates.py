@@ -1,4 +1,4 @@
-"""Token ids of messages under a chat template, as a server renders them, and the token that ends a turn."""
+"""A model's chat template: the token ids of messages, as a server renders them, and the tokens that end a turn."""
 
 import contextlib
 import copy
@@ -6,14 +6,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jinja2
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from notewriter.models import chat_template
+from notewriter.ground.errors import UserError
+from notewriter.models import chat_template, checkpoints
 
 Message = Mapping[str, str]
 
 QUESTION = {"role": "user", "content": "the"}
 ANSWER = {"role": "assistant", "content": "town"}
+
+
+def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model; `variables` become defaults of its chat template.
+
+    Raises:
+        UserError: it cannot be loaded, has no chat template, or its template lacks a variable.
+    """
+    tokenizer: PreTrainedTokenizerBase = checkpoints.load(AutoTokenizer, name, revision=revision)
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
+        )
+    set_variables(tokenizer, variables)
+    return tokenizer
+
+
+def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
+    if checkpoints.is_adapter(name):
+        name, revision = checkpoints.adapter_base(name)
+    try:
+        configured = GenerationConfig.from_pretrained(name, revision=revision).eos_token_id
+    except OSError:
+        configured = None
+    stops = configured if isinstance(configured, list) else [configured]
+    return frozenset(stop for stop in (tokenizer.eos_token_id, *stops) if stop is not None)
 
 
 def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:

@@ -17,8 +17,8 @@ from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
 from notewriter.artifacts.parquet import read_rows
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, rows
-from notewriter.training.losses import WEIGHT, check_weighting
 from notewriter.training.options import DPOArguments
+from notewriter.training.run.losses import WEIGHT, check_weighting
 
 logger = logging.getLogger(__name__)
 

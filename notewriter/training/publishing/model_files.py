@@ -107,7 +107,7 @@ def _in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
     if not copy.exists():
         import torch  # takes seconds, which all other uploads do without
 
-        from notewriter.training.run.weights import cast_weights
+        from notewriter.training.model.weights import cast_weights
 
         dtype = getattr(torch, final, None)
         if not isinstance(dtype, torch.dtype):

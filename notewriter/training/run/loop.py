@@ -16,7 +16,7 @@ from notewriter.artifacts.training_record import TrainingRecord, write_training_
 from notewriter.ground.errors import writing
 from notewriter.models import checkpoints
 from notewriter.models.identity import of_base
-from notewriter.training.run import adapters, weights
+from notewriter.training.model import adapters, weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.resumption import last_checkpoint
 

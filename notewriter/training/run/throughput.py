@@ -8,8 +8,7 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
-from notewriter.training.run.gpus import peak_tflops
-from notewriter.training.run.operations import passes, per_token
+from notewriter.training.cost.operations import passes, peak_tflops, per_token
 
 
 class Meter:
@@ -85,7 +84,7 @@ class Meter:
 def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
     """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
 
-    See `notewriter.training.run.operations`; a reference and recomputed passes are left out, as in MFU's definition.
+    See `notewriter.training.cost.operations`; a reference and recomputed passes are left out, as in MFU's definition.
     """
     base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     parameters = sum(_size(parameter) for parameter in base.parameters())

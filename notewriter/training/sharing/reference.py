@@ -54,7 +54,7 @@ class CachedReferenceTrainer(DPOTrainer):
 
     Args:
         model: the name or folder of the model that the run starts from, which is also the reference.
-        loaded: that model, if it is an adapter to be trained further (`notewriter.training.run.adapters`).
+        loaded: that model, if it is an adapter to be trained further (`notewriter.training.model.adapters`).
         prefix_sharing: whether scoring shares a pair's prompt (`notewriter.training.sharing.prefix_sharing`).
         reference_cache: the folder of the log-probs, with a folder per reference; only the main process uses it.
 

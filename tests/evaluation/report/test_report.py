@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from notewriter.artifacts.costs import COSTS_SCHEMA, COUNTED
-from notewriter.evaluation.report.command import main
-from notewriter.evaluation.report.page import write_report
+from notewriter.evaluation.report.report import main, write_report
 from notewriter.evaluation.report.traces import CHUNK
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -38,6 +37,15 @@ class Page(HTMLParser):
         return [attributes for _, attributes in self.elements if name in attributes]
 
 
+def rows_of(path, section):
+    """The cells of the tables in a section of the page, as text."""
+    text = re.search(rf'<section id="{section}".*?</section>', path.read_text(), re.DOTALL)[0]
+    return [
+        [re.sub("<[^>]*>", " ", cell).split() for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL)]
+        for row in re.findall("<tr.*?</tr>", text, re.DOTALL)
+    ]
+
+
 def traces_of(path):
     return [block for identifier, block in Page(path).data.items() if identifier.startswith("traces-")]
 
@@ -50,19 +58,17 @@ def two_runs(write_run, tmp_path):
 
 def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):
     write_report(two_runs, tmp_path / "report.html")
-    cells = Page(tmp_path / "report.html").with_attribute("data-value")
-    assert {
-        (cell["data-run"], cell["data-metric"]): float(cell["data-value"]) for cell in cells if "data-run" in cell
-    } == {
-        (run.name, metric): value
-        for run in two_runs
-        for metrics in [json.loads((run / "metrics.json").read_text())]
-        for metric, value in {"f1": metrics["metrics"]["f1"]["mean"], **metrics["per_question"]}.items()
-    }
-    (difference,) = (cell for cell in cells if "data-difference" in cell and cell["data-metric"] == "f1")
-    assert difference["data-difference"] == "after"
-    assert float(difference["data-value"]) == pytest.approx(2.5 / 3)
-    assert difference["class"] == "sure gain"
+    header, *rows = rows_of(tmp_path / "report.html", "scores")
+    assert header == [[], ["before"], ["after"]]
+    for column, run in enumerate(two_runs, start=1):
+        metrics = json.loads((run / "metrics.json").read_text())
+        means = [metrics["metrics"]["f1"]["mean"], *metrics["per_question"].values()]
+        shown = [next(part for part in row[column] if part not in "▲▼") for row in rows]
+        assert [float(text.replace(",", "")) for text in shown] == means
+    assert rows[0][2] == ["▲", "0.500", "0.400", "to", "0.600"]
+    (difference,) = (row for row in rows_of(tmp_path / "report.html", "differences") if row[0] == ["Token", "F1"])
+    assert difference[1:3] == [["▲", "+0.833"], ["+0.500", "to", "+1.000"]]
+    assert '<span class="sure gain" title=' in (tmp_path / "report.html").read_text()
 
 
 def test_the_score_stands_against_costs_and_steps_on_axes_that_end_at_round_numbers(write_run, tmp_path):
@@ -70,10 +76,10 @@ def test_the_score_stands_against_costs_and_steps_on_axes_that_end_at_round_numb
     dear = write_run(tmp_path / "dear", {"a": 0.5}, calls=9, retrievals=4, prompt_tokens=4000, completion_tokens=500)
     write_report([cheap, dear], tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
-    for axis, ends in [("Tokens a question", "5,000"), ("Model calls", "10"), ("Retrievals", "4")]:
-        plot = re.search(rf'<svg class="scatter"[^>]*against: {axis}.*?</svg>', text, re.DOTALL)[0]
+    plots = re.search('<section id="expenses">.*?</section>', text, re.DOTALL)[0].split("<g transform")[1:]
+    for plot, axis, ends in zip(plots, ["Tokens", "Model calls", "Retrievals"], ["5,000", "10", "4"], strict=True):
         assert re.findall(r"<title>(.*?):", plot) == ["cheap", "dear"]
-        assert f">{ends}</text>" in plot
+        assert f">{axis} a question" in plot and f">{ends}</text>" in plot
     assert "<title>dear: 0.500 at 4,500.0</title>" in text
 
 
@@ -92,10 +98,13 @@ COSTS = {
 def test_costs_are_shown_by_stage_with_compression_events_and_money(two_runs, tmp_path):
     (two_runs[1] / "costs.json").write_text(json.dumps(COSTS))
     write_report(two_runs, tmp_path / "report.html")
-    assert [each["data-costs"] for each in Page(tmp_path / "report.html").with_attribute("data-costs")] == ["after"]
-    table = re.search(r"<tbody data-costs.*?</tbody>", (tmp_path / "report.html").read_text(), re.DOTALL)[0]
-    for text in (">1,234<", ">5.88<", ">0.0125<", "invalid actions: 3", "deepnote/init_note (notes)"):
-        assert text in table
+    first, *rows = rows_of(tmp_path / "report.html", "costs")[1:]
+    assert first[0] == ["after"] and first[1:] == [["1,234"]] * len(COUNTED) + [
+        ["5.88"],
+        ["0.0125"],
+        ["invalid", "actions:", "3"],
+    ]
+    assert [row[0] for row in rows] == [["deepnote/init_note", "(notes)"], ["deepnote/answer", "(answer)"]]
 
 
 def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
@@ -105,10 +114,11 @@ def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
     nothing = {"counts": {}, "compression": None}
     (two_runs[1] / "judged/costs.json").write_text(json.dumps(COSTS | judging | nothing))
     write_report(two_runs, tmp_path / "report.html")
-    run, judged = re.findall(r"<tbody data-costs.*?</tbody>", (tmp_path / "report.html").read_text(), re.DOTALL)
-    assert ">1,234<" in run and "judge/answer" not in run
-    for text in ("after: judging", ">777<", ">0.5000<", "judge/answer (judge)"):
-        assert text in judged
+    rows = rows_of(tmp_path / "report.html", "costs")[1:]
+    judging = rows.index(next(row for row in rows if row[0] == ["after:", "judging"]))
+    assert rows[0][1] == ["1,234"]
+    assert rows[judging][1] == ["777"] and ["0.5000"] in rows[judging]
+    assert [row[0] for row in rows[judging + 1 :]] == [["judge/answer", "(judge)"]]
 
 
 @pytest.mark.parametrize(

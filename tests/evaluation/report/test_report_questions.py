@@ -1,6 +1,5 @@
-from notewriter.evaluation.report.questions import index, questions_of, words
 from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.traces import pack
+from notewriter.evaluation.report.traces import index, pack, questions_of, words
 from notewriter.ground import jsonl
 
 

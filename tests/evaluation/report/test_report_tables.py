@@ -1,5 +1,5 @@
 from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.tables import differences, kinds, published
+from notewriter.evaluation.report.tables import difference_table, differences, kinds, published
 from notewriter.ground import jsonl
 
 
@@ -11,11 +11,13 @@ def test_the_score_is_taken_apart_by_type_and_hops(write_run, tmp_path):
         run / "predictions.jsonl",
         [record | {"metadata": each} for record, each in zip(records, metadata, strict=True)],
     )
-    assert [(row["kind"], row["questions"], row["cells"][0]["text"]) for row in kinds(read_runs([run]))] == [
-        ("Type: <b>", 1, "1.000"),
-        ("Type: bridge", 2, "0.500"),
-        ("Hops: 2", 1, "0.000"),
-        ("Hops: 3", 1, "1.000"),
+    caption, header, rows = kinds(read_runs([run]))
+    assert (caption, header) == ("Token F1 by kind of question", ["", "Questions", "run"])
+    assert [(kind, questions, score.split()[0]) for kind, questions, score in rows] == [
+        ("Type: <b>", "1", "1.000"),
+        ("Type: bridge", "2", "0.500"),
+        ("Hops: 2", "1", "0.000"),
+        ("Hops: 3", "1", "1.000"),
     ]
 
 
@@ -24,10 +26,11 @@ def test_differences_carry_corrected_p_values(write_run, tmp_path):
         write_run(tmp_path / name, {str(number): score for number in range(12)})
         for name, score in [("before", 0.0), ("after", 1.0)]
     ]
-    (difference,) = differences(read_runs(runs))
-    row = difference["rows"]["f1"]
+    runs = read_runs(runs)
+    (difference,) = differences(runs)
+    _, _, rows = difference_table(difference, runs)
     # McNemar's exact test of twelve questions that all changed: 2 / 2 ** 12.
-    assert (row["text"], row["p_value"], row["questions"], row["excludes_zero"]) == ("+1.000", "<0.001", 12, True)
+    assert rows[0] == ["Token F1", "+1.000 *", "+1.000 to +1.000", "<0.001", "12"]
 
 
 def test_p_values_are_corrected_for_the_scores_of_all_runs_together(write_run, tmp_path):
@@ -38,18 +41,26 @@ def test_p_values_are_corrected_for_the_scores_of_all_runs_together(write_run, t
     other = write_run(tmp_path / "other", {"0": 1.0}, family="nq")
     first, second, incomparable = differences(read_runs([before, *after, other]))
     # McNemar's: 2 / 2 ** 6 and 2 / 2 ** 7. The smaller one is doubled; the larger one stays above it.
-    assert (first["rows"]["f1"]["p_value"], second["rows"]["f1"]["p_value"]) == ("0.031", "0.031")
-    assert "whose rules differ" in incomparable["reason"] and not incomparable["rows"]
+    assert [each.comparison["f1"].p_value for each in (first, second)] == [2 / 2**6, 2 / 2**6]
+    assert "whose rules differ" in incomparable.reason and not incomparable.comparison
     # One alone is corrected for nothing.
-    assert differences(read_runs([before, after[1]]))[0]["rows"]["f1"]["p_value"] == "0.016"
+    assert differences(read_runs([before, after[1]]))[0].comparison["f1"].p_value == 2 / 2**7
 
 
 def test_the_papers_numbers_of_the_runs_dataset_stand_beside_the_runs(write_run, tmp_path):
-    (table,) = published(read_runs([write_run(tmp_path / "run", {"a": 0.5})]))
-    assert (table["dataset"], table["metrics"]) == ("musique", ["acc", "f1", "em", "graded_accuracy"])
-    # MuSiQue is in three papers; ours has F1 alone.
-    assert [row["values"] for row in table["ours"]] == [{"f1": 50.0}]
-    assert {row["paper"] for row in table["theirs"]} == {"DeepNote", "ReaRAG", "Search-R1"}
-    assert [row["values"] for row in table["theirs"] if row["model"] == "ReaRAG-9B" and row["place"] == "Table 1"] == [
-        {"graded_accuracy": 66.0, "em": 40.0}
+    ((caption, header, (ours, *theirs)),) = published(read_runs([write_run(tmp_path / "run", {"a": 0.5})]))
+    assert caption == "Published numbers on musique"
+    assert header == [
+        "Source",
+        "Method",
+        "Model",
+        "Accuracy",
+        "Token F1",
+        "Exact match",
+        "Accuracy, graded by the judge",
     ]
+    # MuSiQue is in three papers; ours has F1 alone.
+    assert ours == ["run", "deepnote", "small", "", "50.0", "", ""]
+    assert {row[0].partition(",")[0] for row in theirs} == {"DeepNote", "ReaRAG", "Search-R1"}
+    (rearag,) = (row for row in theirs if row[0] == "ReaRAG, Table 1" and row[2] == "ReaRAG-9B")
+    assert rearag[3:] == ["", "", "40.0", "66.0"]

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from notewriter.evaluation.report.coding import FIRST
 from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.traces import CHUNK, pack
+from notewriter.evaluation.report.traces import CHUNK, FIRST, pack
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 

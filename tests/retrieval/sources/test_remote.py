@@ -9,19 +9,19 @@ from json_service import Answer, json_service
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval.chain import Chain
-from notewriter.retrieval.sources.remote import Remote, ServerPart, health_of, read_reply, reply_of
+from notewriter.retrieval.sources.remote import SOURCE, Remote, RemoteOptions, read_reply, reply_of
 
 RIVER = Passage("7", "River", "It flows.\nIt crosses a town.")
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr("notewriter.retrieval.sources.service._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
 
 
 def search(url, query="river", top_k=3, scope=None, **options):
     async def run():
-        remote = Remote(ServerPart(url, **options))
+        remote = Remote(RemoteOptions(url=url, **options))
         try:
             await remote.check()
             return await remote.search(query, top_k, scope)
@@ -161,7 +161,7 @@ async def test_waiting_queries_share_requests_and_one_that_fails_does_not_lose_t
         return {"result": [[{"document": {"id": query, "contents": f"{query}\n"}}] for query in queries]}
 
     with json_service(answer) as service:
-        remote = Remote(ServerPart(service.url))
+        remote = Remote(RemoteOptions(url=service.url))
         found = await asyncio.gather(*(remote.search(f"q{number}", 1) for number in range(300)))
         await remote.close()
     assert [passages[0].id for passages in found] == [f"q{number}" for number in range(300)]
@@ -170,7 +170,7 @@ async def test_waiting_queries_share_requests_and_one_that_fails_does_not_lose_t
 
 def test_only_our_servers_have_a_fingerprint():
     with json_service(lambda request: {"schema": "notewriter/retriever/1", "fingerprint": "f"}) as service:
-        assert health_of(service.url)["fingerprint"] == "f"
+        assert SOURCE.identity(RemoteOptions(url=service.url)) == "f"
     with json_service(lambda request: {"status": "ok"}) as service:
-        assert health_of(service.url) is None
-    assert health_of(service.url) is None
+        assert SOURCE.identity(RemoteOptions(url=service.url)) is None
+    assert SOURCE.identity(RemoteOptions(url=service.url)) is None

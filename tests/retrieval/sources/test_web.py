@@ -18,7 +18,7 @@ HITS = [
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("SERPER_API_KEY", KEY)
-    monkeypatch.setattr("notewriter.retrieval.sources.service._backoff", lambda state: 0)
+    monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
 
 
 async def search(url, scope=None, **options):

@@ -10,7 +10,7 @@ from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain
 from notewriter.retrieval.steps import extract
-from notewriter.retrieval.steps.extract import Extract, ExtractPart
+from notewriter.retrieval.steps.extract import Extract, ExtractOptions
 
 PASSAGES = [
     Passage(
@@ -44,8 +44,8 @@ def letters(monkeypatch):
 
 
 async def kept(query: str, **options) -> list[tuple[str, str]]:
-    step = Extract(ExtractPart("letters", **options))
-    found = await step.apply(query, PASSAGES)
+    step = Extract(ExtractOptions(extract="letters", **options))
+    found = await step.apply(query, PASSAGES, len(PASSAGES))
     await step.close()
     return [(passage.id, passage.text) for passage in found]
 
@@ -78,8 +78,8 @@ async def test_similarity_is_the_inner_product_or_the_cosine():
 
 
 async def test_nothing_is_found_in_nothing():
-    step = Extract(ExtractPart("letters"))
-    assert await step.apply("who?", [PASSAGES[2]]) == await step.apply("who?", []) == []
+    step = Extract(ExtractOptions(extract="letters"))
+    assert await step.apply("who?", [PASSAGES[2]], 1) == await step.apply("who?", [], 1) == []
     await step.close()
 
 
@@ -106,4 +106,4 @@ async def test_after_a_step_that_needs_more_passages_sentences_are_from_the_best
 def test_an_encoder_that_is_not_there_is_named(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match="encoder: nowhere is neither a model folder nor a hub id"):
-        Extract(ExtractPart("nowhere"))
+        Extract(ExtractOptions(extract="nowhere"))

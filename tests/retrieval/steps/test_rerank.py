@@ -10,7 +10,8 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain
-from notewriter.retrieval.steps.rerank import CrossEncoderRerank, LlmRerank, LlmRerankPart, RerankPart
+from notewriter.retrieval.steps.llm_rerank import LlmRerank, LlmRerankOptions
+from notewriter.retrieval.steps.rerank import Rerank, RerankOptions
 
 PASSAGES = [Passage(f"p{number}", f"Page {number}", f"text {number}") for number in range(45)]
 
@@ -47,14 +48,14 @@ def cross_encoder(tmp_path_factory):
 async def test_a_cross_encoder_reorders_the_candidates_by_its_scores_and_leaves_the_rest(cross_encoder):
     from sentence_transformers import CrossEncoder
 
-    step = CrossEncoderRerank(RerankPart(cross_encoder, candidates=10, device="cpu"))
-    found = await step.apply("who?", PASSAGES[:14])
+    step = Rerank(RerankOptions(rerank=cross_encoder, candidates=10, device="cpu"))
+    found = await step.apply("who?", PASSAGES[:14], 3)
     pairs = [("who?", f"{passage.title}\n{passage.text}") for passage in PASSAGES[:10]]
     scores = CrossEncoder(cross_encoder, device="cpu").predict(pairs)
     expected = [PASSAGES[place] for place in sorted(range(10), key=lambda place: -scores[place])]
     assert found == expected + PASSAGES[10:14]
     assert found != PASSAGES[:14]
-    assert await step.apply("who?", []) == []
+    assert await step.apply("who?", [], 3) == []
     await step.close()
 
 
@@ -70,9 +71,9 @@ async def test_a_reranked_chain_asks_its_sources_for_the_candidates(cross_encode
 
 def test_a_model_that_is_no_reranker_is_named(cross_encoder):
     with pytest.raises(UserError, match="three has 3 outputs; choose a model with one, a reranker"):
-        CrossEncoderRerank(RerankPart(cross_encoder.replace("reranker", "three")))
+        Rerank(RerankOptions(rerank=cross_encoder.replace("reranker", "three")))
     with pytest.raises(UserError, match="rerank: absent is neither a model folder nor a hub id"):
-        CrossEncoderRerank(RerankPart("absent"))
+        Rerank(RerankOptions(rerank="absent"))
 
 
 def by_number(request):
@@ -84,10 +85,10 @@ def by_number(request):
 
 
 async def rerank(endpoint, passages, **options):
-    step = LlmRerank(LlmRerankPart(endpoint.model, endpoint.base_url, **options))
+    step = LlmRerank(LlmRerankOptions(llm_rerank=endpoint.model, base_url=endpoint.base_url, **options), None)
     try:
         await step.check()
-        return [int(passage.id[1:]) for passage in await step.apply("who?", passages)]
+        return [int(passage.id[1:]) for passage in await step.apply("who?", passages, 3)]
     finally:
         await step.close()
 

@@ -14,8 +14,8 @@ from trl import DPOConfig
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo as train_dpo
 from notewriter.training.inputs import pairs, rows
-from notewriter.training.losses import WEIGHT
-from notewriter.training.trainers import MeteredDPOTrainer
+from notewriter.training.run.losses import WEIGHT
+from notewriter.training.run.trainers import MeteredDPOTrainer
 
 Pair = Callable[..., dict[str, Any]]
 

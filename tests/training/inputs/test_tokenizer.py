@@ -2,7 +2,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from notewriter.training.inputs.tokenizer import stop_tokens
+from notewriter.training.inputs.chat_templates import stop_tokens
 
 
 def test_stop_tokens_are_the_tokenizers_and_the_generation_configurations(tiny_model: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from notewriter.training import dpo as train_dpo
 from notewriter.training.run.interruption import SIGNALS, STOPPED
-from notewriter.training.trainers import MeteredDPOTrainer
+from notewriter.training.run.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
 

@@ -1,0 +1,287 @@
+"""A checkpoint: the folder of a model, the folder of a LoRA adapter, or a hub id; and how it is loaded safely."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import pickle
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from annotated_types import Interval, MinLen
+
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.typecheck import misfit
+
+ADAPTER = "adapter_config.json"
+"""PEFT's configuration, in the folder of an adapter."""
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+TOKENIZER = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt")
+SETTINGS = (
+    "config.json",
+    "generation_config.json",
+    ADAPTER,
+    "*token*.json",
+    "special_tokens_map.json",
+    "chat_template*",
+    "merges.txt",
+)
+ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
+"""Files that sentence-transformers adds; every module but the first has its own numbered folder."""
+FINGERPRINTED = (*WEIGHTS, "adapter_model.bin", *TOKENIZER, *SETTINGS, *ENCODER)
+"""Every file that can change a model's replies; model cards and training records cannot."""
+PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reasoning_parser_plugin", "tokenizer")
+"""vLLM's options whose values may be files or folders that can change a model's replies."""
+LOCAL_FOLDERS = ("models", "runs", "checkpoints")
+"""Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
+
+STATE = "trainer_state.json"
+"""The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
+
+RACY_NS = 2_000_000_000
+"""Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
+
+
+class AdapterSettings(TypedDict):
+    """What is read of an adapter's configuration."""
+
+    peft_type: str
+    base_model_name_or_path: Annotated[str, MinLen(1)]
+    r: Annotated[int, Interval(ge=1)]
+    revision: NotRequired[str | None]
+    rank_pattern: NotRequired[dict[str, int] | None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model or LoRA adapter to load, train or serve: a folder, or a hub id (`owner/name`) with a revision."""
+
+    path: str
+    revision: str = "main"
+
+    @property
+    def name(self) -> str:
+        """Its folder's name, or that of the model on the hub; by default its name in requests."""
+        return Path(self.path).name
+
+    @property
+    def is_hub_id(self) -> bool:
+        """Whether its path can only be a model id on the hub, not a local folder."""
+        return is_hub_id(self.path)
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is the folder of a LoRA adapter, which PEFT has saved without its base model."""
+        return self._has(ADAPTER) and not self._has("config.json")
+
+    @property
+    def base(self) -> "Checkpoint":
+        """The full model: itself, or the one that an adapter changes.
+
+        Raises:
+            UserError: the adapter's configuration is damaged.
+        """
+        if not self.is_adapter:
+            return self
+        settings = self.adapter_settings()
+        return Checkpoint(settings["base_model_name_or_path"], settings.get("revision") or "main")
+
+    @property
+    def tokenizer(self) -> str:
+        """Where its tokenizer and chat template are: of an adapter that was saved without, those of its base."""
+        return self.path if any(map(self._has, TOKENIZER)) else self.base.path
+
+    def adapter_settings(self) -> dict[str, Any]:
+        """PEFT's configuration of an adapter.
+
+        Raises:
+            UserError: it is damaged, or of another kind of adapter than LoRA.
+        """
+        file = Path(self.path) / ADAPTER
+        settings: dict[str, Any] = jsonl.read_object(file, dict[str, Any], "copy or save the adapter again")
+        if problem := misfit(settings, AdapterSettings, str(file)):
+            raise UserError(f"{problem}; copy or save the adapter again")
+        if settings["peft_type"] != "LORA":
+            raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters are supported")
+        return settings
+
+    def check(self) -> str:
+        """Check that it is a full model; returns its path.
+
+        A local folder must contain `config.json`, weights (every shard listed in the index) and a tokenizer. A hub id
+        where no such folder exists is not checked.
+
+        Raises:
+            UserError: the folder is not a complete model (names what is missing), or the path is neither a folder nor
+                a hub id.
+        """
+        path = Path(self.path)
+        if not path.exists():
+            if self.is_hub_id:
+                return self.path
+            raise UserError(
+                f"{path}: is neither a model folder nor a hub id (owner/name); check the path "
+                "or get a small model with `notewriter fetch-model`"
+            )
+        if not path.is_dir():
+            raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
+        if self.is_adapter:
+            raise UserError(
+                f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
+                f"(notewriter merge --checkpoint {path} --output_dir MERGED), or give train_dpo.py --from_adapter"
+            )
+        if not self._has("config.json"):
+            raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
+        if missing := _missing_weights(path):
+            raise UserError(
+                f"{path}: has no {missing}; copy or save the model again, or wait until training has finished"
+            )
+        if not any(map(self._has, TOKENIZER)):
+            raise UserError(f"{path}: has no tokenizer (tokenizer.json); copy the base model's tokenizer files into it")
+        return self.path
+
+    def fingerprint(self, files: Iterable[str] = FINGERPRINTED) -> str:
+        """Its contents: for a folder, the SHA-256 (hex) of every file that can change its replies.
+
+        It covers the names and contents of the files in the folder that match `files`, including an encoder's modules,
+        so copies of a model have the same fingerprint. An adapter's covers its base model. For a hub id it is the id,
+        followed by `@` and the commit of the revision if the hub's local cache has it. Reads every byte, about a
+        second per gigabyte, once per process for each version of a file.
+        """
+        path = Path(self.path)
+        if not path.is_dir():
+            return _hub_fingerprint(self.path, self.revision)
+        matching = _files(path, files)
+        with ThreadPoolExecutor() as pool:
+            digests = list(pool.map(_digest_once, matching))
+        lines = [f"{file.relative_to(path)} {digest}\n" for file, digest in zip(matching, digests, strict=True)]
+        if self.is_adapter and files is FINGERPRINTED:
+            lines.append(f"base {self.base.fingerprint()}\n")
+        return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+
+    def identity(self, options: Mapping[str, Any]) -> str:
+        """What identifies its replies if it is served with these options of vLLM.
+
+        Files that the options name, such as a chat template, are identified by their contents.
+        """
+        return f"{self.fingerprint()} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
+
+    def _has(self, file: str) -> bool:
+        return (Path(self.path) / file).is_file()
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name can only be a model id on the hub, `owner/name`, not a local folder."""
+    owner = name.split("/")[0]
+    return bool(re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name)) and owner not in LOCAL_FOLDERS and not Path(owner).is_dir()
+
+
+def checkpoints_of(run: Path, having: str = STATE) -> dict[int, Path]:
+    """The checkpoints of a training run that have such a file, by step; by default those that are complete."""
+    steps = {path.parent: path.parent.name.removeprefix("checkpoint-") for path in run.glob(f"checkpoint-*/{having}")}
+    return dict(sorted((int(step), folder) for folder, step in steps.items() if step.isdecimal()))
+
+
+def load(kind: Any, name: str | Path, **options: Any) -> Any:
+    """`kind.from_pretrained(name, **options)` of transformers, never running code shipped with the model.
+
+    Raises:
+        UserError: the model cannot be loaded, or only by running its code.
+    """
+    with loading(name):
+        # Without the explicit False transformers asks on the terminal and runs the code if the user agrees.
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+
+
+@contextlib.contextmanager
+def loading(name: str | Path, kind: str = "model") -> Iterator[None]:
+    """Turn the errors libraries raise for a model that cannot be loaded into a one-line `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    # Each library has its own for files that are cut or hold something else: SafetensorError, TypeError, EOFError, ...
+    except Exception as error:
+        reason = one_line(error) or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):
+            # PyTorch's advice is to run it.
+            reason = "a pickle of more than weights, whose code is never run"
+        as_what = f"cannot be loaded as {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        if "trust_remote_code" in reason:
+            raise UserError(
+                f"{name}: {as_what} without running code shipped with it, which is never done; use an "
+                "architecture that the libraries support, or a copy converted to one"
+            ) from error
+        remedy = "check its files, or copy or save it again"
+        if not Path(name).is_dir():
+            remedy = "check the name, and for a model on the Hugging Face Hub the network and your access to it"
+        raise UserError(f"{name}: {as_what} ({reason}); {remedy}") from error
+
+
+def contents_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The digests (SHA-256, hex) of the files and folders that options of vLLM name, by option."""
+    digests = {}
+    for option, path in options.items():
+        if option.replace("-", "_") not in PATHS or not isinstance(path, str):
+            continue
+        # Not Path's methods, which fail for a template that is given as text.
+        if os.path.isfile(path):
+            digests[option] = file_digest(path)
+        elif os.path.isdir(path):
+            digests[option] = Checkpoint(path).fingerprint()
+    return digests
+
+
+def _missing_weights(path: Path) -> str:
+    """A description of the missing weights; empty if they are complete."""
+    for index in sorted(path.glob("*.index.json")):
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+            absent = sorted(name for name in shards if not (path / name).is_file())
+        except (ValueError, AttributeError, TypeError):  # a partial download, or something else
+            return f"readable {index.name}"
+        if absent:
+            return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
+    return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
+
+
+def _nearby(path: Path) -> str:
+    """The remedy for a folder that is not a model: the newest model inside it, if any."""
+    inside = sorted(path.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
+    return f"did you mean {inside[-1].parent}?" if inside else "give the folder where a training run saved its model"
+
+
+def _files(path: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+
+
+def _digest_once(path: Path) -> str:
+    """`digest`, computed once per process for each version of a file."""
+    state = path.stat()
+    # Timestamps are coarse: a file changed a moment ago can change again without a new one.
+    if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
+        return file_digest(path)
+    version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return _digest_of_version(path.resolve(), *version)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest_of_version(path: Path, *version: int) -> str:
+    return file_digest(path)
+
+
+def _hub_fingerprint(name: str, revision: str) -> str:
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(name, "config.json", revision=revision) if is_hub_id(name) else None
+    # The cache stores the files of a commit under snapshots/<commit>/.
+    return f"{name}@{Path(cached).parent.name}" if isinstance(cached, str) else name

@@ -1,0 +1,42 @@
+"""Dropping passages that repeat another one's text or title."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from notewriter.ground.records import Passage
+from notewriter.retrieval.protocol import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctOptions:
+    """`distinct`: keep only the best passage of those with the same `text`, or the same `title`."""
+
+    distinct: Literal["text", "title"]
+
+
+class Distinct:
+    """Drops all but the best passage of those that share text or title, ignoring case and white space."""
+
+    def __init__(self, options: DistinctOptions) -> None:
+        self.name = f"distinct {options.distinct}"
+        self._field = options.distinct
+
+    def candidates(self, top_k: int) -> int:
+        """How many passages it needs in order to return `top_k`, if no more than half are dropped."""
+        return 2 * top_k
+
+    async def check(self) -> None:
+        """Nothing can be missing."""
+
+    async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
+        """The first passage of each text or title."""
+        first: dict[str, Passage] = {}
+        for passage in passages:
+            first.setdefault(" ".join(getattr(passage, self._field).casefold().split()), passage)
+        return list(first.values())
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+STEP = Step(options=DistinctOptions, open=lambda options, cache: Distinct(options))

@@ -1,0 +1,309 @@
+"""What a run will need, computed from the model's shape and the data: memory of each GPU, tokens, steps and hours.
+
+The formulas (N parameters, T of them trained, G GPUs, a layer of L parameters, a head of V x H; bytes; AdamW):
+
+Held throughout, where "half" is bf16 or fp16:
+
+|            | none, DDP               | ZeRO-2, half | ZeRO-3, half | FSDP2, half              |
+|------------|-------------------------|--------------|--------------|--------------------------|
+| weights    | `dtype` N               | 2 N          | 2 N / G      | 4 N / G, frozen: `dtype` |
+| reference  | `dtype` N               | 2 N          | 2 N / G      | `dtype` N / G            |
+| gradients  | as trained; DDP: twice  | 2 T / G      | 2 T / G      | 4 T / G                  |
+| optimizer  | two moments, as trained | 12 T / G     | 12 T / G     | 8 T / G                  |
+| bucket     |                         |              | 2 x 5e8      |                          |
+
+DeepSpeed trains half-precision weights beside a float32 copy, whatever `dtype` says; accelerate gives FSDP2 float32
+weights; LoRA's are float32 without either. With half switched off all of these are float32. ZeRO-3 with offload holds
+the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
+precompute its log-probs.
+
+Beside them, the largest of what each moment needs:
+
+- layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
+  checkpointing the inside of all: tokens x (10 H + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved
+  tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); the layers that are gathered,
+  2 (5e8 + L) under ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that
+  are being reduced, 2 x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
+- head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
+  float32 and in the weights' type, the gathered head under FSDP2 (ZeRO-3 has given it back by then), a tile of at most
+  4,096 trained tokens x 32,768 words
+- forward: without sharding, autocast's half-precision copies of float32 weights; under FSDP2 with a reference 4 N, as
+  TRL gathers the whole of it at once, into a buffer and out of it, beside the policy's head
+- step: DeepSpeed's float32 gradients and the buffer that they come from, 6 T / G (at most 1e9 parameters a time)
+
+Operations: `notewriter.training.cost.operations`.
+
+They were read from DeepSpeed 0.19, accelerate 1.15, PyTorch 2.13 and TRL 1.16 with the files of configs/accelerate, and
+leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan for 10 to 20% more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, cast
+
+import torch
+from annotated_types import Interval
+from peft import get_peft_model
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+)
+from trl import DPOConfig, ModelConfig, SFTConfig, get_peft_config
+
+from notewriter.ground import config
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
+from notewriter.models import checkpoints
+from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
+from notewriter.training.options import DPOConfiguration, SFTConfiguration
+
+SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
+"""What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""
+
+BUCKET = 5 * 10**8
+"""Gradients that DeepSpeed reduces at once (`reduce_bucket_size`), in a buffer of this size."""
+
+REUSE = 10**9
+"""Parameters within which ZeRO-3 keeps what it will use again (`stage3_max_reuse_distance`), forward and back."""
+
+SUBGROUP = 10**9
+"""Parameters of a GPU's share that ZeRO-3 updates at once (`sub_group_size`)."""
+
+TILE = (4096, 32768)
+"""Trained tokens and words of the vocabulary whose logits TRL's fused head has at a time."""
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model; `computing` are its parameters without an input embedding that is not also the head."""
+
+    parameters: int
+    computing: int
+    trained: int
+    layers: int
+    hidden: int
+    intermediate: int
+    key_value: int
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """The data of a run: rows and tokens of an epoch, and the most in one forward pass."""
+
+    rows: int
+    forward_tokens: int
+    """Tokens that the model computes in an epoch, without padding."""
+    longest: int
+    """Tokens of the longest row, as it goes through the model (both sides of a pair)."""
+    longest_sequence: int
+    """Tokens of the longest sequence, which attention sees."""
+    trained: int
+    """Trained tokens of the longest row."""
+
+
+@dataclass
+class MachineArguments:
+    """The machine that an estimate is for."""
+
+    gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
+        default=1, metadata={"help": "how many GPUs train together"}
+    )
+    sharding: str = field(default="none", metadata={"help": f"what is divided among them: {', '.join(SHARDING)}"})
+    gpu: str | None = field(
+        default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops"}
+    )
+    utilization: Annotated[float, Interval(gt=0, le=1)] = field(
+        default=0.35, metadata={"help": "for hours: the fraction of the peak that is reached, recomputation included"}
+    )
+
+
+def without_weights(model: ModelConfig) -> PreTrainedModel:
+    """A model from its configuration alone, on the meta device: parameters have shapes but no values.
+
+    Raises:
+        UserError: its configuration cannot be loaded, or is not a language model's.
+    """
+    name = model.model_name_or_path or ""
+    configuration = checkpoints.load(AutoConfig, name, revision=model.model_revision)
+    # Some language models exist only as image-text models (Mistral 3).
+    families = {
+        AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoModelForImageTextToText: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    }
+    family = next((family for family, known in families.items() if type(configuration) in known), None)
+    if family is None:
+        raise UserError(f"{name}: {configuration.model_type} is not a language model; give another")
+    with checkpoints.loading(name), torch.device("meta"):
+        return cast(PreTrainedModel, family.from_config(configuration, trust_remote_code=False))
+
+
+def shape_of(model: ModelConfig) -> Shape:
+    """The shape of a model from its configuration alone.
+
+    Raises:
+        UserError: as `without_weights`.
+    """
+    network = without_weights(model)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    embedding = cast(torch.nn.Parameter, network.get_input_embeddings().weight)
+    tied = embedding is network.get_output_embeddings().weight
+    text = network.config.get_text_config()
+    peft = get_peft_config(model)
+    trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
+    heads = text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Shape(
+        parameters=parameters,
+        computing=parameters - (0 if tied else embedding.numel()),
+        trained=sum(parameter.numel() for parameter in trained.parameters() if parameter.requires_grad),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=text.intermediate_size,
+        key_value=(getattr(text, "num_key_value_heads", None) or heads) * size,
+        vocabulary=text.vocab_size,
+    )
+
+
+def estimate(
+    shape: Shape,
+    load: Load,
+    machine: MachineArguments,
+    training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
+    half: bool,
+    peak: float | None = None,
+) -> dict[str, Any]:
+    """Bytes of each GPU by purpose, and tokens, steps, operations and hours of the run.
+
+    `half` says whether the run computes in bf16 or fp16 (`in_half_precision`). `peak` is a GPU's in TFLOPS if
+    `machine.gpu` is not set.
+
+    Raises:
+        UserError: the machine has no GPUs, or an unknown GPU or sharding.
+    """
+    choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
+    if machine.gpus < 1:
+        raise UserError(f"gpus: {machine.gpus} is too few; give at least 1")
+    held, moments = memory(shape, load, machine, training, model, half)
+    elsewhere = 0.0
+    if machine.sharding == "zero3_offload":
+        # The optimizer's float32 gradients are there too.
+        elsewhere = sum(held.values()) - held["bucket"] + 4 * shape.trained / machine.gpus
+        held, moments = {"bucket": held["bucket"]}, moments | {"step": 0}
+    batch = training.total_batch_size or (
+        training.per_device_train_batch_size * training.gradient_accumulation_steps * machine.gpus
+    )
+    epochs = training.num_train_epochs
+    steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
+    share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
+    dpo = isinstance(training, DPOConfig)
+    per_parameter = passes(model.use_peft, recomputed=training.gradient_checkpointing, reference=dpo)
+    token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
+    operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
+    peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
+    result: dict[str, Any] = {
+        "held": {name: round(value) for name, value in held.items()},
+        "moments": {name: round(value) for name, value in moments.items()},
+        "total": round(sum(held.values()) + max(moments.values())),
+        "machine": round(elsewhere),
+        "tokens": round(load.forward_tokens * share),
+        "steps": steps,
+        "operations": operations,
+    }
+    if peak:
+        result["hours"] = operations / (machine.gpus * peak * 1e12 * machine.utilization) / 3600
+    return result
+
+
+def memory(
+    shape: Shape,
+    load: Load,
+    machine: MachineArguments,
+    training: DPOConfiguration | SFTConfiguration,
+    model: ModelConfig,
+    half: bool,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Bytes of a GPU: what is held throughout, and what each moment needs beside it (formulas above)."""
+    deepspeed, fsdp = machine.sharding.startswith("zero"), machine.sharding == "fsdp2"
+    zero3 = machine.sharding.startswith("zero3")
+    lora = model.use_peft
+    reference = has_reference(training, model)
+    # Weights and gradients of each GPU are this much less where they are divided.
+    weights_over = machine.gpus if zero3 or fsdp else 1
+    trained = shape.trained / (machine.gpus if deepspeed or fsdp else 1)
+
+    loaded = 2 if model.dtype in {"bfloat16", "float16"} else 4
+    compute = 2 if half or loaded == 2 else 4
+    width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
+    trained_width = 4 if lora and not (deepspeed and half) else width
+    held = {
+        "weights": shape.parameters * width / weights_over,
+        "reference": reference * shape.parameters * (loaded if fsdp else width) / weights_over,
+        "gradients": trained * trained_width * (2 if machine.sharding == "none" and machine.gpus > 1 else 1),
+        "optimizer": trained * (12 if deepspeed and half else 2 * trained_width),
+        "bucket": BUCKET * compute if zero3 else 0,
+    }
+
+    words = shape.vocabulary * shape.hidden
+    layer = (shape.computing - words) // shape.layers
+    tokens = training.per_device_train_batch_size * load.longest
+    if isinstance(training, SFTConfig) and training.packing and training.max_length:
+        tokens = training.per_device_train_batch_size * training.max_length
+    # The residual stream of float32 weights stays in float32 under autocast.
+    stream = 4 if width == 4 and not fsdp else compute
+    copies = shape.layers * layer * compute if stream > compute and not lora else 0
+    inside = tokens * (10 * shape.hidden + 2 * shape.key_value + 4 * shape.intermediate) * compute
+    inside += tokens * 6 * shape.hidden if stream > compute else 0
+    if training.gradient_checkpointing:
+        kept, again = tokens * shape.hidden * stream * shape.layers, inside
+    else:
+        kept, again = inside * shape.layers + copies, 0
+    gathered = compute * (min(shape.layers * layer, REUSE // 2 + layer) if zero3 else 2 * layer if fsdp else 0)
+    reduced = compute * (min(BUCKET, shape.trained) if deepspeed else 2 * layer if fsdp and not lora else 0)
+    bucket = BUCKET * compute if machine.sharding == "zero2" else 0
+    whole = compute if zero3 or fsdp else 0
+    cast = compute if compute == 2 and (deepspeed or fsdp or loaded == 2) else 0
+    head = whole if lora else 4 + (max(whole, cast) if zero3 else whole + cast)
+    tile = min(training.per_device_train_batch_size * load.trained, TILE[0]) * TILE[1] * compute
+    moments = {
+        "layer": kept + again + gathered + bucket + reduced,
+        "head": kept + gathered + bucket + words * head + tile,
+        "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
+        "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,
+    }
+    return held, moments
+
+
+def has_reference(training: DPOConfiguration | SFTConfiguration, model: ModelConfig) -> bool:
+    """Whether a reference model is in memory: in full-parameter DPO that does not precompute its log-probs."""
+    return isinstance(training, DPOConfig) and not (model.use_peft or training.precompute_ref_log_probs)
+
+
+def in_half_precision(argv: Sequence[str]) -> bool:
+    """Whether a run with these options computes in bf16 or fp16 on a GPU, which is the default."""
+    options = config.given(argv)
+    bf16, fp16 = (str(options.get(name, "")).lower() for name in ("bf16", "fp16"))
+    return fp16 == "true" or bf16 not in {"false", "no", "0"}
+
+
+def table(values: dict[str, Any]) -> str:
+    """An estimate as text."""
+    held, moments = (
+        ", ".join(f"{name} {size / GIB:.1f}" for name, size in values[part].items() if size)
+        for part in ("held", "moments")
+    )
+    hours = f", {values['hours']:.1f} hours" if "hours" in values else ""
+    machine = f", and {values['machine'] / GIB:.1f} GiB of the machine's for each" if values["machine"] else ""
+    return (
+        "computed, not measured:\n"
+        f"  memory of a GPU: {values['total'] / GIB:.1f} GiB ({held}; and the largest of {moments}){machine}\n"
+        f"  {values['tokens']:,} tokens, {values['steps']:,} optimizer steps, {values['operations']:.2e} operations"
+        f"{hours}\n"
+    )

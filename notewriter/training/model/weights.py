@@ -1,0 +1,129 @@
+"""The weights that a run starts from, how they are loaded, and the type in which the trained ones are stored."""
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, PreTrainedModel, TrainingArguments
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from trl import DPOConfig, ModelConfig, SFTConfig
+from trl.trainer.utils import create_model_from_path
+
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.models import checkpoints
+
+
+def check_base(training: TrainingArguments, model: ModelConfig, *, adapter: bool = False) -> str:
+    """The name or folder of the base model, or of the adapter to train on from, which the run would not overwrite.
+
+    Raises:
+        UserError: no model is named, it is incomplete, or `output_dir` is its folder.
+    """
+    if training.process_index != 0:
+        logging.disable(logging.INFO)
+    base = str(model.model_name_or_path) if adapter else named_base(model)
+    if Path(training.output_dir or "").resolve() == Path(base).resolve():
+        raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
+    return base
+
+
+def named_base(model: ModelConfig) -> str:
+    """The name or folder of the base model.
+
+    Raises:
+        UserError: no model is named, or it is incomplete.
+    """
+    if model.model_name_or_path is None:
+        raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
+    return checkpoints.check_model(model.model_name_or_path)
+
+
+def stored_dtype(name: str, revision: str) -> torch.dtype | None:
+    """The type that a model's weights are stored in; None where its configuration does not say.
+
+    Raises:
+        UserError: its configuration cannot be loaded, or has another type.
+    """
+    if checkpoints.is_adapter(name):
+        name, revision = checkpoints.adapter_base(name)
+    dtype: torch.dtype | None = checkpoints.load(AutoConfig, name, revision=revision).dtype
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise UserError(f"{name}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it")
+    return dtype
+
+
+def loading_options(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
+    """The options that the base model is loaded with: ModelConfig's, overridden by `model_init_kwargs`."""
+    return {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **cast(dict[str, Any], training.model_init_kwargs or {}),
+        "trust_remote_code": False,
+    }
+
+
+def check_whole(name: str, revision: str, training: TrainingArguments) -> None:
+    """Check that a model's files have all of its weights, by their names and shapes alone.
+
+    Weights that are stored quantized have other names and are left to their loader.
+
+    Raises:
+        UserError: the model cannot be loaded, or lacks weights.
+    """
+    if getattr(checkpoints.load(AutoConfig, name, revision=revision), "quantization_config", None) is None:
+        with unsharded(training):
+            load_whole(name, revision=revision, device_map="meta", trust_remote_code=False)
+
+
+def load_whole(name: str, **options: Any) -> PreTrainedModel:
+    """A model whose files have all of its weights; transformers draws missing ones at random.
+
+    Raises:
+        UserError: the model cannot be loaded, or lacks weights.
+    """
+    with checkpoints.loading(name):
+        # As for training: AutoModelForCausalLM would take only the text model of some architectures.
+        loaded: Any = create_model_from_path(name, **options, output_loading_info=True)
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
+    return cast(PreTrainedModel, model)
+
+
+@contextlib.contextmanager
+def unsharded(training: TrainingArguments) -> Iterator[None]:
+    """Load models whole, as one process alone has to, where ZeRO-3 would spread them over all processes."""
+    unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if training.deepspeed_plugin:
+            training.deepspeed_plugin.set_deepspeed_weakref()
+
+
+def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:
+    """Store a saved model's weights in `dtype`, that of its base model; None leaves them unchanged.
+
+    Training keeps float32 weights, which a server would load at twice the size, or as float16, which overflows in
+    models that were trained in bfloat16.
+    """
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if dtype is None or settings["dtype"] == str(dtype).removeprefix("torch."):
+        return
+    for file in folder.glob("model*.safetensors"):
+        weights = load_file(file)
+        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights.items()}
+        # The tensors are views of the file that they were read from.
+        partial = file.with_name(file.name + ".partial")
+        save_file(cast, partial, metadata={"format": "pt"})
+        os.replace(partial, file)
+    settings["dtype"] = str(dtype).removeprefix("torch.")
+    jsonl.write_text(folder / "config.json", [json.dumps(settings, indent=2) + "\n"])

@@ -1,0 +1,132 @@
+"""The trainers of DPO and SFT: TRL's, with the throughput in their log."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, set_seed
+from trl import DPOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+
+from notewriter.ground.errors import writing
+from notewriter.models import checkpoints
+from notewriter.training.inputs import rows
+from notewriter.training.model import adapters, weights
+from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+from notewriter.training.run.losses import WEIGHT, WithWeights, weighted
+from notewriter.training.run.resumption import on_main_process
+from notewriter.training.run.throughput import Metered
+from notewriter.training.sharing.reference import CachedReferenceTrainer
+
+PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
+"""Of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
+
+CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]
+
+
+class EndsAtMaxSteps:
+    """A mixin for a trainer: resumed from the checkpoint of its last step, it trains no further.
+
+    transformers 5.19 takes one more step if the last one was not the end of an epoch.
+    """
+
+    def _run_epoch(self, *arguments: Any, **state: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:  # type: ignore[attr-defined]
+            self.control.should_training_stop = True  # type: ignore[attr-defined]
+            return
+        super()._run_epoch(*arguments, **state)  # type: ignore[misc]
+
+
+class WeightedPairs(DPOTrainer):
+    """TRL's DPOTrainer with a weight of each pair, where its dataset has a column `WEIGHT`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.data_collator = WithWeights(self.data_collator)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()  # type: ignore[no-untyped-call]
+        columns: list[str] = self._signature_columns or []
+        self._signature_columns = [name for name in columns if name != WEIGHT] + [WEIGHT]  # type: ignore[assignment]
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        """TRL's, with each pair's gradient times its weight (`losses.weighted`)."""
+        pair_weights = inputs.pop(WEIGHT, None)
+        scored = model if pair_weights is None else weighted(model, pair_weights)
+        return super().compute_loss(scored, inputs, *arguments, **options)  # type: ignore[no-untyped-call]
+
+
+class MeteredDPOTrainer(EndsAtMaxSteps, Metered, WeightedPairs, CachedReferenceTrainer):
+    """The DPO trainer with weights of pairs, and the throughput in its log."""
+
+
+class MeteredSFTTrainer(EndsAtMaxSteps, Metered, SFTTrainer):
+    """TRL's SFTTrainer with the throughput in its log."""
+
+
+def build_dpo_trainer(
+    base: str,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: Mapping[str, Dataset],
+    arguments: DPOArguments,
+    training: DPOConfiguration,
+    model: ModelConfig,
+) -> MeteredDPOTrainer:
+    """The trainer of a base model, or of an adapter to continue, on the pairs of `pairs.load`; loads the model.
+
+    Raises:
+        UserError: the model cannot be loaded or trained with these options.
+    """
+    training.model_init_kwargs = weights.loading_options(training, model)
+    continued = checkpoints.is_adapter(base)
+    if not continued:
+        on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
+    # Before a LoRA adapter is drawn, so that every process draws the same one.
+    set_seed(training.seed)
+    columns = PAIR_COLUMNS + [WEIGHT] * (WEIGHT in datasets["train"].column_names)
+    with writing(rows.cache()):
+        trainer = MeteredDPOTrainer(
+            base,
+            loaded=adapters.load_to_continue(base, training.model_init_kwargs, training) if continued else None,
+            prefix_sharing=arguments.prefix_sharing,
+            reference_cache=Path(arguments.reference_cache).expanduser(),
+            args=training,
+            train_dataset=datasets["train"].select_columns(columns),
+            eval_dataset=datasets["dev"].select_columns(PAIR_COLUMNS) if training.eval_strategy != "no" else None,
+            processing_class=tokenizer,
+            peft_config=None if continued else get_peft_config(model),
+            quantization_config=get_quantization_config(model),
+        )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True, shared=arguments.prefix_sharing)
+    return trainer
+
+
+def build_sft_trainer(
+    base: str,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: Mapping[str, Dataset],
+    arguments: SFTArguments,
+    training: SFTConfiguration,
+    model: ModelConfig,
+) -> MeteredSFTTrainer:
+    """The trainer of a base model on the conversations of `conversations.load`; loads the model.
+
+    Raises:
+        UserError: the model cannot be loaded or trained with these options.
+    """
+    training.model_init_kwargs = weights.loading_options(training, model)
+    on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
+    set_seed(training.seed)
+    tokens = {split: dataset.select_columns(CONVERSATION_COLUMNS) for split, dataset in datasets.items()}
+    with writing(rows.cache()):
+        trainer = MeteredSFTTrainer(
+            model=base,
+            args=training,
+            train_dataset=tokens["train"],
+            eval_dataset=tokens["dev"] if training.eval_strategy != "no" else None,
+            processing_class=tokenizer,
+            peft_config=get_peft_config(model),
+            quantization_config=get_quantization_config(model),
+        )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
+    return trainer

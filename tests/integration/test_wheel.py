@@ -1,0 +1,102 @@
+"""The wheel, alone in an environment and in a folder with an eval/ of its own, does what a checkout does."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+SOURCES = ("notewriter", "configs", "slurm", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with this project's wheel; dependencies, but not the checkout, come from the running one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        source, copy = ROOT / name, folder / "source" / name
+        if source.is_dir():
+            shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    # With it, pip would take the checkout for an installed package.
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def python(*arguments: str | Path) -> None:
+        subprocess.run([sys.executable, "-m", *arguments], env=alone, cwd=folder, check=True, timeout=300)
+
+    pip = ("pip", "--quiet", "--disable-pip-version-check")
+    offline = ("--no-deps", "--no-index")
+    python(*pip, "wheel", *offline, "--no-build-isolation", "--wheel-dir", folder, folder / "source")
+    python("venv", "--without-pip", folder / "venv")
+    python(*pip, "--python", folder / "venv/bin/python", "install", *offline, *folder.glob("*.whl"))
+    # As a line of a .pth file the folder is searched, but its own .pth files, with the checkout, are not read.
+    packages = folder / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shutil.rmtree(folder / "source")
+    return folder / "venv"
+
+
+@pytest.fixture
+def run(environment: Path, tmp_path: Path):
+    """Runs `notewriter` in a folder whose modules have the names of the checkout's folders."""
+    for name in ("eval", "training", "data_construction", "configs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the user has this module')\n")
+    own = {"PYTHONPATH": str(tmp_path), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONNOUSERSITE": "1"}
+    path = f"{environment / 'bin'}:{os.environ['PATH']}"
+
+    def run(*arguments: object) -> str:
+        command = [environment / "bin/notewriter", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | own | {"PATH": path}, capture_output=True, text=True, timeout=400
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_the_package_is_the_wheels_and_puts_no_other_name_on_the_path(environment: Path) -> None:
+    script = "import notewriter, importlib.util as u; print(notewriter.__file__, u.find_spec('data_construction'))"
+    python = [environment / "bin/python", "-c", script]
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    out = subprocess.run(python, cwd=environment, env=alone, capture_output=True, text=True, check=True).stdout
+    assert out.startswith(str(environment)) and out.rstrip().endswith("None")
+
+
+def test_recipes_are_listed_and_copied(run, tmp_path: Path) -> None:
+    assert "dpo/deepnote_qwen2.5-7b " in run("recipes")
+    run("recipes", "copy", "slurm/train.sbatch")
+    assert (tmp_path / "train.sbatch").read_text() == (ROOT / "slurm/train.sbatch").read_text()
+
+
+def test_the_quickstart_is_rehearsed(run, tmp_path: Path) -> None:
+    out = run("quickstart", "--dry_run", "true", "--output_dir", "runs/quickstart")
+    assert "notewriter pairs" in out and "notewriter train dpo" in out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_papers_table_is_estimated(run) -> None:
+    out = run("table", "papers/deepnote/table_1", "--dry_run", "true")
+    assert "tokens" in out
+
+
+def test_a_pipeline_is_shown_as_jobs_of_a_cluster(run) -> None:
+    out = run("pipeline", "pipelines/quickstart", "--on", "slurm", "--dry_run", "true")
+    assert "sbatch" in out and "run.sbatch" in out
+
+
+def test_two_steps_of_dpo(run, tiny_model: Path, tiny_pairs: Path, tmp_path: Path) -> None:
+    run(
+        *("train", "dpo", "--accelerate", "cpu", "--config", "dpo/quickstart_smollm2", "--max_steps", "2"),
+        *("--model_name_or_path", tiny_model, "--pairs", tiny_pairs, "--output_dir", tmp_path / "dpo"),
+    )
+    record = json.loads((tmp_path / "dpo/training.json").read_text())
+    assert record["steps"] == 2

@@ -1,0 +1,259 @@
+"""Memory by component, computed by hand from what DeepSpeed, accelerate, PyTorch and TRL allocate; tokens and hours."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trl import ModelConfig
+
+from notewriter.ground.errors import UserError
+from notewriter.training import preflight
+from notewriter.training.cost import cost_model
+from notewriter.training.cost.operations import peak_tflops
+from notewriter.training.options import DPOConfiguration, SFTConfiguration
+
+# Qwen2.5-7B: parameters, its head (or its input embedding), and one of its 28 layers.
+N = 7_615_616_512
+HEAD = 152_064 * 3_584
+LAYER = (N - 2 * HEAD) // 28
+QWEN = cost_model.Shape(
+    parameters=N,
+    computing=N - HEAD,
+    trained=N,
+    layers=28,
+    hidden=3584,
+    intermediate=18_944,
+    key_value=512,
+    vocabulary=152_064,
+)
+ADAPTERS = 40_370_176
+
+# One pair of 2,000 + 120 tokens.
+TOKENS = 2 * 2120
+LOAD = cost_model.Load(rows=6000, forward_tokens=6000 * TOKENS, longest=TOKENS, longest_sequence=2120, trained=240)
+INPUTS = 28 * TOKENS * 3584
+INSIDE = TOKENS * (10 * 3584 + 2 * 512 + 4 * 18_944)
+TILE = 240 * 32_768
+BUCKET = 500_000_000
+
+
+def estimated(
+    sharding: str = "zero3",
+    gpus: int = 8,
+    *,
+    dtype: str = "float32",
+    half: bool = True,
+    lora: bool = False,
+    method: Any = DPOConfiguration,
+    load: cost_model.Load = LOAD,
+    machine: dict[str, Any] | None = None,
+    peak: float | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    settings = {"output_dir": "run", "per_device_train_batch_size": 1, "gradient_checkpointing": True} | options
+    model = ModelConfig(model_name_or_path="qwen", dtype=dtype, use_peft=lora)
+    shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS})) if lora else QWEN
+    arguments = cost_model.MachineArguments(gpus=gpus, sharding=sharding, **(machine or {}))
+    return cost_model.estimate(shape, load, arguments, method(**settings), model, half, peak)
+
+
+def test_zero3_holds_half_precision_weights_beside_a_float32_copy_and_a_bucket() -> None:
+    found = estimated("zero3")
+
+    share = N // 8
+    assert found["held"] == {
+        "weights": 2 * share,
+        "reference": 2 * share,
+        "gradients": 2 * share,
+        "optimizer": 12 * share,
+        "bucket": 2 * BUCKET,
+    }
+    gathered = 2 * (BUCKET + LAYER)
+    assert found["moments"] == {
+        "layer": 2 * INPUTS + 2 * INSIDE + gathered + 2 * BUCKET,
+        "head": 2 * INPUTS + gathered + 6 * HEAD + 2 * TILE,
+        "forward": 2 * INPUTS,
+        "step": 6 * share,
+    }
+    assert found["total"] == 18 * share + 2 * BUCKET + 6 * share
+    assert 22 < found["total"] / 2**30 < 24
+
+
+def test_zero2_divides_gradients_and_optimizer_alone_and_has_its_bucket_in_the_backward() -> None:
+    found = estimated("zero2")
+
+    share = N // 8
+    assert found["held"] == {
+        "weights": 2 * N,
+        "reference": 2 * N,
+        "gradients": 2 * share,
+        "optimizer": 12 * share,
+        "bucket": 0,
+    }
+    assert found["moments"] == {
+        "layer": 2 * INPUTS + 2 * INSIDE + 4 * BUCKET,
+        "head": 2 * INPUTS + 2 * BUCKET + 6 * HEAD + 2 * TILE,
+        "forward": 2 * INPUTS,
+        "step": 6 * share,
+    }
+
+
+def test_offload_leaves_the_bucket_and_what_is_gathered_on_the_gpu() -> None:
+    found, sharded = estimated("zero3_offload"), estimated("zero3")
+
+    assert found["held"] == {"bucket": 2 * BUCKET}
+    assert found["moments"] == sharded["moments"] | {"step": 0}
+    # 18 bytes as on the GPU, and the optimizer's float32 gradients.
+    assert found["machine"] == 22 * N // 8
+    assert sharded["machine"] == 0
+    assert "GiB of the machine's for each" in cost_model.table(found)
+
+
+def test_fsdp2_holds_float32_weights_and_gathers_the_whole_reference() -> None:
+    found = estimated("fsdp2")
+
+    share = N // 8
+    assert found["held"] == {
+        "weights": 4 * share,
+        "reference": 4 * share,
+        "gradients": 4 * share,
+        "optimizer": 8 * share,
+        "bucket": 0,
+    }
+    assert found["moments"] == {
+        "layer": 2 * INPUTS + 2 * INSIDE + 4 * LAYER + 4 * LAYER,
+        "head": 2 * INPUTS + 4 * LAYER + 8 * HEAD + 2 * TILE,
+        "forward": 2 * INPUTS + 4 * N + 2 * HEAD,
+        "step": 0,
+    }
+    assert estimated("fsdp2", precompute_ref_log_probs=True)["moments"]["forward"] == 2 * INPUTS
+
+
+def test_one_gpu_under_autocast_keeps_float32_and_copies_of_the_weights() -> None:
+    found = estimated("none", 1)
+
+    assert found["held"] == {
+        "weights": 4 * N,
+        "reference": 4 * N,
+        "gradients": 4 * N,
+        "optimizer": 8 * N,
+        "bucket": 0,
+    }
+    assert found["moments"] == {
+        # The residual stream is float32.
+        "layer": 4 * INPUTS + 2 * INSIDE + 6 * TOKENS * 3584,
+        "head": 4 * INPUTS + 4 * HEAD + 2 * TILE,
+        "forward": 4 * INPUTS + 2 * 28 * LAYER,
+        "step": 0,
+    }
+    # DDP reduces gradients in buckets of their own.
+    assert estimated("none", 8)["held"]["gradients"] == 8 * N
+    # Half-precision weights are trained as they are, moments included.
+    stored = estimated("none", 1, dtype="bfloat16")["held"]
+    assert (stored["weights"], stored["gradients"], stored["optimizer"]) == (2 * N, 2 * N, 4 * N)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "gradients", "optimizer", "head"),
+    [
+        ("none", 2 * N, 2 * 4 * ADAPTERS, 8 * ADAPTERS, 0),
+        ("zero2", 2 * N, 2 * ADAPTERS // 8, 12 * ADAPTERS // 8, 2 * BUCKET),
+        ("zero3", 2 * N // 8, 2 * ADAPTERS // 8, 12 * ADAPTERS // 8, 2 * (BUCKET + LAYER) + 2 * HEAD),
+        ("fsdp2", 2 * N // 8, 4 * ADAPTERS // 8, 8 * ADAPTERS // 8, 4 * LAYER + 2 * HEAD),
+    ],
+)
+def test_lora_trains_little_and_needs_neither_a_reference_nor_the_heads_gradient(
+    sharding: str, weights: int, gradients: int, optimizer: int, head: int
+) -> None:
+    found = estimated(sharding, 8, dtype="bfloat16", lora=True)
+
+    held = found["held"]
+    assert (held["weights"], held["reference"]) == (weights, 0)
+    assert (held["gradients"], held["optimizer"]) == (gradients, optimizer)
+    assert found["moments"]["head"] == 2 * INPUTS + head + 2 * TILE
+
+
+def test_without_half_precision_everything_is_float32_once() -> None:
+    held = estimated("zero3", half=False)["held"]
+
+    assert held == {"weights": N // 2, "reference": N // 2, "gradients": N // 2, "optimizer": N, "bucket": 4 * BUCKET}
+
+
+def test_a_reference_is_there_in_dpo_that_does_not_precompute() -> None:
+    assert estimated(precompute_ref_log_probs=True)["held"]["reference"] == 0
+    assert estimated(method=SFTConfiguration)["held"]["reference"] == 0
+
+
+def test_without_checkpointing_the_inside_of_every_layer_is_kept() -> None:
+    found = estimated("zero3", gradient_checkpointing=False)["moments"]
+
+    assert found["layer"] == 28 * 2 * INSIDE + 2 * (BUCKET + LAYER) + 2 * BUCKET
+
+
+@pytest.mark.parametrize(
+    ("options", "half"),
+    [
+        ([], True),
+        (["--bf16", "true"], True),
+        (["--bf16", "false"], False),
+        (["--bf16", "false", "--fp16", "true"], True),
+    ],
+)
+def test_a_run_on_gpus_is_in_half_precision_unless_it_says_otherwise(options: list[str], half: bool) -> None:
+    assert cost_model.in_half_precision(options) is half
+
+
+def test_parameters_are_counted_from_the_configuration(tiny_model: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    shape = cost_model.shape_of(ModelConfig(model_name_or_path=str(tiny_model)))
+
+    network = AutoModelForCausalLM.from_pretrained(tiny_model)
+    assert shape.parameters == shape.trained == network.num_parameters()
+    assert shape.computing == network.num_parameters() - network.get_input_embeddings().weight.numel()
+    assert (shape.layers, shape.hidden, shape.intermediate, shape.key_value) == (2, 32, 64, 16)
+
+
+def test_hours_follow_the_peak_and_the_number_of_gpus() -> None:
+    one = estimated(gpus=1, machine={"utilization": 0.5}, peak=1)
+    assert one["hours"] == pytest.approx(one["operations"] / 0.5e12 / 3600)
+    four = estimated(gpus=4, machine={"utilization": 0.5}, peak=1)
+    assert four["hours"] == pytest.approx(one["hours"] / 4)
+    assert "hours" not in estimated()
+
+
+def test_a_shared_prompt_is_estimated_once(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--rows", "10", "--prompt_tokens", "30", "--completion_tokens", "5"]
+    argv = ["--model_name_or_path", str(tiny_model), "--pairs", "pairs", *sizes, "--num_train_epochs", "1"]
+    for shared, tokens in (("true", 30 + 2 * 5), ("false", 2 * (30 + 5))):
+        preflight.main([*argv, "--prefix_sharing", shared])
+        assert f"{10 * tokens} tokens" in capsys.readouterr().out
+
+
+def test_what_is_not_known_is_refused() -> None:
+    with pytest.raises(UserError, match="unknown gpu 'A1000'"):
+        estimated(machine={"gpu": "A1000"})
+    with pytest.raises(
+        UserError, match="unknown sharding 'zero4'; choose one of: fsdp2, none, zero2, zero3, zero3_off"
+    ):
+        estimated("zero4")
+    with pytest.raises(UserError, match="gpus: 0 is too few"):
+        estimated(gpus=0)
+
+
+def test_gpus_are_known_by_their_drivers_names() -> None:
+    assert peak_tflops("NVIDIA A100-SXM4-80GB") == 312
+    assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
+    assert peak_tflops("NVIDIA GeForce RTX 4090") == 165
+    assert peak_tflops("NVIDIA L40S") == 362
+    assert peak_tflops("NVIDIA L40") == 181
+    assert peak_tflops("NVIDIA RTX 6000 Ada Generation") == 364
+    assert peak_tflops("Some CPU") is None
+
+
+def test_cards_with_less_throughput_than_their_namesakes_have_their_own_peak() -> None:
+    assert peak_tflops("NVIDIA H100 PCIe") == 756
+    assert peak_tflops("NVIDIA H100 NVL") == peak_tflops("NVIDIA H200 NVL") == 835
+    assert (peak_tflops("NVIDIA A10"), peak_tflops("NVIDIA A10G")) == (125, 70)
+    assert peak_tflops("NVIDIA GH200 480GB") == 989
+    assert peak_tflops("NVIDIA RTX A4000") is None

@@ -1,0 +1,191 @@
+"""A round that starts from a LoRA adapter: trained further, or merged and topped; the reference is its start."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, TrainingArguments
+
+from notewriter.ground.errors import UserError
+from notewriter.models import checkpoints
+from notewriter.training import dpo as train_dpo
+from notewriter.training.model import adapters
+from notewriter.training.model.adapters import merge
+
+Options = Callable[..., list[str]]
+
+
+@pytest.fixture
+def options(four_steps: Options, write_pairs: Callable[..., Path], tmp_path: Path) -> Options:
+    # The base's weights stay where they are: an adapter names them.
+    return partial(
+        four_steps,
+        pairs=write_pairs(),
+        learning_rate=1e-2,
+        loss_type="sigmoid",
+        use_peft=True,
+        lora_r=4,
+        lora_target_modules="all-linear",
+        reference_cache=tmp_path / "reference",
+    )
+
+
+@pytest.fixture
+def first_round(options: Options, tmp_path: Path) -> Path:
+    """An adapter that was trained on the tiny model."""
+    train_dpo.main(options(output_dir=tmp_path / "first"))
+    return tmp_path / "first"
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    (state,) = sorted(run.glob("checkpoint-4/trainer_state.json"))
+    return [entry for entry in json.loads(state.read_text())["log_history"] if "loss" in entry]
+
+
+def logits(base: Path, *adapters: Path) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    for adapter in adapters:
+        model = PeftModel.from_pretrained(model, adapter)
+    with torch.no_grad():
+        return model(torch.arange(6, 12)[None]).logits
+
+
+def begins_at_its_reference(run: Path) -> bool:
+    """Before the first update, the policy is the reference: no reward, and a loss of log 2."""
+    first = history(run)[0]
+    return abs(first["rewards/chosen"]) < 1e-5 and abs(first["loss"] - 0.6931) < 1e-3
+
+
+CONTINUED = {"from_adapter": "continue", "precompute_ref_log_probs": True}
+
+
+def test_a_continued_adapter_starts_from_what_the_round_before_trained(
+    options: Options, first_round: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    assert abs(history(first_round)[-1]["rewards/margins"]) > 1e-3
+
+    # Its other LoRA options stay as they were.
+    settings = first_round / "adapter_config.json"
+    settings.write_text(settings.read_text().replace('"lora_alpha": 32', '"lora_alpha": 8'))
+
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
+
+    second = tmp_path / "second"
+    assert begins_at_its_reference(second)
+    before, after = (load_file(run / "adapter_model.safetensors") for run in (first_round, second))
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert checkpoints.adapter_base(second)[0] == str(tiny_model)
+    assert not (second / "ref").exists()
+    record = json.loads((second / "training.json").read_text())
+    assert (record["base_model"], record["parameters"]) == (str(first_round), "lora")
+    assert record["hyperparameters"]["lora_alpha"] == 8
+    # Of the model that the adapter belongs to, which merging and the next round compare.
+    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
+
+
+def test_a_continued_adapter_can_be_continued_and_merged(options: Options, first_round: Path, tmp_path: Path) -> None:
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
+    train_dpo.main(options(model_name_or_path=tmp_path / "second", output_dir=tmp_path / "third", **CONTINUED))
+    merge(tmp_path / "third", tmp_path / "merged")
+    assert (tmp_path / "merged/model.safetensors").is_file()
+
+
+def test_a_continued_run_that_was_killed_ends_where_it_would_have(
+    options: Options, first_round: Path, tmp_path: Path
+) -> None:
+    continued = partial(options, model_name_or_path=first_round, **CONTINUED)
+    train_dpo.main(continued(output_dir=tmp_path / "whole"))
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    for name in ("checkpoint-4", "adapter_model.safetensors", "training.json"):
+        path = tmp_path / "cut" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    train_dpo.main(continued(output_dir=tmp_path / "cut"))
+
+    whole, cut = (load_file(tmp_path / run / "adapter_model.safetensors") for run in ("whole", "cut"))
+    for name in whole:
+        torch.testing.assert_close(cut[name], whole[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
+    options: Options, first_round: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", from_adapter="stack"))
+
+    second = tmp_path / "second"
+    assert begins_at_its_reference(second)
+    assert checkpoints.adapter_base(second)[0] == str(second / "base")
+    record = json.loads((second / "training.json").read_text())
+    assert record["base_model_fingerprint"] == checkpoints.fingerprint(second / "base")
+    torch.testing.assert_close(logits(second / "base"), logits(tiny_model, first_round), rtol=1e-4, atol=1e-5)
+    assert (logits(second / "base", second) - logits(second / "base")).abs().max() > 1e-4
+
+
+def test_an_adapter_that_was_trained_again_is_merged_again(first_round: Path, tmp_path: Path) -> None:
+    """An earlier start may have failed after it merged, before it recorded what it starts from."""
+    training = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+    run = str(tmp_path / "second")
+    merged = Path(adapters.merged_base(str(first_round), run, training)) / "model.safetensors"
+    before = merged.stat().st_ino
+    adapters.merged_base(str(first_round), run, training)
+    assert merged.stat().st_ino == before
+
+    file = first_round / "adapter_model.safetensors"
+    save_file({name: 2 * value for name, value in load_file(file).items()}, file)
+    adapters.merged_base(str(first_round), run, training)
+    torch.testing.assert_close(logits(tmp_path / "second/base"), logits_of_merged(first_round, tmp_path / "anew"))
+
+
+def logits_of_merged(adapter: Path, folder: Path) -> torch.Tensor:
+    merge(adapter, folder)
+    return logits(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "is a LoRA adapter, not a full model; .*from_adapter"),
+        ({"from_adapter": "top"}, "'top' is not one of continue, stack"),
+        ({"from_adapter": "stack", "use_peft": False}, "trains an adapter; give --use_peft true"),
+        ({"from_adapter": "continue"}, "give --precompute_ref_log_probs true"),
+        (
+            {"from_adapter": "continue", "precompute_ref_log_probs": True, "load_in_4bit": True},
+            "continue cannot quantize the base",
+        ),
+        (CONTINUED | {"lora_r": 8}, "lora_r: is 4 in .*first, which is trained further, not 8"),
+    ],
+)
+def test_options_that_do_not_fit_an_adapter_are_refused(
+    options: Options, first_round: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **changes))
+
+
+def test_a_whole_model_is_not_started_from_as_an_adapter(options: Options, tiny_model: Path) -> None:
+    with pytest.raises(UserError, match="is not a LoRA adapter; leave from_adapter out"):
+        train_dpo.main(options(from_adapter="stack"))
+
+
+def test_pairs_of_earlier_rounds_are_mixed_in_by_their_share(
+    four_steps: Options, write_pairs: Callable[..., Path], tmp_path: Path
+) -> None:
+    now, earlier = write_pairs(), tmp_path / "earlier"
+    shutil.copytree(now, earlier)
+    arguments = four_steps(pairs=now, learning_rate=1e-3, max_steps=1, save_steps=1)
+
+    train_dpo.main([*arguments, "--mix", json.dumps({str(earlier): 0.25})])
+
+    record = json.loads((tmp_path / "run/training.json").read_text())
+    assert sum(record["rows"]["train"].values()) == 16 + 4
+    assert record["mix"] == {str(earlier): 0.25}
+    with pytest.raises(UserError, match=r"has 16 rows, and a ratio of 2\.0 asks for 32; give at most 1\.0"):
+        train_dpo.main([*four_steps(pairs=now, output_dir=tmp_path / "other"), "--mix", f'{{"{earlier}": 2.0}}'])

@@ -1,0 +1,41 @@
+"""A base model whose files lack weights is not trained with random ones in their place."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+
+from notewriter.ground.errors import UserError
+from notewriter.training import dpo, sft
+
+LACKING = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def incomplete(tiny_model: Path, tmp_path: Path) -> Path:
+    """The tiny model without one of its matrices, as after a copy that was cut short."""
+    folder = tmp_path / "incomplete"
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    del weights[LACKING]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_dpo_refuses_it(
+    four_steps: Callable[..., list[str]], write_pairs: Callable[..., Path], incomplete: Path, tmp_path: Path, lora: bool
+) -> None:
+    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING} first; copy or save"):
+        dpo.main(four_steps(pairs=write_pairs(), model_name_or_path=incomplete, use_peft=lora))
+    assert not (tmp_path / "run/training.json").exists()
+
+
+def test_sft_refuses_it(four_steps: Callable[..., list[str]], incomplete: Path, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "the town"}, {"role": "assistant", "content": "a river"}]
+    Dataset.from_list([{"messages": messages, "dataset": "musique"}] * 4).to_parquet(str(tmp_path / "train.parquet"))
+    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING}"):
+        sft.main(four_steps(data=tmp_path, model_name_or_path=incomplete))

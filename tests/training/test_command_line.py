@@ -1,0 +1,55 @@
+"""The options of training are TRL's, read as its own parser reads them."""
+
+import argparse
+import copy
+import types
+
+import pytest
+from trl import ModelConfig, TrlParser
+
+from notewriter.ground.config import parser_of
+from notewriter.ground.options import DEFAULTS
+from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+
+WORDS = ("1", "-1", "0.5", "true", "none", "no", "bfloat16", "sigmoid", "adamw_torch", "linear", "x")
+
+
+class Trl(TrlParser):
+    """TRL's parser, which would pass all metadata of a field to argparse."""
+
+    @staticmethod
+    def _parse_dataclass_field(parser, field):
+        field = copy.copy(field)
+        field.metadata = types.MappingProxyType({k: v for k, v in field.metadata.items() if k not in DEFAULTS})
+        TrlParser._parse_dataclass_field(parser, field)
+
+
+def described(action):
+    return {
+        "kind": type(action),
+        "choices": list(action.choices) if action.choices else None,
+        **{name: getattr(action, name) for name in ("dest", "nargs", "const", "default", "required", "help")},
+    }
+
+
+def converted(action, word):
+    try:
+        return action.type(word) if action.type else word
+    except (ValueError, TypeError, argparse.ArgumentTypeError):
+        return "refused"
+
+
+@pytest.mark.parametrize(
+    "kinds", [(DPOArguments, DPOConfiguration, ModelConfig), (SFTArguments, SFTConfiguration, ModelConfig)]
+)
+def test_every_option_is_read_as_trl_reads_it(kinds):
+    ours = {tuple(action.option_strings): action for action in parser_of(kinds)._actions}
+    theirs = {tuple(action.option_strings): action for action in Trl(kinds)._actions}
+    assert ours.keys() - theirs.keys() == {("--config",)}
+    assert [*theirs] == [spelling for spelling in ours if spelling != ("--config",)]
+    for spelling, action in theirs.items():
+        assert described(ours[spelling]) == described(action), spelling
+        # Mappings are JSON in ours; theirs would call `dict` on the text.
+        if getattr(action.type, "__name__", "") not in ("dict", "ParallelismConfig"):
+            for word in WORDS:
+                assert converted(ours[spelling], word) == converted(action, word), (spelling, word)
