@@ -295,7 +295,7 @@ def test_a_missing_index_fails_the_cells_that_search_it(write, run, tmp_path):
 
 
 def test_an_interruption_ends_the_command(write, run, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("notewriter.experiments.cells.run", interrupted)
