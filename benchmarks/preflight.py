@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from notewriter.data.world.files import write_worlds
+from notewriter.data.world.world import write_worlds
 from notewriter.ground import jsonl
 from notewriter.training.inputs.chat_templates import text_of
 

@@ -3,8 +3,8 @@
 Every drop has a reason, and reasons are counted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.rollouts import Drop, PairsRollout
@@ -103,11 +103,16 @@ def length_fault(row: Pair, usual: Mapping[str, Bounds]) -> str | None:
 
 def within_lengths(usual: Mapping[str, Bounds], records: Iterable[PairsRollout]) -> Iterator[PairsRollout]:
     """The records, with the pairs of unusual lengths moved to the drops."""
+    return without_faults(records, lambda row: length_fault(row, usual))
+
+
+def without_faults(records: Iterable[Any], fault: Callable[[Any], str | None]) -> Iterator[Any]:
+    """The records of a journal, with the rows in which `fault` finds a reason moved to the drops."""
     for record in records:
         rows, drops = [], list(record["drops"])
         for row in record["rows"]:
-            if fault := length_fault(row, usual):
-                drops.append(Drop(stage=row["stage"], reason=fault))
+            if reason := fault(row):
+                drops.append(Drop(stage=row["stage"], reason=reason))
             else:
                 rows.append(row)
         yield {**record, "rows": rows, "drops": drops}

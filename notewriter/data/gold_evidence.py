@@ -61,7 +61,7 @@ async def gold_answer(question: Question, variables: Mapping[str, Any], search: 
     return question.answers[0].strip() or None
 
 
-GOLD: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
+WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
     "note": gold_note,
     "updated note": gold_note,
     "document note": gold_document_note,

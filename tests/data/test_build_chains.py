@@ -13,7 +13,7 @@ from datasets import load_dataset
 from fake_endpoint import fake_endpoint
 from tiny_world import stats, tiny_world, write_config
 
-from notewriter.data import chains
+from notewriter.data import build_chains
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question
@@ -97,7 +97,7 @@ def build(world, endpoint, tmp_path):
             "base_url": endpoint.running.base_url,
             "model": endpoint.running.model,
         }
-        chains.main(write_config(tmp_path / "config.yaml", options | changes))
+        build_chains.main(write_config(tmp_path / "config.yaml", options | changes))
         return tmp_path / name
 
     return run

@@ -1,5 +1,12 @@
-"""A page about what separates the sides of pairs beside what they say (`notewriter.artifacts.shortcuts`)."""
+"""`notewriter shortcuts`: one HTML page about what separates chosen from rejected beside what they say.
 
+DPO learns whatever tells the two sides apart. If the chosen side is nearly always the longer one, or the rejected side
+is nearly always cut, that is what it learns. For each stage and each feature of a text (length, form, words copied from
+the prompt, ...) the page shows in how many pairs the chosen side has more of it, and how well the feature alone, and
+all of them together, name the chosen side of pairs.
+"""
+
+import logging
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +28,31 @@ from notewriter.artifacts.shortcuts import (
     sides,
     warning,
 )
-from notewriter.data.dataset.splits import SPLITS
+from notewriter.data.dataset.splits import split_files
 from notewriter.datasets import BENCHMARKS, load_questions
-from notewriter.ground.errors import UserError
+from notewriter.ground.config import parse
 from notewriter.pages import write_page
+
+logger = logging.getLogger(__name__)
 
 OPENINGS = 8
 """First words shown for each side."""
+
+
+@dataclass
+class ShortcutsArguments:
+    """The pairs, and where to write the page."""
+
+    pairs: str = field(metadata={"help": "a folder written by `notewriter pairs`, or any with train.parquet of pairs"})
+    output: str = field(default="shortcuts.html", metadata={"help": "the HTML file to write; works offline"})
+
+
+def main(argv: list[str]) -> None:
+    """Write the page."""
+    (arguments,) = parse(ShortcutsArguments, argv, prog="notewriter shortcuts", description=__doc__)
+    for line in write_shortcuts(Path(arguments.output), Path(arguments.pairs)):
+        logger.warning("%s", line)
+    logger.info("%s; open it in a browser", arguments.output)
 
 
 @dataclass
@@ -71,7 +96,7 @@ def write_shortcuts(output: Path, folder: Path) -> list[str]:
     stages = measure(folder)
     write_page(
         output,
-        Path(__file__).with_name("shortcuts.html.jinja"),
+        Path(__file__).with_name("shortcuts_page.html.jinja"),
         {},
         title=str(folder),
         strong=WARNING,
@@ -86,8 +111,6 @@ def measure(folder: Path) -> dict[str, Stage]:
     Raises:
         UserError: the folder has no train.parquet, or a file does not contain pairs.
     """
-    if not (folder / "train.parquet").is_file():
-        raise UserError(f"{folder}: has no train.parquet; give the folder that pairs were written to")
     answers = _answers(folder)
     stages: dict[str, Stage] = {}
     for pair in tqdm(_pairs(folder), desc="measuring", unit=" pairs"):
@@ -96,9 +119,8 @@ def measure(folder: Path) -> dict[str, Stage]:
 
 
 def _pairs(folder: Path) -> Iterator[Pair]:
-    for path in (folder / f"{split}.parquet" for split in SPLITS):
-        if path.is_file():
-            yield from read_pairs(path)
+    for path in split_files(folder):
+        yield from read_pairs(path)
 
 
 def _answers(folder: Path) -> Mapping[str, Sequence[str]]:
@@ -140,8 +162,8 @@ def _shown(name: str, stage: Stage) -> dict[str, object]:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    known = [value for value in values if value == value]
-    return statistics.median(known) if known else None
+    numbers = [value for value in values if value == value]
+    return statistics.median(numbers) if numbers else None
 
 
 def _plot(separation: Separation) -> dict[str, float]:

@@ -9,7 +9,7 @@ from fake_endpoint import fake_endpoint, knowing
 from tiny_world import run_config, tiny_world
 
 from notewriter.artifacts.chains import GOLD_COLUMNS
-from notewriter.data import gold_replies, merge_shards, viewer
+from notewriter.data import build_gold, merge_shards, viewer
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import conversations
@@ -40,7 +40,7 @@ def write(world, endpoint, tmp_path):
     """Write conversations into the folder `name`; returns it."""
 
     def run(name="gold", **changes):
-        gold_replies.main(run_config(tmp_path, name, world, endpoint, SETTINGS | changes))
+        build_gold.main(run_config(tmp_path, name, world, endpoint, SETTINGS | changes))
         return tmp_path / name
 
     return run

@@ -4,7 +4,7 @@ import re
 import pytest
 from test_viewer import HOSTILE, write
 
-from notewriter.data.shortcuts import main
+from notewriter.data.shortcuts_page import main
 from notewriter.ground.errors import UserError
 
 
@@ -45,5 +45,5 @@ def test_without_questions_or_configuration_the_answer_is_left_out(tmp_path):
     folder = write(tmp_path / "pairs", [pair(0, "Tolen.", "Fulda")])
     main(["--pairs", str(folder), "--output", str(tmp_path / "page.html")])
     assert "Too few pairs to fit all together" in (tmp_path / "page.html").read_text()
-    with pytest.raises(UserError, match=r"has no train\.parquet; give the folder that pairs were written to"):
+    with pytest.raises(UserError, match=r"has no train\.parquet; give the folder"):
         main(["--pairs", str(tmp_path)])

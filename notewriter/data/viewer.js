@@ -1,54 +1,7 @@
-{% extends "page.html.jinja" %}
+// The script of viewer.html.jinja, after page.js; CHUNK is how many items are compressed together.
 
-{% block title %}Notewriter: {{ title }}{% endblock %}
-
-{% block style %}
-#viewer { margin-top: 16px; }
-.items .stage { display: block; font-size: 12px; color: var(--soft); }
-.facts { display: flex; flex-wrap: wrap; gap: 0 18px; margin: 6px 0 10px; font-size: 13px; color: var(--soft); font-variant-numeric: tabular-nums; }
-.facts b { font-weight: 600; color: var(--ink); }
-.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 0 24px; margin-top: 12px; }
-.side { min-width: 0; }
-.side h4 { margin: 0; padding-bottom: 4px; font-size: 15px; border-bottom: 2px solid currentColor; }
-.side.chosen h4 { color: var(--gain); }
-.side.rejected h4 { color: var(--loss); }
-.side.chosen mark { background: var(--more); }
-.side.rejected mark { background: var(--less); }
-.message { border-left: 3px solid var(--line); padding: 2px 0 2px 14px; margin: 14px 0; }
-.message.assistant { border-color: #e2b100; }
-.message.user { border-color: var(--link); }
-label { font-size: 13px; color: var(--soft); display: inline-flex; gap: 5px; align-items: center; }
-label input { flex: none; }
-{% endblock %}
-
-{% block content %}
-<header>
-  <h1>{{ title }}</h1>
-  <p class="soft">{% for stage, count in stages %}{{ stage }}: {{ count }}{{ "; " if not loop.last }}{% endfor %}. Words of one side that the other has not, in their order, are marked.</p>
-</header>
-<section id="viewer">
-  <div id="controls">
-    <input id="search" type="search" placeholder="Search texts and ids" aria-label="Search texts and ids">
-    <label><input id="in-prompts" type="checkbox">in prompts too</label>
-    <select id="stage" aria-label="Stage">
-      <option value="">All stages</option>
-      {% for stage, count in stages %}<option value="{{ stage }}">{{ stage }} ({{ count }})</option>{% endfor %}
-    </select>
-    <select id="split" aria-label="Split"><option value="">Both splits</option><option value="train">train</option><option value="dev">dev</option></select>
-    <span class="soft small" id="count" role="status">unpacking</span>
-  </div>
-  {% include "keys.html.jinja" %}
-  <div id="panes">
-    <ol class="items" role="listbox" aria-label="Pairs and chains"></ol>
-    <article id="detail"></article>
-  </div>
-</section>
-{% endblock %}
-
-{% block script %}
 // --- What is embedded ----------------------------------------------------------------------------
 
-const CHUNK = {{ chunk }};
 const blocks = new Map();
 let items = [];
 let haystacks = [];
@@ -185,4 +138,3 @@ unpack("index").then((embedded) => {
   haystacks = items.map((item) => [item.question_id, content(item.chosen), content(item.rejected)].join("\n").toLowerCase());
   refresh();
 });
-{% endblock %}

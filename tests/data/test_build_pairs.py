@@ -10,7 +10,7 @@ from fake_endpoint import as_gpt5, default_reply, error, fake_endpoint
 from tiny_world import run_config, stats, tiny_world
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -49,7 +49,7 @@ def build(world, endpoint, tmp_path):
             "top_ps": [0.5, 0.9],
             "dev_share": 0.3,
         }
-        pairs.main(run_config(tmp_path, name, world, endpoint, settings | changes))
+        build_pairs.main(run_config(tmp_path, name, world, endpoint, settings | changes))
         return tmp_path / name
 
     return run

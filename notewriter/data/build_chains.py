@@ -1,8 +1,11 @@
-"""One question's chain: a teacher reasons and searches, or writes the chain from the gold decomposition (ReaRAG)."""
+"""`notewriter chains`: have a teacher reason and search, and keep its chains for fine-tuning (ReaRAG)."""
 
+from functools import partial
 from typing import Any
 
 from notewriter.artifacts.rollouts import ChainRollout
+from notewriter.data.building import build, load_inputs, read_settings
+from notewriter.data.dataset.contents import CHAINS
 from notewriter.data.options import ChainsArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
@@ -11,6 +14,17 @@ from notewriter.models.client import RequestRefused
 from notewriter.rollouts.actions import parse_steps
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
+
+
+def main(argv: list[str]) -> None:
+    """Make chains; running the command again resumes it."""
+    settings = read_settings(CHAINS, argv, prog="notewriter chains", description=__doc__)
+    check_index(settings.arguments)
+    parts, selection = load_inputs(settings)
+    if not settings.arguments.reasoning:
+        check_decompositions(selection.questions)
+    work = partial(roll_out, arguments=settings.arguments)
+    build(CHAINS, settings, parts, selection, work, description="reasoning")
 
 
 def check_index(arguments: ChainsArguments) -> None:

@@ -7,8 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from notewriter.data.dataset.viewer import CHUNK, write_viewer
-from notewriter.data.viewer import main
+from notewriter.data.viewer import CHUNK, main, write_viewer
 from notewriter.ground.errors import UserError
 
 HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'

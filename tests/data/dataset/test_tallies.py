@@ -1,4 +1,4 @@
-from notewriter.data.dataset.statistics import PairsTally
+from notewriter.data.dataset.tallies import PairsTally
 
 
 def pairs_totals(records, stages):
@@ -10,7 +10,7 @@ def pairs_totals(records, stages):
 
 def record(rows=(), drops=(), agreements=(), usage=()):
     return {
-        "rows": [{"stage": stage} for stage in rows],
+        "rows": [{"stage": stage, "question_id": "q1"} for stage in rows],
         "drops": [{"stage": stage, "reason": reason} for stage, reason in drops],
         "agreements": [{"stage": stage, "agreed": agreed} for stage, agreed in agreements],
         "usage": [

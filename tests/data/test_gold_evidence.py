@@ -2,8 +2,8 @@ from typing import get_args
 
 import pytest
 
-from notewriter.data.gold import (
-    GOLD,
+from notewriter.data.gold_evidence import (
+    WRITERS,
     document_note_score,
     document_note_without_answer,
     gold_answer,
@@ -105,7 +105,7 @@ async def test_the_gold_answer_is_the_first_and_never_empty():
 
 
 def test_gold_evidence_is_known_of_every_kind_but_a_step():
-    assert set(GOLD) == set(get_args(Kind)) - {"step"}
+    assert set(WRITERS) == set(get_args(Kind)) - {"step"}
 
 
 def test_the_reference_score_is_the_mean_of_evidence_and_answer():
@@ -167,7 +167,7 @@ async def test_the_gold_evidence_can_write_every_stage_of_every_method_from_what
 
     class Told(Rollout):
         async def generate(self, stage, **variables):
-            if writer := GOLD.get(stage.kind):
+            if writer := WRITERS.get(stage.kind):
                 gold = await writer(self.question, variables, search)
                 assert gold is None or gold.strip()
             return await super().generate(stage, **variables)
