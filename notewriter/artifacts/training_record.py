@@ -20,7 +20,7 @@ class TrainingRecord:
     """`dpo` or `sft`."""
     base_model: str | None = None
     base_model_fingerprint: str | None = None
-    """SHA-256 of the base's files, or its commit on the hub (`checkpoints.fingerprint`)."""
+    """SHA-256 of the base's files, or its commit on the hub (`Checkpoint.fingerprint`)."""
     parameters: str | None = None
     """`full` or `lora`."""
     pairs: str | None = None
