@@ -124,9 +124,6 @@ def _inverted_lists(chosen: Mapping[str, int], embeddings: Array) -> Any:
         quantizer = faiss.IndexFlatIP(dimension)
     index = faiss.IndexIVFPQ(quantizer, dimension, lists, chosen["m"], 8, inner_product)
     index.cp.min_points_per_centroid = 1
-    if gpus():
-        # k-means is most of the training.
-        index.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dimension))
     step = max(1, count // max(40 * lists, 65_536))
     index.train(np.ascontiguousarray(embeddings[::step]))
     return index
@@ -258,11 +255,6 @@ def _stored_vectors(file: Path) -> Array:
         raise UserError(f"{file}: contains no vectors; build the index again")
     vectors: Array = _faiss().rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
     return vectors
-
-
-def gpus() -> int:
-    """GPUs that FAISS can use; 0 of faiss-cpu."""
-    return int(getattr(_faiss(), "get_num_gpus", lambda: 0)())
 
 
 @functools.lru_cache(maxsize=8)

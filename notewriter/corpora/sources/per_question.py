@@ -17,8 +17,9 @@ from typing import Annotated, TypedDict
 
 from annotated_types import Interval
 
-from notewriter.corpora import ircot, reading
+from notewriter.corpora import reading
 from notewriter.corpora.source import Source
+from notewriter.corpora.sources import ircot
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
