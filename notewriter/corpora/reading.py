@@ -36,10 +36,10 @@ def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
     """
     for path in paths:
         if path.is_dir():
-            found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
-            if not found:
+            files = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+            if not files:
                 raise UserError(f"{path}: contains no {' or '.join(patterns)}; check the path and --source")
-            yield from ((str(file), file) for file in found)
+            yield from ((str(file), file) for file in files)
         elif path.is_file():
             yield str(path), path
         else:

@@ -137,8 +137,8 @@ def tune(vectors: "Vectors", queries: Array, best: NDArray[np.int64], target: fl
 
     def measured(structure: Structure) -> Structure:
         vectors.structure = structure
-        found = np.concatenate([vectors.search(query[None], best.shape[1]) for query in queries])
-        return replace(structure, recall_at_10=round(recall_of(found, best), 4))
+        rows = np.concatenate([vectors.search(query[None], best.shape[1]) for query in queries])
+        return replace(structure, recall_at_10=round(recall_of(rows, best), 4))
 
     efforts = vectors.efforts()
     chosen = measured(replace(vectors.structure, target=target, effort=efforts[0]))
@@ -152,9 +152,9 @@ def tune(vectors: "Vectors", queries: Array, best: NDArray[np.int64], target: fl
     return chosen
 
 
-def recall_of(found: NDArray[np.int64], best: NDArray[np.int64]) -> float:
+def recall_of(rows: NDArray[np.int64], best: NDArray[np.int64]) -> float:
     """The mean share of the rows in `best` that are also in `found`."""
-    return float(np.mean([np.isin(row, other).mean() for row, other in zip(best, found, strict=True)]))
+    return float(np.mean([np.isin(row, other).mean() for row, other in zip(best, rows, strict=True)]))
 
 
 def exact(embeddings: Array, queries: Array, top_k: int) -> NDArray[np.int64]:
