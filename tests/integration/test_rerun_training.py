@@ -9,7 +9,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.experiments import lineage
 from notewriter.experiments.pipelines import command
 from notewriter.experiments.pipelines.pipeline import PROJECT
@@ -30,7 +30,7 @@ def test_a_training_is_done_again_with_equal_weights(tiny_model: Path, tmp_path:
     training = [sys.executable, str(PROJECT / "training/train_dpo.py"), "--model_name_or_path", str(tiny_model)]
     training += ["--pairs", str(made / "pairs"), "--output_dir", str(checkpoint), *shlex.split(OPTIONS)]
     with fake_endpoint(lambda request: " ".join(str(request["messages"][-1]["content"]).split()[-12:])) as endpoint:
-        pairs.main(run_config(made, "pairs", world, endpoint, DEEPNOTE_PAIRS))
+        build_pairs.main(run_config(made, "pairs", world, endpoint, DEEPNOTE_PAIRS))
         subprocess.run(training, cwd=PROJECT, check=True, capture_output=True)
         lineage.main([str(checkpoint), "--rerun", str(tmp_path / "again.yaml")])
         command.main([str(tmp_path / "again.yaml"), "--output_dir", str(again)])
