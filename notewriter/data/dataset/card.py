@@ -23,7 +23,7 @@ from notewriter.artifacts.statistics import (
 from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
-from notewriter.models.checkpoints import is_hub_id
+from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages import charts
 from notewriter.pages.cards import render_card
 
