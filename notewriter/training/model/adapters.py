@@ -180,11 +180,11 @@ def check_base(adapter: Path, base: str, revision: str) -> None:
     record = read_training_record(adapter)
     if record is None or record.base_model_fingerprint is None:
         return
-    found, recorded = checkpoints.fingerprint(base, revision), record.base_model_fingerprint
+    current, recorded = checkpoints.fingerprint(base, revision), record.base_model_fingerprint
     # The hub's id and commit say nothing about a folder's hash; an id that is not downloaded yet has no commit.
-    if found == base or ("@" in found) != ("@" in recorded):
+    if current == base or ("@" in current) != ("@" in recorded):
         return
-    if found != recorded:
+    if current != recorded:
         raise UserError(
             f"{adapter}: was trained on another base model than {base} is now (base_model_fingerprint in "
             f"{TRAINING_RECORD} differs); restore that model, or name it in adapter_config.json with "
