@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
+from notewriter.experiments.pipelines.pipeline import read_pipeline
 from tiny_world import DEEPNOTE_PAIRS, tiny_world, write_config
 
 from notewriter.data import build_pairs
-from notewriter.experiments.pipelines.pipeline import read_pipeline
 from notewriter.models import roles, servers
 from notewriter.models.adapters import groups
 

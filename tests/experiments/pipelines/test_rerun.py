@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
+from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.experiments.pipelines.rerun import rerun as rerun_of
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter.artifacts import run_record
@@ -17,8 +19,6 @@ from notewriter.cli import COMMANDS
 from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate, judge
 from notewriter.experiments import lineage
-from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
-from notewriter.experiments.pipelines.rerun import rerun as rerun_of
 from notewriter.ground.errors import UserError
 
 
