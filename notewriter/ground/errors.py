@@ -145,8 +145,7 @@ def run(main: Callable[[], None]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    for package in ("notewriter", "data_construction", "eval", "training"):
-        logging.getLogger(package).setLevel(logging.INFO)
+    logging.getLogger("notewriter").setLevel(logging.INFO)
     try:
         main()
         # Flushed here because at interpreter exit a full disk behind standard output can no longer be reported.
