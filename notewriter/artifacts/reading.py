@@ -46,9 +46,9 @@ def check_schema(record: object, schema: str, place: str, remedy: str) -> None:
     Raises:
         UserError: it is missing or names another schema.
     """
-    found = record.get("schema") if isinstance(record, dict) else None
-    if found != schema:
-        raise UserError(f"{place}: has the schema {found!r}, not {schema!r}; {remedy}")
+    own = record.get("schema") if isinstance(record, dict) else None
+    if own != schema:
+        raise UserError(f"{place}: has the schema {own!r}, not {schema!r}; {remedy}")
 
 
 def read_record(record: object, kind: type[R], schema: str, place: str, remedy: str) -> R:
