@@ -82,7 +82,7 @@ def build(
     *,
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
-    begin: Callable[[Path], tuple[int, Work]] | None = None,
+    begin: Callable[[Path], Work] | None = None,
 ) -> None:
     """Roll out the questions in the run folder, new or resumed, and write the dataset; a dry run only estimates this.
 
@@ -94,8 +94,7 @@ def build(
         roll_out: rolls out a question; returns its record.
         description: what the progress bar says.
         count: what the progress bar adds up.
-        begin: given the journal, how many questions are left, and what rolls them out; default: those that the journal
-            lacks, and `roll_out`.
+        begin: given the journal, what rolls out the questions that are left; default: `roll_out`.
 
     Raises:
         UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
@@ -113,8 +112,9 @@ def build(
         check_journal(journal, contents.record)
         if resume.retry_errors:
             drop_errors(journal)
-        to_do, work = begin(journal) if begin else (contents.to_do(arguments, selection, journal), roll_out)
+        to_do = contents.to_do(arguments, selection, journal)
         if to_do:
+            work = begin(journal) if begin else roll_out
             run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
         checks = read_checks(folder)
         made = contents.finish(arguments, folder, selection, config)
@@ -136,9 +136,9 @@ def run_pairs(settings: Settings[PairsArguments]) -> None:
     check_models(recipe, settings.models)
     parts, selection = load_inputs(settings)
 
-    def begin(journal: Path) -> tuple[int, Work]:
+    def begin(journal: Path) -> Work:
         quotas = read_quotas(settings.arguments, selection, journal)
-        return quotas.to_do(), partial(roll_out_open_stages, recipe=recipe, quotas=quotas)
+        return partial(roll_out_open_stages, recipe=recipe, quotas=quotas)
 
     work = partial(roll_out, recipe=recipe)
     build(PAIRS, settings, parts, selection, work, description="rolling out", count=rows_by_stage, begin=begin)

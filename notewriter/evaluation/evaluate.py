@@ -23,6 +23,7 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.reading import build
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -189,7 +190,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
 
     def traces() -> Iterator[Trace]:
         """One at a time in memory."""
-        return map(Trace.from_checked, finished(folder / "traces.jsonl", questions))
+        return (build(record, Trace) for record in finished(folder / "traces.jsonl", questions))
 
     by_id = {question.id: question for question in questions}
     judgements = read_run_judgements(folder)
