@@ -284,7 +284,7 @@ def test_requests_to_servers_on_other_nodes_bypass_proxies(tmp_path, served, mon
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     nodes = [Place(None, ("n2", "n3")), Place(None, ("n1",))]
-    monkeypatch.setattr(servers, "places", lambda options, replicas, first: nodes)
+    monkeypatch.setattr(servers, "places", lambda before, options, replicas: nodes)
     for _ in range(2):
         given_roles(tmp_path, serve="models/tiny", replicas=2)
     assert os.environ["no_proxy"] == "other,n1,n2"
