@@ -243,21 +243,21 @@ def main(argv: list[str]) -> None:
     if sweep.checkpoints is None:
         one(arguments, models)
         return
-    found = checkpoints.find(Path(sweep.checkpoints), models)
+    paths = checkpoints.find(Path(sweep.checkpoints), models)
     trackers = checkpoints.trackers_of(Path(sweep.checkpoints), sweep.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
     with keep() as servers:
         if not dry.dry_run:
-            _serve_adapters(list(found.values()), models, output, servers)
-        for step, path in found.items():
+            _serve_adapters(list(paths.values()), models, output, servers)
+        for step, path in paths.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
             result = one(own, replace(models, serve=str(path)))
             if result is None:
                 # All checkpoints cost the same.
                 return
             metrics[step] = result
-    best = checkpoints.compare(found, metrics, sweep.best_by, output, trackers)
+    best = checkpoints.compare(paths, metrics, sweep.best_by, output, trackers)
     curves = output / checkpoints.CURVES
     sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 
