@@ -32,15 +32,8 @@ from notewriter.ground.errors import UserError
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import Place, Replicated, own_devices, places
-from notewriter.models.server import (
-    LOOPBACK,
-    READY_TIMEOUT,
-    Server,
-    ensure_key,
-    free_ports,
-    serve,
-    with_number_format,
-)
+from notewriter.models.serve_options import with_number_format
+from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, ensure_key, free_ports, serve
 
 VARIABLE = "NOTEWRITER_SERVERS"
 """The environment variable that names a parent's servers: a JSON object, `Wanted.key` -> name and addresses."""

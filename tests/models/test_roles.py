@@ -177,8 +177,8 @@ def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, se
     ],
 )
 def test_the_configuration_names_the_number_format_that_the_processor_decided(monkeypatch, settings, recorded):
-    monkeypatch.setattr("notewriter.models.server._runs_on_cpu", lambda: True)
-    monkeypatch.setattr("notewriter.models.server.number_format", lambda: "float32")
+    monkeypatch.setattr("notewriter.models.serve_options._runs_on_cpu", lambda: True)
+    monkeypatch.setattr("notewriter.models.serve_options.number_format", lambda: "float32")
     assert asdict(ModelArguments(**settings))["serve_options"] == recorded
 
 
