@@ -21,7 +21,8 @@ from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
-from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
+from notewriter.models.serve_options import check_options, with_number_format
+from notewriter.models.server import READY_TIMEOUT, Server
 from notewriter.models.servers import ServerOfParent, Wanted, use
 
 
