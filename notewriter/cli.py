@@ -14,7 +14,7 @@ COMMANDS = {
     ),
     "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
-        "notewriter.experiments.pipelines.command",
+        "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
@@ -41,13 +41,13 @@ COMMANDS = {
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("notewriter.evaluation.evaluate", "run a method over a benchmark and score it"),
     "table": (
-        "notewriter.experiments.tables.command",
+        "notewriter.experiments.table",
         "evaluate a paper's table and write it beside its values",
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
-    "results": ("notewriter.experiments.results.command", "write the page of an experiment from its run folders"),
+    "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }

@@ -1,14 +1,18 @@
 """How artifacts are read, checked (the schema, then every key against the dataclass) and written."""
 
+import functools
 import json
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typecheck import hints_of, misfit
+
+R = TypeVar("R")
 
 
 def check_present(path: Path) -> None:
@@ -47,34 +51,76 @@ def check_schema(record: object, schema: str, place: str, remedy: str) -> None:
         raise UserError(f"{place}: has the schema {found!r}, not {schema!r}; {remedy}")
 
 
-def known_fields(record: object, kind: type, place: str, remedy: str) -> dict[str, Any]:
-    """The values of a dataclass's fields in a JSON object; unknown keys are ignored.
+def read_record(record: object, kind: type[R], schema: str, place: str, remedy: str) -> R:
+    """The instance of a dataclass in a JSON object that `record_of` made; unknown keys are ignored.
 
     Raises:
-        UserError: a required key is missing, or a value has the wrong type.
+        UserError: another schema, a missing key, or a value of the wrong type; begins with `place`.
     """
+    check_schema(record, schema, place, remedy)
     if problem := misfit(record, kind, place):
         raise UserError(f"{problem}; {remedy}")
-    assert isinstance(record, dict)
-    return pick(record, kind)
+    return build(record, kind)
+
+
+def record_of(instance: Any, schema: str) -> dict[str, Any]:
+    """An instance of a dataclass as a JSON object, with its schema."""
+    return {"schema": schema, **asdict(instance)}
+
+
+def build(record: Any, kind: type[R]) -> R:
+    """The instance of a dataclass, with those inside it, in a JSON object whose types were checked."""
+    hint: Any = kind
+    made: R = _builder(hint)(record)
+    return made
 
 
 def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The values of a dataclass's fields in a mapping whose types were checked; other keys are left out."""
+    """The values of a dataclass's fields in a mapping; other keys are left out."""
     return {field.name: record[field.name] for field in fields(kind) if field.name in record}
+
+
+@functools.cache
+def _builder(hint: Any) -> Callable[[Any], Any]:
+    """What makes dataclasses and tuples of the plain data that fit an annotation; others stay as they are."""
+    kind: Any = get_origin(hint) or hint
+    parts = get_args(hint)
+    if is_dataclass(kind):
+        make: Any = kind
+        builders = {name: _builder(part) for name, part in hints_of(kind).items()}
+        return lambda record: make(**{name: builders[name](record[name]) for name in builders if name in record})
+    if kind in (Union, UnionType):
+        by_kind = {_kind_of(part): _builder(part) for part in parts}
+        return lambda value: by_kind.get(value.get("kind") if isinstance(value, dict) else type(value), _same)(value)
+    inner = [_builder(part) for part in parts if isinstance(part, type) or get_args(part)]
+    if kind is tuple:
+        return tuple
+    if kind is list and inner and inner[0] is not _same:
+        return lambda values: [inner[0](value) for value in values]
+    if kind is dict and inner[1:] and inner[1] is not _same:
+        return lambda values: {key: inner[1](value) for key, value in values.items()}
+    return _same
+
+
+def _kind_of(part: Any) -> object:
+    """What tells a member of a union: the default of its field `kind`, or else its JSON type."""
+    if is_dataclass(part):
+        return next((field.default for field in fields(part) if field.name == "kind"), None)
+    return list if (get_origin(part) or part) is tuple else get_origin(part) or part
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def read_json(path: Path, remedy: str) -> object:
     """The JSON value in a file of a run folder.
 
     Raises:
-        UserError: the file cannot be read or is not JSON; names the line.
+        UserError: the folder or the file is missing, cannot be read or is not JSON.
     """
-    try:
-        value: object = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line}: is not JSON ({error}); {remedy}") from error
+    check_present(path)
+    value: object = jsonl.read_object(path, object, remedy)
     return value
 
 

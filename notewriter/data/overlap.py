@@ -58,8 +58,8 @@ def main(argv: list[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
     if leaking := [str(folder / OVERLAPPING) for folder, count in overlaps.items() if count]:
         raise UserError(
-            f"{', '.join(leaking)}: {sum(overlaps.values())} training questions overlap with evaluation questions; build "
-            "the data again with these eval_files, or evaluate on other questions"
+            f"{', '.join(leaking)}: {sum(overlaps.values())} training questions overlap with evaluation questions; "
+            "build the data again with these eval_files, or evaluate on other questions"
         )
 
 

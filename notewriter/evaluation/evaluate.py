@@ -23,6 +23,7 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
+from notewriter.artifacts.reading import build
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -38,7 +39,7 @@ from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_index, prepare, with_style
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments, check_costs, prices_of
-from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
+from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.models.servers import Kept, Wanted, keep
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import config_hash, open_run
@@ -137,15 +138,12 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     return Evaluation(complete, models, costs, method, family, parts, questions)
 
 
-def run(
-    evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models, command: Sequence[str] = ()
-) -> Metrics:
+def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] = ()) -> Metrics:
     """Evaluate in the run folder; questions that were finished before are not asked again.
 
     Args:
         evaluation: what `checked` returned.
         resume: how to resume.
-        serve: yields the models' endpoints, starting servers where needed.
         command: the command line, for the run's record; empty from Python.
 
     Raises:
@@ -173,7 +171,6 @@ def run(
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
-                serve=serve,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
@@ -189,7 +186,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
 
     def traces() -> Iterator[Trace]:
         """One at a time in memory."""
-        return map(Trace.from_checked, finished(folder / "traces.jsonl", questions))
+        return (build(record, Trace) for record in finished(folder / "traces.jsonl", questions))
 
     by_id = {question.id: question for question in questions}
     judgements = read_run_judgements(folder)

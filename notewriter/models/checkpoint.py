@@ -61,12 +61,16 @@ class AdapterSettings(TypedDict):
     rank_pattern: NotRequired[dict[str, int] | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Checkpoint:
     """A model or LoRA adapter to load, train or serve: a folder, or a hub id (`owner/name`) with a revision."""
 
     path: str
-    revision: str = "main"
+    revision: str
+
+    def __init__(self, path: str | Path, revision: str = "main") -> None:
+        object.__setattr__(self, "path", str(path))
+        object.__setattr__(self, "revision", revision)
 
     @property
     def name(self) -> str:

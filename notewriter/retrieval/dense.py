@@ -31,7 +31,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.retrieval import encoders, index_folder, passages, vectors
 from notewriter.retrieval.encoders import Encoder
 from notewriter.retrieval.passages import REMEDY
@@ -122,8 +122,8 @@ def build(
         else:
             dimension = _embed(model, settings, options, folder / EMBEDDINGS, stored)
             structure = _structure(model, settings, options, folder, dimension, stored)
-        made = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
-        return settings | {"schema": SCHEMA} | _place(options) | made
+        sizes = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
+        return settings | {"schema": SCHEMA} | _place(options) | sizes
 
     return index_folder.write_index(directory, write, resume=True)
 
@@ -176,7 +176,7 @@ class Dense:
         if not len(self._passages) == len(self._vectors) == count:
             raise UserError(f"{directory}: is damaged (its passages and vectors differ in number); {REMEDY}")
         self._model = encoders.load(encoder, manifest["query_device"])
-        if checkpoints.fingerprint(encoder) != manifest["fingerprint"]:
+        if Checkpoint(encoder).fingerprint() != manifest["fingerprint"]:
             raise UserError(
                 f"{directory}: {encoder} is no longer the encoder that the index was built with; "
                 "pass the original one to `notewriter index --encoder`, or build the index again"
@@ -202,8 +202,8 @@ class Dense:
         with self._lock:
             texts = list(map(without_surrogates, queries))
             embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt", len(texts))
-        found = self._vectors.search(embedded, top_k, within)
-        return [[self._passages[int(row)] for row in rows if row >= 0] for rows in found]
+        rankings = self._vectors.search(embedded, top_k, within)
+        return [[self._passages[int(row)] for row in rows if row >= 0] for rows in rankings]
 
 
 def _embed(
@@ -292,10 +292,10 @@ def _adopt(
             f"{file}: has vectors of {opened.dimension} dimensions, the encoder {own.shape[1]}; give its encoder"
         )
     opened.structure = vectors.Structure(structure.name, opened.efforts()[-1] if structure.name != "flat" else 1)
-    found = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
-    if found * 2 < len(rows):
+    hits = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
+    if hits * 2 < len(rows):
         raise UserError(
-            f"{file}: of {len(rows)} passages {found} are found by their own embeddings; its vectors are of another "
+            f"{file}: of {len(rows)} passages {hits} are found by their own embeddings; its vectors are of another "
             "corpus, order, encoder or prompt"
         )
     passages.link_file(file, folder / vectors.FILE)
@@ -348,7 +348,7 @@ def _describe(options: Encoder, source: str) -> tuple["SentenceTransformer", dic
     return model, {
         "kind": "dense",
         "source": source,
-        "fingerprint": checkpoints.fingerprint(options.encoder),
+        "fingerprint": Checkpoint(options.encoder).fingerprint(),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "similarity": similarity,

@@ -178,8 +178,8 @@ class BatchConfiguration(_TrainingArguments):
         self._check_loading()
         if self.world_size != processes:
             raise UserError(
-                f"{processes} processes were started but do not train together; start them with accelerate launch "
-                "and a file of configs/accelerate"
+                f"{processes} processes were started but do not train together; start them with `notewriter train` "
+                "and --accelerate ddp or another of its profiles"
             )
 
     def _set_accumulation(self, processes: int) -> None:
@@ -248,20 +248,34 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
         super().__post_init__()
 
 
-BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""What `total_batch_size` makes up for, on another number of processes."""
-
-LOGGING = (
-    *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
-    *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
+MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    # Where a run logs and what it keeps, not what it computes.
+    (
+        (
+            *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
+            *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
+            "precompute_ref_batch_size",
+        ),
+        {"effect": False},
+    ),
+    (("output_dir",), {"effect": False, "of": "output"}),
+    # On another number of processes these two make up the same batch.
+    (("per_device_train_batch_size", "gradient_accumulation_steps"), {"effect": "total_batch_size"}),
+    (("hub_token",), {"secret": True}),
+    # The hyper-parameters that a paper's table lists.
+    (
+        (
+            *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps"),
+            *("optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
+        ),
+        {"listed": True},
+    ),
 )
-"""Options of transformers that say where a run logs and what it keeps, not what it computes."""
+"""What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
 
-for _kind, _more in ((DPOConfiguration, ("precompute_ref_batch_size",)), (SFTConfiguration, ())):
-    marked(_kind, (*LOGGING, *_more), effect=False)
-    marked(_kind, ("output_dir",), effect=False, of="output")
-    marked(_kind, BATCH, effect="total_batch_size")
-    marked(_kind, ("hub_token",), secret=True)
+for _kind in (DPOConfiguration, SFTConfiguration):
+    for _names, _metadata in MARKS:
+        marked(_kind, _names, **_metadata)
 
 
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
@@ -298,7 +312,7 @@ def check_devices(training: TrainingArguments) -> None:
     if training.n_gpu > 1:
         raise UserError(
             f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
-            "each with configs/accelerate/ddp.yaml"
+            "each with `notewriter train` and --accelerate ddp"
         )
 
 
@@ -311,8 +325,8 @@ def check_fsdp_loading(model: ModelConfig) -> None:
     if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true" and not model.use_peft:
         # TRL shards the reference model without sending it from the first process, which alone has read it.
         raise UserError(
-            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the "
-            "accelerate configuration (as configs/accelerate/fsdp2.yaml does), or use configs/accelerate/zero3.yaml"
+            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the file that "
+            "accelerate launches with (as the profile fsdp2 does), or give --accelerate zero3"
         )
 
 

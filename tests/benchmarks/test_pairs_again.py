@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
+from notewriter.experiments.pipelines.pipeline import read_pipeline
 from tiny_world import DEEPNOTE_PAIRS, tiny_world, write_config
 
-from notewriter.data import pairs
-from notewriter.experiments.pipelines.pipeline import read_pipeline
+from notewriter.data import build_pairs
 from notewriter.models import roles, servers
 from notewriter.models.adapters import groups
 
@@ -55,7 +55,7 @@ def test_pairs_are_made_again_from_the_cache_and_a_missing_reply_is_seen(tmp_pat
     with fake_endpoint() as endpoint:
         endpoint.model = group.names[str(model)]
         argv = read_pipeline(file).stages[0].argv()[2:]
-        pairs.main([*argv, "--base_url", endpoint.base_url, "--model", endpoint.model, "--served", str(model)])
+        build_pairs.main([*argv, "--base_url", endpoint.base_url, "--model", endpoint.model, "--served", str(model)])
     equal = [f"equal, 0 requests: {output_dir}", '{"data_sets": 1, "equal": 1, "requests": 0}']
     assert made_again(file) == (0, equal)
 
@@ -97,7 +97,7 @@ def test_every_shard_is_made_again_and_the_models_of_roles_are_not_started_eithe
     file = tmp_path / "experiment.yaml"
     file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "stages": [stage]}))
     for shard in (1, 2):
-        pairs.main([*read_pipeline(file).stages[0].argv(shard)[2:], "--serve", str(model)])
+        build_pairs.main([*read_pipeline(file).stages[0].argv(shard)[2:], "--serve", str(model)])
     told = [f"equal, 0 requests: {output_dir}-{shard}" for shard in (1, 2)]
     assert made_again(file) == (0, [*told, '{"data_sets": 2, "equal": 2, "requests": 0}'])
 

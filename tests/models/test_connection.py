@@ -17,14 +17,15 @@ import pytest
 from fake_endpoint import Fault, completion, error, fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.evaluation import ask, evaluate
 from notewriter.ground import errors
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
-from notewriter.models import connection
+from notewriter.models import http
 from notewriter.models.client import Client, Endpoint, RequestRefused
-from notewriter.models.connection import MAX_REPLY_BYTES, check_address
+from notewriter.models.connection import check_address
+from notewriter.models.http import MAX_REPLY_BYTES
 
 KEY = "sk-proj-4fQz/Lr+9x&7aB2c-Dd_81eE"
 SAMPLING = Sampling(max_tokens=40)
@@ -176,7 +177,7 @@ def echoing(number: int) -> Iterator[Fault | None]:
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], dict[str, Any]]] = {
     "evaluate": (evaluate.main, {"method_options": {"max_step": 1, "max_failure": 1}}),
-    "pairs": (pairs.main, DEEPNOTE_PAIRS),
+    "pairs": (build_pairs.main, DEEPNOTE_PAIRS),
     "ask": (lambda argv: ask.main(["Who?", *argv]), {"method": "vanilla", "dataset": None, "path": None}),
 }
 WAYS: dict[str, dict[str, Any]] = {
@@ -331,7 +332,7 @@ async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
 
 async def test_the_largest_reply_still_passes(monkeypatch):
     body = completion({"messages": []}, "Mira", "fake")
-    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", len(body))
+    monkeypatch.setattr(http, "MAX_REPLY_BYTES", len(body))
     with fake_endpoint(faults=[Fault(body=body)]) as endpoint:
         assert (await asked(endpoint.base_url)).text == "Mira"
 

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import ModelConfig
 
+from notewriter.ground import recipes
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import dpo as train_dpo
 from notewriter.training import options as training_options
 from notewriter.training.options import DPOArguments, DPOConfiguration
@@ -63,7 +64,7 @@ def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_mod
     assert record["schema"] == "notewriter/training/1"
     assert (record["method"], record["parameters"]) == ("dpo", "full")
     assert record["base_model"] == str(tiny_model)
-    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
+    assert record["base_model_fingerprint"] == Checkpoint(tiny_model).fingerprint()
     assert record["rows"] == {
         "train": {"init_note": 8, "refine_note": 8},
         "dev": {"init_note": 2, "refine_note": 2},
@@ -320,10 +321,11 @@ def test_the_help_names_commands_that_exist(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         train_dpo.main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.startswith("usage: training/train_dpo.py ")
+    assert shown.startswith("usage: notewriter train dpo ")
     root = Path(__file__).parents[2]
     assert all((root / path).is_file() for path in re.findall(r"(?:training|configs)/[\w/.-]+\.(?:py|yaml)", shown))
-    assert not re.findall(r"notewriter train", shown)
+    for profile, recipe in re.findall(r"--accelerate (\w+)\s+--config (\S+)", shown):
+        assert {f"accelerate/{profile}", recipe} <= set(recipes.names())
 
 
 def other_weights(tiny_model: Path, folder: Path) -> None:

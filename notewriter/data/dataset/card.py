@@ -23,7 +23,7 @@ from notewriter.artifacts.statistics import (
 from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
-from notewriter.models.checkpoints import is_hub_id
+from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages import charts
 from notewriter.pages.cards import render_card
 
@@ -38,7 +38,7 @@ SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "1
 
 OMITTED = {
     *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
-    *("serve", "serve_options", "served", "port", "base_url", "model", "models", "concurrency"),
+    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
     *("retriever", "question_set"),
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere."""
@@ -166,7 +166,8 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
     title = f"{kind.name} and what was dropped"
-    jsonl.write_text(folder / "yield.svg", [charts.bars(title, yields(stats, kind))])
+    rows = {stage: {kind.name: kept, **dropped} for stage, (kept, dropped) in yields(stats, kind).items()}
+    jsonl.write_text(folder / "yield.svg", [charts.bars(title, rows)])
     parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
     of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
     jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
@@ -174,10 +175,10 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
     jsonl.write_text(folder / "README.md", [text])
 
 
-def yields(stats: Mapping[str, Any], kind: CardKind) -> dict[str, dict[str, int]]:
-    """Stage -> the number of rows kept, by the name of the kind, and dropped, by reason."""
+def yields(stats: Mapping[str, Any], kind: CardKind) -> dict[str, tuple[int, dict[str, int]]]:
+    """Stage -> the number of rows kept, and of those dropped, by reason."""
     stages = stats.get("stages") or {"rearag": {kind.name: sum(stats[kind.name].values()), "dropped": stats["dropped"]}}
-    return {stage: {kind.name: counts[kind.name], **counts["dropped"]} for stage, counts in stages.items()}
+    return {stage: (counts[kind.name], counts["dropped"]) for stage, counts in stages.items()}
 
 
 def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ from notewriter.artifacts.rollouts import (
 )
 from notewriter.artifacts.statistics import NAME, OF_NOTHING, write_statistics
 from notewriter.data.dataset.balance import balanced, count_kinds
-from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card
-from notewriter.data.dataset.faults import usual_pair_lengths, within_lengths
+from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card, yields
+from notewriter.data.dataset.faults import chain_fault, usual_pair_lengths, within_lengths
 from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
 from notewriter.data.dataset.quotas import Quotas, shares_of, within_quotas
 from notewriter.data.dataset.selection import Selection
@@ -44,14 +45,6 @@ from notewriter.rollouts.rehearsal import estimated
 
 SHARDS = "shards.json"
 """The number of shards that a dataset was merged from, beside it."""
-
-CHAIN_FAULTS = {
-    "malformed": "thought, action and observation do not follow each other",
-    "invalid_actions": "an action could not be read",
-    "unfinished": "the chain did not finish",
-}
-"""Events that a trace counts -> the reason for which its chain is dropped."""
-
 
 Options = TypeVar("Options", bound=SelectionArguments)
 
@@ -134,23 +127,7 @@ def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection,
         stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
     }
     statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
-    lines = _first_lines(statistics, PAIRS_CARD, folder)
-    for stage, yielded in statistics["stages"].items():
-        dropped = ", ".join(f"{count} {reason}" for reason, count in yielded["dropped"].items())
-        dropped = dropped or ("none dropped" if yielded["pairs"] else "stage not reached")
-        lines.append(f"  {stage}: {yielded['pairs']} pairs; {dropped}")
-        if agreement := statistics["agreement"].get(stage):
-            agreed = f"{agreement['agreed']} of {agreement['asked']}"
-            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
-        if count := statistics["unreadable_judge_replies"].get(stage):
-            lines.append(f"    {count} judge replies could not be parsed")
-        if tally.training[stage] < (quota := statistics.get("quotas", {}).get(stage, 0)):
-            lines.append(f"    below its quota of {quota}")
-    if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
-        lines.append(
-            f"  quotas were split over {shards} shards: as many pairs as a single run keeps, but not the same ones"
-        )
-    return _made(lines, statistics, PAIRS_CARD)
+    return _made(statistics, PAIRS_CARD, folder, tally.training)
 
 
 def _quota_statistics(folder: Path, shares: dict[str, int]) -> dict[str, Any]:
@@ -171,11 +148,7 @@ def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, c
     tally = StagesTally(arguments.gold_stages, GOLD_CARD.name)
     counts = _write_rows(folder, chains.GOLD_COLUMNS, selection, arguments.dataset, kept, tally.add)
     statistics = _describe(arguments, folder, config, selection, GOLD_CARD, counts, tally.totals())
-    lines = _first_lines(statistics, GOLD_CARD, folder)
-    for stage, yielded in statistics["stages"].items():
-        dropped = ", ".join(f"{count} where {reason}" for reason, count in yielded["dropped"].items())
-        lines.append(f"  {stage}: {yielded['conversations']}; " + (f"not {dropped}" if dropped else "none dropped"))
-    return _made(lines, statistics, GOLD_CARD)
+    return _made(statistics, GOLD_CARD, folder)
 
 
 # --- Chains --------------------------------------------------------------------------------------
@@ -205,38 +178,7 @@ def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selectio
     tally = ChainsTally()
     counts = _write_rows(folder, chains.COLUMNS, selection, arguments.dataset, records, tally.add)
     statistics = _describe(arguments, folder, config, selection, CHAINS_CARD, counts, tally.totals())
-    lines = _first_lines(statistics, CHAINS_CARD, folder)
-    lines += [f"  dropped: {count} {fault}" for fault, count in statistics["dropped"].items()]
-    return _made(lines, statistics, CHAINS_CARD)
-
-
-def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> str | None:
-    """Why a chain is not training data; None if it is (ReaRAG, section 3.2, and the checks of the authors' code).
-
-    The first of these reasons is returned: the endpoint refused a request, `CHAIN_FAULTS`, a step without a thought,
-    too few searches, a repeated query (optional), an F1 of 0.
-
-    Args:
-        record: the chain.
-        f1: of the answer that it finished with, in [0, 1].
-        arguments: which chains to keep.
-    """
-    counts = record["trace"]["counts"]
-    steps = [turn["content"] for turn in record["turns"] if turn["role"] == "assistant"]
-    if record["trace"]["error"]:
-        return "the endpoint refused the request"
-    for event, reason in CHAIN_FAULTS.items():
-        if counts.get(event):
-            return reason
-    if not all(step.startswith("Thought") for step in steps):
-        return "a step without a thought"
-    if len(steps) - 1 - counts.get("repeated_queries", 0) < arguments.min_searches:
-        return "too few searches"
-    if arguments.drop_repeated_queries and counts.get("repeated_queries"):
-        return "a query was repeated"
-    if f1 == 0:
-        return "the answer's F1 is 0"
-    return None
+    return _made(statistics, CHAINS_CARD, folder)
 
 
 # --- What they share -----------------------------------------------------------------------------
@@ -287,19 +229,30 @@ def _describe(
     return dict(statistics)
 
 
-def _first_lines(statistics: Mapping[str, Any], card: CardKind, folder: Path) -> list[str]:
-    """How much was made, and how many questions were left out."""
-    counts = statistics[card.name]
-    left_out = statistics["hygiene"]["questions_dropped"].items()
-    return [
-        f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}",
-        *(f"  {count} left out: {reason}" for reason, count in left_out),
-    ]
-
-
-def _made(lines: list[str], statistics: Mapping[str, Any], card: CardKind) -> Made:
-    drops = [each["dropped"] for each in statistics.get("stages", {"": statistics}).values()]
-    return Made("\n".join(lines) + "\n", sum(statistics[card.name].values()), sum(map(Counter, drops), Counter()))
+def _made(
+    statistics: Mapping[str, Any], card: CardKind, folder: Path, training: Mapping[str, int] = MappingProxyType({})
+) -> Made:
+    """What was made, a line per stage; `training` are the rows of the train split, where stages have quotas."""
+    counts, reasons = statistics[card.name], Counter[str]()
+    lines = [f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
+    for stage, (kept, dropped) in yields(statistics, card).items():
+        reasons.update(dropped)
+        listed = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        rest = f"dropped: {listed}" if dropped else "none dropped" if kept else "stage not reached"
+        lines.append(f"  {stage}: {kept} {card.name}; {rest}")
+        if agreement := statistics.get("agreement", {}).get(stage):
+            agreed = f"{agreement['agreed']} of {agreement['asked']}"
+            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
+        if count := statistics.get("unreadable_judge_replies", {}).get(stage):
+            lines.append(f"    {count} judge replies could not be parsed")
+        if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
+            lines.append(f"    below its quota of {quota}")
+    if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
+        lines.append(
+            f"  quotas were split over {shards} shards: as many pairs as a single run keeps, but not the same ones"
+        )
+    return Made("\n".join(lines) + "\n", sum(counts.values()), reasons)
 
 
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:

@@ -43,21 +43,15 @@ def load(
     if arguments.weight_by_margin:
         check_weighting(training)
 
-    def tokens(file: Path, trained: bool = True) -> tuple[Dataset, int]:
+    def tokens(file: Path, trained: bool) -> Dataset:
         dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
-        if arguments.min_margin is not None and trained:
-            dataset = with_margin(dataset, arguments.min_margin, file)
-        return rows.within_length(dataset, training.max_length, file, arguments.drop_long_rows)
+        if arguments.min_margin is None or not trained:
+            return dataset
+        if file == files["train"]:
+            check_scored(margins_of(dataset), "min_margin", file)
+        return with_margin(dataset, arguments.min_margin, file)
 
-    datasets: dict[str, Dataset] = {}
-    dropped: dict[str, int] = {}
-    for split, file in files.items():
-        datasets[split], dropped[split] = tokens(file, split == "train")
-    if arguments.min_margin is not None:
-        check_scored(margins_of(datasets["train"]), "min_margin", files["train"])
-    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
-    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
-    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
+    datasets, dropped = checks.load(files, tokens, tokenizer, stops, training, arguments)
     if arguments.weight_by_margin:
         weights = weights_by_margin(datasets["train"], files["train"])
         datasets["train"] = datasets["train"].add_column(WEIGHT, weights)
@@ -91,9 +85,8 @@ def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
     Raises:
         UserError: no pair has scores.
     """
-    found = margins_of(dataset)
-    check_scored(found, "weight_by_margin", path)
-    margins = [None if each is None else max(0.0, each) for each in found]
+    check_scored(margins_of(dataset), "weight_by_margin", path)
+    margins = [None if each is None else max(0.0, each) for each in margins_of(dataset)]
     by_stage: dict[str, list[float]] = defaultdict(list)
     for stage, each in zip(dataset["stage"], margins, strict=True):
         if each is not None:

@@ -14,7 +14,8 @@ from trl import DPOConfig, ModelConfig, SFTConfig
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import writing
-from notewriter.models import checkpoints
+from notewriter.ground.options import names_of
+from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import adapters, weights
 from notewriter.training.run.interruption import StopOnSignal
@@ -23,12 +24,6 @@ from notewriter.training.run.resumption import last_checkpoint
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
-
-TABLE = {
-    *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"),
-    *("weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
-}
-"""The hyper-parameters that a paper's table lists."""
 
 
 def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
@@ -75,7 +70,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
 
 def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
     """Count tokens on from a checkpoint; TRL begins at 0 in every process."""
-    history = TrainerState.load_from_json(str(checkpoint / checkpoints.STATE)).log_history
+    history = TrainerState.load_from_json(str(checkpoint / STATE)).log_history
     counts = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
     trainer._total_train_tokens = int(counts[-1]) if counts else 0  # type: ignore[attr-defined]
 
@@ -98,10 +93,10 @@ def record(
     facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
     variables = run.config["chat_template_kwargs"]
     # An adapter that is trained further belongs to its base, not to itself.
-    name, revision = checkpoints.adapter_base(base) if checkpoints.is_adapter(base) else (base, model.model_revision)
+    whole = Checkpoint(base, model.model_revision).base
     written = TrainingRecord(
         base_model=base,
-        base_model_fingerprint=run.fingerprints.get(of_base(name)) or checkpoints.fingerprint(name, revision),
+        base_model_fingerprint=run.fingerprints.get(of_base(whole.path)) or whole.fingerprint(),
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model, run.path)
         | ({"chat_template_kwargs": variables} if variables else {}),
@@ -115,7 +110,8 @@ def record(
 
 def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained: Path) -> dict[str, Any]:
     """The hyper-parameters that a paper's table lists, the batch over all processes, and those of a trained adapter."""
-    values = {name: value for name, value in training.to_dict().items() if name in TABLE}  # type: ignore[no-untyped-call]
+    listed = names_of(training, listed=True)
+    values = {name: value for name, value in training.to_dict().items() if name in listed}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     )

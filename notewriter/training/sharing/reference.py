@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from trl import DPOConfig, DPOTrainer
 
 from notewriter.ground import jsonl
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import FINGERPRINTED, WEIGHTS, Checkpoint
 from notewriter.training.sharing import self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 
@@ -147,13 +147,13 @@ class CachedReferenceTrainer(DPOTrainer):
             cached = self.reference_cache / self.reference_key
             shared = [cached, read(cached, set(keys))]
         folder: Path
-        known: dict[str, tuple[float, float]]
-        folder, known = broadcast_object_list(shared)
+        stored: dict[str, tuple[float, float]]
+        folder, stored = broadcast_object_list(shared)
         self.share_prompts()
 
-        missing = [row for row, key in enumerate(keys) if key not in known]
-        found = len(keys) - len(missing)
-        logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, found, len(keys), folder)
+        missing = [row for row, key in enumerate(keys) if key not in stored]
+        cached_pairs = len(keys) - len(missing)
+        logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, cached_pairs, len(keys), folder)
         for start in range(0, len(missing), CHUNK):
             rows = missing[start : start + CHUNK]
             # TRL caches under the dataset's fingerprint, which therefore has to depend on the reference.
@@ -165,9 +165,9 @@ class CachedReferenceTrainer(DPOTrainer):
             new = {keys[row]: pair for row, pair in zip(rows, values, strict=True)}
             if self.accelerator.is_main_process:
                 write(folder, new)
-            known |= new
+            stored |= new
         for place, column in enumerate(COLUMNS):
-            dataset = dataset.add_column(column, [known[key][place] for key in keys])
+            dataset = dataset.add_column(column, [stored[key][place] for key in keys])
         return dataset
 
     @functools.cached_property
@@ -180,9 +180,9 @@ class CachedReferenceTrainer(DPOTrainer):
         loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
         # Of an adapter also its settings and its base.
-        files = checkpoints.FINGERPRINTED if checkpoints.is_adapter(self.base) else checkpoints.WEIGHTS
+        files = FINGERPRINTED if Checkpoint(self.base).is_adapter else WEIGHTS
         parts = [
-            checkpoints.fingerprint(self.base, loading.get("revision") or "main", files),
+            Checkpoint(self.base, loading.get("revision") or "main").fingerprint(files),
             getattr(self.model.config, "_commit_hash", None),
             with_effect(settings),
             {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
+from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.experiments.pipelines.rerun import rerun as rerun_of
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter.artifacts import run_record
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.cli import COMMANDS
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate, judge
 from notewriter.experiments import lineage
-from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
-from notewriter.experiments.pipelines.rerun import rerun as rerun_of
 from notewriter.ground.errors import UserError
 
 
@@ -73,7 +73,7 @@ def without_times(record: dict[str, Any]) -> dict[str, Any]:
 def test_pairs_are_made_again_byte_for_byte(tmp_path: Path) -> None:
     world = tiny_world(tmp_path / "world", 4)
     with fake_endpoint(reply) as endpoint:
-        pairs.main(run_config(tmp_path, "pairs", world, endpoint, DEEPNOTE_PAIRS))
+        build_pairs.main(run_config(tmp_path, "pairs", world, endpoint, DEEPNOTE_PAIRS))
         run_in_process(rerun(tmp_path / "pairs", tmp_path / "again.yaml", tmp_path / "new"))
     for name in ("train.parquet", "dev.parquet", "questions.sha256"):
         assert (tmp_path / "new/pairs" / name).read_bytes() == (tmp_path / "pairs" / name).read_bytes()
