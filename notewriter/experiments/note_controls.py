@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparison import Comparison, Paired, against_controls
+from notewriter.evaluation.compare import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import CONTROLS
 from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
