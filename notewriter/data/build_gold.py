@@ -52,11 +52,15 @@ class WrittenRollout(HarvestRollout):
     """A rollout in which the gold evidence replies at the trained stages, and the model where it has no reply."""
 
     async def train(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
+        self,
+        attempt: Attempt,
+        stage: Stage,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
     ) -> str | None:
         """The gold evidence's reply, as a conversation to learn."""
-        attempt = Attempt(stage.name)
-        self._harvest.attempts.append(attempt)
         text = await WRITERS[stage.kind](self.question, variables, self.search)
         if text is None:
             attempt.reason = UNKNOWN
