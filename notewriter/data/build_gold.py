@@ -17,7 +17,7 @@ from notewriter.artifacts.traces import Gold
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
 from notewriter.data.gold_evidence import WRITERS
-from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts, rows_by_stage
+from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
 from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.notes import note_quality
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     recipe = read_gold_recipe(settings.arguments)
     parts, selection = load_inputs(settings)
     work = partial(roll_out, recipe=recipe)
-    build(GOLD, settings, parts, selection, work, description="writing", count=rows_by_stage)
+    build(GOLD, settings, parts, selection, work, description="writing")
 
 
 async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:

@@ -221,8 +221,8 @@ async def harvest_rollouts(
 
 
 def rows_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
-    """The number of rows in the record of a question, by stage; the progress bar shows their sums."""
-    return Counter(row["stage"] for row in record["rows"])
+    """The number of rows in the record of a question, by stage, for the progress bar; a chain has none yet."""
+    return Counter(row["stage"] for row in record.get("rows", ()))
 
 
 def _with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
