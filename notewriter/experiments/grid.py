@@ -161,23 +161,28 @@ class Row:
     options: Options = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Substitutes:
-    """What stands in for the paper's models, indexes and numbers of questions, each None for the paper's own.
+    """What stands in for the paper's models, indexes, numbers of questions and options."""
 
-    Args:
-        model: a model that is served in place of every model, the judge too.
-        indexes: a folder of indexes named after the benchmarks, searched in place of the paper's retrievers.
-        limit: the maximum number of questions of a cell.
-        questions: benchmark -> question file.
-        options: options of all cells, such as `serve_options`.
-    """
-
-    model: str | None = None
-    indexes: str | None = None
-    limit: int | None = None
-    questions: Mapping[str, str] = field(default_factory=dict)
-    options: Options = field(default_factory=dict)
+    model: str | None = field(
+        default=None,
+        metadata={"help": "a model to serve in place of every model, the judge too; marked as a substitute"},
+    )
+    indexes: str | None = field(
+        default=None,
+        metadata={"help": "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"},
+    )
+    limit: Annotated[int, Interval(ge=1)] | None = field(
+        default=None, metadata={"help": "maximum number of questions per cell, for a trial"}
+    )
+    questions: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "benchmark -> question file, in place of those of the paper's file"}
+    )
+    options: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": 'options of `evaluate` for all cells, e.g. {"serve_options": {"max_model_len": 4096}}'},
+    )
 
     @property
     def given(self) -> bool:

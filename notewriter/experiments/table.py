@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Interval, MinLen
 
@@ -32,7 +32,7 @@ from notewriter.rollouts.rehearsal import DryRunArguments
 
 @dataclass
 class TableArguments:
-    """The table, and what stands in for the paper's models, indexes and numbers of questions."""
+    """The table, and which of its cells."""
 
     file: Annotated[str, MinLen(1)] = field(
         metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
@@ -47,24 +47,6 @@ class TableArguments:
     set: list[str] = field(
         default_factory=list, metadata={"help": "variables of the paper's file with other values: NAME=VALUE ..."}
     )
-    limit: Annotated[int, Interval(ge=1)] | None = field(
-        default=None, metadata={"help": "maximum number of questions per cell, for a trial"}
-    )
-    model: str | None = field(
-        default=None,
-        metadata={"help": "a model to serve in place of every model, the judge too; marked as a substitute"},
-    )
-    indexes: str | None = field(
-        default=None,
-        metadata={"help": "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"},
-    )
-    questions: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "benchmark -> question file, in place of those below $data"}
-    )
-    options: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"help": 'options of `evaluate` for all cells, e.g. {"serve_options": {"max_model_len": 4096}}'},
-    )
     gpus: Annotated[int, Interval(ge=1)] = field(
         default=8, metadata={"help": "A100s, for the hours that --dry_run prints"}
     )
@@ -74,11 +56,11 @@ def main(argv: list[str]) -> None:
     """Run the table, or estimate what it costs."""
     if argv and not argv[0].startswith("-"):
         argv = ["--file", *argv]
-    arguments, resume, dry = parse(
-        (TableArguments, ResumeArguments, DryRunArguments), argv, prog="notewriter table", description=__doc__
-    )
-    substitutes = Substitutes(
-        arguments.model, arguments.indexes, arguments.limit, arguments.questions, arguments.options
+    arguments, substitutes, resume, dry = parse(
+        [TableArguments, Substitutes, ResumeArguments, DryRunArguments],
+        argv,
+        prog="notewriter table",
+        description=__doc__,
     )
     grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
     cells = _chosen(grid, arguments.cells)

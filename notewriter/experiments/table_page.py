@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.datasets import BENCHMARKS
@@ -21,8 +22,7 @@ INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A value of ours and the published one, as text; empty where there is none. `inside`: see `INSIDE`."""
 
     ours: str = ""
@@ -32,30 +32,43 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row.
+class Outcome:
+    """What came of a cell.
 
     Args:
-        method: its name in the table.
-        model: the model's name, and what stands in for the paper's models and corpora.
-        setting: what differs from the paper's settings.
-        blank: what stands where there is no value of ours.
-        remark: why it was not run; empty if it was.
-        folders: the names of its run folders.
-        entries: its values.
+        cell: the cell.
+        runs: the runs of its samples; empty unless all are finished.
+        failure: why it failed; empty if it did not.
+        other: what it searches in place of the table's corpus; empty where it searches that.
     """
 
-    method: str
+    cell: Cell
+    runs: list[Finished]
+    failure: str
+    other: str
+
+    @property
+    def blank(self) -> str:
+        """What stands where there is no value."""
+        return "failed" if self.failure else "–" if self.runs else "not run"
+
+    @property
+    def errors(self) -> str:
+        """How many questions ended in an error; empty if none did."""
+        ended = [bool(each.error) for run in self.runs for each in run.predictions.values()]
+        return f"{self.cell.title} ({sum(ended)} of {len(ended)})" if any(ended) else ""
+
+
+class Row(NamedTuple):
+    """A cell, or a point of its curve, whose `setting` says which; `model` names what stands in for the paper's."""
+
+    outcome: Outcome
     model: str
     setting: str
-    blank: str
-    remark: str
-    folders: list[str]
     entries: list[Entry]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """The rows of a benchmark. `notes` say which cells failed, and which have questions that ended in an error."""
 
     benchmark: str
@@ -69,64 +82,49 @@ def parts_of(grid: Grid, cells: Sequence[Cell], output: Path, failed: Mapping[st
 
     `failed` has the reasons of cells that could not be evaluated, by `Cell.folder`.
     """
+    by_benchmark: dict[str, list[Outcome]] = {}
+    for cell in cells:
+        failure = failed.get(cell.folder, "")
+        runs = [] if failure else finished(grid, output, cell)
+        other = "" if failure or cell.lacks else other_corpus(cell)
+        by_benchmark.setdefault(cell.benchmark, []).append(Outcome(cell, runs, failure, other))
     parts = []
-    for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
-        own = [cell for cell in cells if cell.benchmark == benchmark]
+    for benchmark, outcomes in by_benchmark.items():
         names = columns(grid, benchmark)
-        others = {cell.name: "" if cell.lacks or cell.folder in failed else other_corpus(cell) for cell in own}
-        runs = {cell.name: [] if cell.folder in failed else finished(grid, output, cell) for cell in own}
-        rows = [
-            row
-            for cell in own
-            for row in _points(grid, cell, names, runs[cell.name], failed.get(cell.folder, ""), others[cell.name])
-        ]
-        notes = [f"{cell.title} failed: {failed[cell.folder]}" for cell in own if cell.folder in failed]
-        corpora = dict.fromkeys(corpus_of(cell) for cell in own if others[cell.name])
+        notes = [f"{each.cell.title} failed: {each.failure}" for each in outcomes if each.failure]
+        corpora = dict.fromkeys(corpus_of(each.cell) for each in outcomes if each.other)
         notes += [
             f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora
         ]
-        if errors := "; ".join(filter(None, (_errors(cell, runs[cell.name]) for cell in own))):
+        if errors := "; ".join(each.errors for each in outcomes if each.errors):
             notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
+        rows = [row for outcome in outcomes for row in _rows(grid, outcome, names)]
         parts.append(Part(benchmark, [metric_shown(name) for name in names], rows, notes))
     return parts
 
 
-def _errors(cell: Cell, runs: Sequence[Finished]) -> str:
-    ended = [bool(each.error) for run in runs for each in run.predictions.values()]
-    return f"{cell.title} ({sum(ended)} of {len(ended)})" if any(ended) else ""
-
-
-def _points(
-    grid: Grid, cell: Cell, names: Sequence[str], runs: Sequence[Finished], reason: str, other: str
-) -> list[Row]:
+def _rows(grid: Grid, outcome: Outcome, names: Sequence[str]) -> list[Row]:
     """The row of a cell, or one for each point of its curve."""
-    row = Row(
-        method=cell.method,
-        model=model_shown(grid, cell, other),
-        setting=cell.setting,
-        blank="failed" if reason else "–" if runs else "not run",
-        remark=reason or cell.lacks,
-        folders=[run.folder.name for run in runs],
-        entries=_entries(grid, cell, names, runs, other),
-    )
-    if grid.content.by is None or not runs:
-        return [row]
-    points = [
-        replace(
-            row,
-            setting=", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {len(questions)})"))),
-            entries=_entries(grid, cell, names, runs, other, questions),
+    model, setting = model_shown(grid, outcome), outcome.cell.setting
+    points = gold_counts(outcome.runs) if grid.content.by and outcome.runs else {}
+    if not points:
+        return [Row(outcome, model, setting, [_entry(grid, outcome, name) for name in names])]
+    return [
+        Row(
+            outcome,
+            model,
+            ", ".join(filter(None, (setting, f"{count} gold documents (n = {len(questions)})"))),
+            [_entry(grid, outcome, name, questions) for name in names],
         )
-        for count, questions in gold_counts(runs).items()
+        for count, questions in points.items()
     ]
-    return points or [row]
 
 
 def columns(grid: Grid, benchmark: str) -> list[str]:
     """The names of a benchmark's metrics: those of the file that it has, else those that the paper reports."""
     if grid.content.metrics:
-        known = scored_by(grid, next(cell for cell in grid.cells if cell.benchmark == benchmark))
-        return [name for name in grid.content.metrics if name in known]
+        scored = scored_by(grid, next(cell for cell in grid.cells if cell.benchmark == benchmark))
+        return [name for name in grid.content.metrics if name in scored]
     reported = [row["values"] for row in _rows_of(grid) if row["dataset"] == benchmark]
     return list(dict.fromkeys(name for values in reported for name in values))
 
@@ -157,39 +155,28 @@ def _rows_of(grid: Grid) -> list[PublishedRow]:
     return [row for row in published_rows() if (row["paper"], row["place"]) == place]
 
 
-def model_shown(grid: Grid, cell: Cell, other: str) -> str:
+def model_shown(grid: Grid, outcome: Outcome) -> str:
     """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
-    substitute = grid.substitutes.model
-    stands_in = list(filter(None, (f"substitute for {cell.model}" if substitute else "", other)))
-    name = Path(substitute).name if substitute else cell.model
+    substitute, model = grid.substitutes.model, outcome.cell.model
+    stands_in = list(filter(None, (f"substitute for {model}" if substitute else "", outcome.other)))
+    name = Path(substitute).name if substitute else model
     return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
-def _entries(
-    grid: Grid,
-    cell: Cell,
-    names: Sequence[str],
-    runs: Sequence[Finished],
-    other: str,
-    questions: Collection[str] | None = None,
-) -> list[Entry]:
-    theirs = published_of(grid, cell)
-    entries = []
-    for name in names:
-        metric = metric_shown(name)
-        value = value_of(name, runs, questions) if runs else None
-        # Three decimals of a share are one of its percentage.
-        places = metric.decimals - 2 if metric.share else metric.decimals
-        published = f"{theirs[name]:,.10g}" if name in theirs else ""
-        if isinstance(value, Interval):
-            # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
-            comparable = name in theirs and not grid.substitutes.given and not other
-            inside = comparable and value.low <= theirs[name] <= value.high
-            bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
-            entries.append(Entry(f"{value.mean:,.{places}f}", bounds, published, inside))
-        else:
-            entries.append(Entry("" if value is None else f"{value:,.{places}f}", "", published))
-    return entries
+def _entry(grid: Grid, outcome: Outcome, name: str, questions: Collection[str] | None = None) -> Entry:
+    """The value of a column on the questions that count (default: all), beside the published one."""
+    metric, theirs = metric_shown(name), published_of(grid, outcome.cell).get(name)
+    published = "" if theirs is None else f"{theirs:,.10g}"
+    value = value_of(name, outcome.runs, questions) if outcome.runs else None
+    # Three decimals of a share are one of its percentage.
+    places = metric.decimals - 2 if metric.share else metric.decimals
+    if not isinstance(value, Interval):
+        return Entry("" if value is None else f"{value:,.{places}f}", "", published)
+    # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
+    comparable = not grid.substitutes.given and not outcome.other
+    inside = comparable and theirs is not None and value.low <= theirs <= value.high
+    bounds = f"{value.low:,.{places}f}, {value.high:,.{places}f}"
+    return Entry(f"{value.mean:,.{places}f}", bounds, published, inside)
 
 
 def notes_of(grid: Grid) -> list[str]:
@@ -221,13 +208,10 @@ def tables_of(grid: Grid, parts: Sequence[Part]) -> list[Table]:
             header += [metric.label, "published"]
         rows = []
         for row in part.rows:
-            line = [row.method, row.model, *([row.setting] if has_setting else [])]
+            line = [row.outcome.cell.method, row.model, *([row.setting] if has_setting else [])]
             for entry in row.entries:
                 ours = f"{entry.ours} [{entry.interval}]" if entry.interval else entry.ours
-                line += [
-                    ours or row.blank,
-                    f"{entry.published} {INSIDE}" if entry.inside else entry.published,
-                ]
+                line += [ours or row.outcome.blank, f"{entry.published} {INSIDE}" if entry.inside else entry.published]
             rows.append(line)
         notes = " ".join([*notes_of(grid), *part.notes])
         tables.append((f"{grid.content.title}, {part.benchmark}. {notes}", header, rows))
