@@ -94,7 +94,7 @@ def kernel(device: str, toy: bool, heads: int, key_heads: int, size: int, window
     sequences = (bounds, bounds, length, length)
     output: Any = varlen_attn(halves[0], halves[1], halves[2], *sequences, window_size=span, enable_gqa=True)
     weight = torch.randn_like(output)
-    found = [output, *torch.autograd.grad((output * weight).sum(), halves)]
+    computed = [output, *torch.autograd.grad((output * weight).sum(), halves)]
 
     exact_states = [half.detach().float().requires_grad_() for half in halves]
     query, key, value = (state.unflatten(0, (2, length)).transpose(1, 2) for state in exact_states)
@@ -103,7 +103,7 @@ def kernel(device: str, toy: bool, heads: int, key_heads: int, size: int, window
     output = torch.nn.functional.scaled_dot_product_attention(query, key, value, sees, enable_gqa=True)
     output = output.transpose(1, 2).flatten(0, 1)
     exact = [output, *torch.autograd.grad((output * weight.float()).sum(), exact_states)]
-    errors = [((one.float() - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True)]
+    errors = [((one.float() - other).norm() / other.norm()).item() for one, other in zip(computed, exact, strict=True)]
     return dict(zip(("output", "query", "key", "value"), errors, strict=True)) | {"right": max(errors) < 1e-2}
 
 
@@ -222,11 +222,11 @@ def estimated_bytes(model: Any, lora: bool, longest: int, completion: int, optio
     load = cost_model.Load(1, longest, longest, longest_sequence=longest // 2, trained=2 * completion)
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
-        named = ModelConfig(folder, dtype="bfloat16" if lora else "float32", use_peft=lora, lora_r=32)
-        named.lora_target_modules = ["all-linear"]
+        base = ModelConfig(folder, dtype="bfloat16" if lora else "float32", use_peft=lora, lora_r=32)
+        base.lora_target_modules = ["all-linear"]
         training = DPOConfiguration(folder, **options)
-        shape = cost_model.shape_of(named)
-        held, moments = cost_model.memory(shape, load, cost_model.MachineArguments(), training, named, True)
+        shape = cost_model.shape_of(base)
+        held, moments = cost_model.memory(shape, load, cost_model.MachineArguments(), training, base, True)
     return sum(held.values()) + max(moments.values())
 
 

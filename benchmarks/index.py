@@ -80,13 +80,13 @@ def search(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     retriever = open_index(folder / "index")
     opened = 1000 * (time.perf_counter() - start)
     assert isinstance(retriever, bm25.BM25)
-    seconds, found = [], []
+    seconds, rankings = [], []
     for query in queries:
         start = time.perf_counter()
         hits = retriever.search(query, TOP)
         seconds.append(time.perf_counter() - start)
-        found.append([int(passage.id[1:]) for passage in hits])
-    (folder / "tantivy.json").write_text(json.dumps(found))
+        rankings.append([int(passage.id[1:]) for passage in hits])
+    (folder / "tantivy.json").write_text(json.dumps(rankings))
     size = sum(path.stat().st_size for path in (folder / "index").iterdir()) / 1e9
     p50, p95 = (round(1000 * float(np.quantile(seconds, share)), 2) for share in (0.5, 0.95))
     return {
@@ -118,18 +118,18 @@ def second(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         model.index((field, vocabulary), show_progress=False)
         models.append(model)
     made = {"bm25s_index_seconds": round(time.perf_counter() - start, 1), "bm25s_peak_memory_gb": _peak()}
-    seconds, found = [], []
+    seconds, rankings = [], []
     for query in queries:
         start = time.perf_counter()
-        known = [vocabulary[word] for word in query if word in vocabulary]
-        scores = sum(model.get_scores_from_ids(known) for model in models) if known else np.zeros(1)
+        words = [vocabulary[word] for word in query if word in vocabulary]
+        scores = sum(model.get_scores_from_ids(words) for model in models) if words else np.zeros(1)
         best = np.argpartition(-scores, min(TOP, len(scores) - 1))[:TOP]
         best = best[np.lexsort((best, -np.round(scores[best], 4)))]
         seconds.append(time.perf_counter() - start)
-        found.append([int(row) for row in best if scores[row] > 0])
+        rankings.append([int(row) for row in best if scores[row] > 0])
     ours: list[list[int]] = json.loads((folder / "tantivy.json").read_text())
     made["bm25s_p50_ms"] = round(1000 * float(np.median(seconds)), 2)
-    shared = [len({*a} & {*b}) / TOP for a, b in zip(ours, found, strict=True)]
+    shared = [len({*a} & {*b}) / TOP for a, b in zip(ours, rankings, strict=True)]
     made["agreement"] = round(float(np.mean(shared)), 4)
     made["questions_that_differ"] = sum(share < 1 for share in shared)
     return made

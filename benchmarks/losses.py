@@ -181,9 +181,9 @@ def work(asked: list[Combination], steps: int, output: Path) -> None:
         for name, setting in asked:
             options = shared_options | SETTINGS[setting][1] | LOSSES[name]
             options["model_name_or_path"] = output / str(options["model_name_or_path"])
-            expected, found = losses(options, shared=False), losses(options, shared=True)
+            expected, shared = losses(options, shared=False), losses(options, shared=True)
             if int(os.environ.get("RANK", "0")) == 0:
-                journal.append({"setting": setting, "loss": name, "steps": steps, "trl": expected, "shared": found})
+                journal.append({"setting": setting, "loss": name, "steps": steps, "trl": expected, "shared": shared})
 
 
 def launch(accelerate: str, asked: list[Combination], steps: int, output: Path) -> None:

@@ -42,16 +42,16 @@ def main() -> None:
             made = vectors.build(structure, embeddings, file, tuned_on, arguments.recall)
             seconds = time.perf_counter() - start
             opened = vectors.Vectors(made, embeddings, file)
-            times, found = [], []
+            times, hits = [], []
             for query in held_out:
                 start = time.perf_counter()
-                found.append(opened.search(query[None], vectors.RECALL_AT)[0])
+                hits.append(opened.search(query[None], vectors.RECALL_AT)[0])
                 times.append(time.perf_counter() - start)
             measured[structure] = {
                 "build_and_tune_seconds": round(seconds, 1),
                 "size_mb": round((file.stat().st_size if file.exists() else embeddings.nbytes) / 1e6),
                 "p50_ms": round(1000 * float(np.median(times)), 2),
-                "recall_at_10": round(vectors.recall_of(np.stack(found), best), 4),
+                "recall_at_10": round(vectors.recall_of(np.stack(hits), best), 4),
                 "effort": made.effort,
                 "rescored": made.rescored,
                 "parameters": made.parameters,

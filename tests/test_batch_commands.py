@@ -13,7 +13,7 @@ from fake_batch_api import fake_batch_api
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate, judge
 from notewriter.ground.errors import UserError
 from notewriter.models import batches
@@ -37,9 +37,9 @@ def batched(base_url: str) -> dict[str, object]:
 
 def test_pairs_through_a_batch_api_are_those_of_a_live_endpoint(tmp_path: Path, world: dict[str, str]) -> None:
     with fake_endpoint() as live:
-        pairs.main(run_config(tmp_path, "live", world, live, DEEPNOTE_PAIRS))
+        build_pairs.main(run_config(tmp_path, "live", world, live, DEEPNOTE_PAIRS))
         with fake_batch_api() as api:
-            pairs.main(run_config(tmp_path, "batched", world, live, DEEPNOTE_PAIRS | batched(api.base_url)))
+            build_pairs.main(run_config(tmp_path, "batched", world, live, DEEPNOTE_PAIRS | batched(api.base_url)))
     for name in ("train.parquet", "dev.parquet"):
         assert (tmp_path / "batched" / name).read_bytes() == (tmp_path / "live" / name).read_bytes()
     # All questions are in each round.
@@ -74,12 +74,12 @@ def test_a_run_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path: Path, 
     assert sum(spent) == 12 * calls
 
 
-@pytest.mark.parametrize("command", [pairs, evaluate])
+@pytest.mark.parametrize("command", [build_pairs, evaluate])
 def test_a_limit_without_prices_is_refused_before_anything_starts(
     tmp_path: Path, world: dict[str, str], command
 ) -> None:
     with fake_endpoint() as live, pytest.raises(UserError, match="max_cost: there are no prices"):
-        settings = DEEPNOTE_PAIRS if command is pairs else {"method": "vanilla"}
+        settings = DEEPNOTE_PAIRS if command is build_pairs else {"method": "vanilla"}
         command.main(run_config(tmp_path, "run", world, live, settings | {"max_cost": 3}))
     assert not (tmp_path / "run").exists()
 

@@ -90,7 +90,7 @@ EVALUATION = {"method": "deepnote", "method_options": {"max_step": 1, "max_failu
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_pairs: Path) -> Iterator[Inputs]:
-    from notewriter.data import pairs
+    from notewriter.data import build_pairs
     from notewriter.evaluation import evaluate
 
     folder = tmp_path_factory.mktemp("inputs")
@@ -100,7 +100,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_pair
         made = Inputs(folder, world, endpoint, tiny_model)
         evaluate.main(made.options(folder, "evaluated", EVALUATION))
         for number in (1, 2):
-            pairs.main(made.options(folder, f"shard{number}", PAIRS | {"shard": f"{number}/2"}))
+            build_pairs.main(made.options(folder, f"shard{number}", PAIRS | {"shard": f"{number}/2"}))
         shutil.copytree(tiny_pairs, folder / "pairs")
         _save_adapter(tiny_model, folder / "adapter")
         _save_encoder(tiny_model, folder / "encoder")

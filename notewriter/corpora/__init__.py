@@ -1,7 +1,7 @@
 """Corpora: documents of any origin, split into the passages of a `corpus.jsonl`. One module per origin."""
 
-from notewriter.corpora import dpr, folder, ircot, multihoprag, wiki18, wikipedia, wikipedia_html
 from notewriter.corpora.source import Source
+from notewriter.corpora.sources import dpr, folder, ircot, multihoprag, wiki18, wikipedia, wikipedia_html
 
 SOURCES: dict[str, Source] = {
     "folder": folder.SOURCE,

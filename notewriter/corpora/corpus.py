@@ -18,11 +18,12 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from notewriter.corpora import SOURCES, per_question
+from notewriter.corpora import SOURCES
 from notewriter.corpora.pages import Pages
-from notewriter.corpora.per_question import PerQuestionArguments
 from notewriter.corpora.published import difference, published
 from notewriter.corpora.source import Skipped, Source
+from notewriter.corpora.sources import per_question
+from notewriter.corpora.sources.per_question import PerQuestionArguments
 from notewriter.corpora.splitting import SplitArguments, load_tokenizer, splitter
 from notewriter.corpora.writing import (
     CORPUS,
@@ -96,14 +97,14 @@ def main(argv: list[str]) -> None:
     )
     sha256, size = hash_source(source, paths)
     identity = hashlib.sha256(json.dumps([SCHEMA, settings, sha256]).encode()).hexdigest()
-    known = published(arguments.source, paths)
+    expected = published(arguments.source, paths)
     if (manifest := read_manifest(output_dir) or {}).get("identity") == identity:
-        if known:
-            _check_count(arguments, difference(manifest["documents"], manifest["repeated_documents"], known))
+        if expected:
+            _check_count(arguments, difference(manifest["documents"], manifest["repeated_documents"], expected))
         sys.stdout.write(f"{output_dir}: already a corpus of these documents and settings\n")
         return
     with corpus_folder(output_dir) as folder:
-        progress = write(build, folder, identity, known.documents if known else None)
+        progress = write(build, folder, identity, expected.documents if expected else None)
         if not progress.passages:
             raise UserError(_nothing(arguments, folder, progress))
         manifest = {
@@ -118,9 +119,9 @@ def main(argv: list[str]) -> None:
         }
         if pages:
             manifest |= _pages_found(pages, folder)
-        if known:
-            what_differs = difference(progress.documents, progress.repeated, known)
-            manifest["published"] = dataclasses.asdict(known) | {"differs": what_differs}
+        if expected:
+            what_differs = difference(progress.documents, progress.repeated, expected)
+            manifest["published"] = dataclasses.asdict(expected) | {"differs": what_differs}
             _check_count(arguments, what_differs)
             if what_differs:
                 logger.warning("%s: has %s; scores on it are not comparable", arguments.path[0], what_differs)

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from notewriter.corpora.reading import time_limit
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
-from notewriter.corpora.time_limit import time_limit
 from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line
 

@@ -37,8 +37,8 @@ class Pages:
 
     def missing(self, corpus: Path) -> list[str]:
         """The pages that a corpus lacks, as the questions name them."""
-        found = {record["title"] for _, record in jsonl.read(corpus)}
-        return [page for name, page in self._listed.items() if name not in found]
+        titles = {record["title"] for _, record in jsonl.read(corpus)}
+        return [page for name, page in self._listed.items() if name not in titles]
 
 
 def _names(document: Document) -> Iterator[str]:

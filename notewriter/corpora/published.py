@@ -48,13 +48,13 @@ UNPUBLISHED: dict[str, str] = {
 
 def published(source: str, paths: Iterable[Path]) -> Published | None:
     """The published size of what is read from some paths, if it is known."""
-    known = PUBLISHED.get(source)
-    if known is None or (known.folder and not all(known.folder in path.resolve().parts for path in paths)):
+    size = PUBLISHED.get(source)
+    if size is None or (size.folder and not all(size.folder in path.resolve().parts for path in paths)):
         return None
-    return known
+    return size
 
 
-def difference(distinct: int, repeated: int, known: Published) -> str:
+def difference(distinct: int, repeated: int, size: Published) -> str:
     """What differs from the published size; empty if nothing does.
 
     Args:
@@ -62,10 +62,10 @@ def difference(distinct: int, repeated: int, known: Published) -> str:
         repeated: how many more occur again.
         known: the published size.
     """
-    documents = distinct + repeated * known.with_repeats
-    if documents == known.documents:
+    documents = distinct + repeated * size.with_repeats
+    if documents == size.documents:
         return ""
-    less = known.documents - documents
-    kind = "documents" if known.with_repeats else "distinct documents"
+    less = size.documents - documents
+    kind = "documents" if size.with_repeats else "distinct documents"
     more = "fewer" if less > 0 else "more"
-    return f"{documents:,} {kind}, {abs(less):,} {more} than the {known.documents:,} of {known.reference}"
+    return f"{documents:,} {kind}, {abs(less):,} {more} than the {size.documents:,} of {size.reference}"

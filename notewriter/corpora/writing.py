@@ -21,8 +21,8 @@ from typing import IO, Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from notewriter.corpora.reading import time_limit
 from notewriter.corpora.source import Document, Origin, Skipped, Source
-from notewriter.corpora.time_limit import time_limit
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.folders import check_replaceable, new_folder

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
@@ -16,8 +16,7 @@ from notewriter.data.harvest import rows_by_stage
 from notewriter.data.options import PairsArguments
 from notewriter.data.recipe import check_models, read_recipe
 from notewriter.data.sampling import roll_out, roll_out_open_stages
-from notewriter.ground.config import check, command_line, parse
-from notewriter.ground.errors import UserError
+from notewriter.ground.config import command_line, from_keywords, parse
 from notewriter.ground.records import Question
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, policy_of
@@ -144,65 +143,21 @@ def run_pairs(settings: Settings[PairsArguments]) -> None:
     build(PAIRS, settings, parts, selection, work, description="rolling out", count=rows_by_stage, begin=begin)
 
 
-def build_pairs(
-    *,
-    path: str | Path,
-    output_dir: str | Path,
-    stages: Mapping[str, str | Sequence[str]],
-    dataset: str = "jsonl",
-    index: str | Path | Sequence[str | Path] | None = None,
-    retriever: Sequence[Mapping[str, Any]] | None = None,
-    **options: Any,
-) -> Path:
-    """Make preference pairs, as `notewriter pairs` does; calling it again with the same arguments resumes.
+def build_pairs(**options: Any) -> Path:
+    """Make preference pairs, or resume the run in `output_dir`; returns this folder.
+
+    train.parquet in it, and dev.parquet if there are pairs of development questions, are read by
+    `notewriter.load_pairs`.
 
     Args:
-        path: the question file.
-        output_dir: the run folder.
-        stages: trained stage -> its judge, or several, each of which breaks the ties of those before it, e.g.
-            `{"deepnote/init_note": ["outcome", "llm"]}`; runs the methods that the stages belong to.
-        dataset: the format of the question file, a key of `notewriter.datasets.BENCHMARKS`.
-        index: the index to search, or several.
-        retriever: the parts of a chain of retrievers, instead of an index.
-        options: any other option of `notewriter pairs` by its name: the model (`serve`, or `base_url` and `model`),
-            `method_options`, `temperatures`, `quotas`, ...
-
-    Returns:
-        The folder, with train.parquet and, if there are any, dev.parquet of development questions;
-        `notewriter.load_pairs` reads them.
+        options: those of `notewriter pairs` by name, such as `dataset="jsonl", path="questions.jsonl",
+            output_dir="runs/pairs", index="indexes/wiki", stages={"deepnote/init_note": ["outcome", "llm"]},
+            serve="Qwen/Qwen2.5-7B-Instruct"`. A judge or method of another package or file is named as on the command
+            line.
 
     Raises:
-        UserError: an option is unknown, missing or out of range, or as the command.
+        UserError: as `run_pairs`; or an option is unknown or missing, has the wrong type or is out of bounds.
     """
-    indexes = [index] if isinstance(index, str | Path) else index
-    run_pairs(
-        _settings(
-            PAIRS,
-            path=str(path),
-            output_dir=str(output_dir),
-            stages={stage: each if isinstance(each, str) else list(each) for stage, each in stages.items()},
-            dataset=dataset,
-            index=indexes and [str(each) for each in indexes],
-            retriever=retriever and [dict(part) for part in retriever],
-            **options,
-        )
-    )
-    return Path(output_dir)
-
-
-def _settings(contents: Contents[Options], **options: Any) -> Settings[Options]:
-    """The options of a command from their names and values; the rest are at their defaults.
-
-    Raises:
-        UserError: a name is unknown, or a value has the wrong type or is out of bounds.
-    """
-    kinds = [contents.options, *SHARED]
-    names = [{each.name for each in fields(kind)} for kind in kinds]
-    if unknown := options.keys() - set().union(*names):
-        raise UserError(f"unknown option {min(unknown)!r}; notewriter pairs --help lists the options")
-    parts = [
-        kind(**{name: options[name] for name in own & options.keys()}) for kind, own in zip(kinds, names, strict=True)
-    ]
-    for part in parts:
-        check(part)
-    return Settings(*parts)
+    settings: Settings[PairsArguments] = Settings(*from_keywords([PairsArguments, *SHARED], options))
+    run_pairs(settings)
+    return Path(settings.arguments.output_dir)

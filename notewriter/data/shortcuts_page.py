@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 
 
 @dataclass
-class Stage:
+class Measures:
     """What is measured of a stage's pairs: a row a pair."""
 
     differences: list[list[float]] = field(default_factory=list)
@@ -105,16 +105,16 @@ def write_shortcuts(output: Path, folder: Path) -> list[str]:
     return [line for name, stage in sorted(stages.items()) if (line := warning(name, stage.differences))]
 
 
-def measure(folder: Path) -> dict[str, Stage]:
+def measure(folder: Path) -> dict[str, Measures]:
     """Every stage of a folder of pairs.
 
     Raises:
         UserError: the folder has no train.parquet, or a file does not contain pairs.
     """
     answers = _answers(folder)
-    stages: dict[str, Stage] = {}
+    stages: dict[str, Measures] = {}
     for pair in tqdm(_pairs(folder), desc="measuring", unit=" pairs"):
-        stages.setdefault(pair["stage"], Stage()).add(pair, answers.get(pair["question_id"], ()))
+        stages.setdefault(pair["stage"], Measures()).add(pair, answers.get(pair["question_id"], ()))
     return stages
 
 
@@ -134,7 +134,7 @@ def _answers(folder: Path) -> Mapping[str, Sequence[str]]:
     return {question.id: question.answers for question in load_questions(dataset, path)}
 
 
-def _shown(name: str, stage: Stage) -> dict[str, object]:
+def _shown(name: str, stage: Measures) -> dict[str, object]:
     """What the template shows of a stage; the features that predict most come first."""
     separated = list(zip(range(len(FEATURES)), FEATURES, separations(stage.differences), strict=True))
     rows = [

@@ -94,12 +94,12 @@ def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Ques
         UserError: no question matches; lists the values of the first key that fails.
     """
     for key, value in where.items():
-        found = [each for each in questions if value in _values(each.metadata.get(key))]
-        if not found:
+        matching = [each for each in questions if value in _values(each.metadata.get(key))]
+        if not matching:
             there = Counter(str(value) for each in questions for value in _values(each.metadata.get(key)))
-            known = ", ".join(value for value, _ in there.most_common(10)) or "none"
-            raise UserError(f"where: no question has {key}: {value!r} in its metadata; its values are: {known}")
-        questions = found
+            values = ", ".join(value for value, _ in there.most_common(10)) or "none"
+            raise UserError(f"where: no question has {key}: {value!r} in its metadata; its values are: {values}")
+        questions = matching
     return questions
 
 

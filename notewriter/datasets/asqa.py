@@ -1,6 +1,10 @@
-"""ASQA: ambiguous questions, answered by a paragraph that covers every reading."""
+"""ASQA: ambiguous questions, answered by a paragraph that covers every reading.
+
+Files are the original `ASQA.json` (its dev split, or its only one) or ALCE's list of 948 questions.
+"""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +12,6 @@ from notewriter.datasets import nq, reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-
-load_corpus = nq.load_corpus
-
-
-def load_questions(path: Path) -> list[Question]:
-    """The original `ASQA.json` (its dev split, or its only one) or ALCE's list of 948 questions."""
-    return reading.questions(_records, _question, path)
 
 
 def _records(path: Path) -> reading.Records:
@@ -49,8 +46,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 BENCHMARK = Benchmark(
     title="ASQA",
-    load_questions=load_questions,
-    load_corpus=load_corpus,
+    load_questions=partial(reading.questions, _records, _question),
+    load_corpus=nq.load_corpus,
     family="asqa",
     answer_style="long",
     source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",

@@ -1,17 +1,12 @@
 """Bamboogle: 125 two-hop questions in a table of `Question` and `Answer` (Press et al., 2023)."""
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.datasets.nq import load_corpus
 from notewriter.ground.records import Question
-
-
-def load_questions(path: Path) -> list[Question]:
-    """The questions of the CSV, or of a TSV with the same columns."""
-    return reading.questions(reading.table, _question, path, numbered=True)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -23,7 +18,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 BENCHMARK = Benchmark(
     title="Bamboogle",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.table, _question, numbered=True),
     load_corpus=load_corpus,
     family="nq",
     source="github.com/ofirpress/self-ask: the linked table as CSV, or FlashRAG's test.jsonl; "

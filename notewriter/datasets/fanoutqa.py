@@ -37,11 +37,9 @@ def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
         yield from _pages(part, place)
 
 
-load_questions = partial(reading.questions, reading.array, _question)
-
 BENCHMARK = Benchmark(
     title="FanOutQA",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.array, _question),
     family="fanoutqa",
     answer_style="list",
     source="the PyPI package fanoutqa: fanout-final-dev.json",

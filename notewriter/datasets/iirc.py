@@ -5,6 +5,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,8 @@ ARTICLES = "context_articles.json"
 _TAG = re.compile(r"<[^>]*>")
 
 
-def load_questions(path: Path) -> list[Question]:
-    """The answerable questions, article by article, as in IRCoT's evaluation."""
-    return reading.questions(_records, _question, path, numbered=True)
-
-
 def _records(path: Path) -> reading.Records:
+    """The answerable questions, article by article, as in IRCoT's evaluation."""
     for place, article in reading.array(path):
         for record in reading.objects(article, "questions", place):
             if reading.get(record, "answer", dict, place).get("type") != "none":
@@ -125,7 +122,7 @@ def _closest(page: Sequence[Passage], snippet: str) -> Passage:
 
 BENCHMARK = Benchmark(
     title="IIRC",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, _records, _question, numbered=True),
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="drop",

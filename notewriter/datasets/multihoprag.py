@@ -22,17 +22,14 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+    """The paragraphs of an article's `body`."""
     return reading.paragraphs(reading.get(record, "title", str, place), reading.get(record, "body", str, place))
 
 
-load_questions = partial(reading.questions, reading.array, _question, numbered=True)
-load_corpus = partial(reading.union, reading.array, _passages)
-"""`corpus.json`, a list of articles; passages are the distinct paragraphs of their `body`."""
-
 BENCHMARK = Benchmark(
     title="MultiHop-RAG",
-    load_questions=load_questions,
-    load_corpus=load_corpus,
+    load_questions=partial(reading.questions, reading.array, _question, numbered=True),
+    load_corpus=partial(reading.union, reading.array, _passages),
     family="multihoprag",
     source="huggingface.co/datasets/yixuantt/MultiHopRAG: MultiHopRAG.json; corpus: corpus.json",
     licence="odc-by",

@@ -17,7 +17,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])(?<![ (][A-Z]\.)\s+")
 """White space after a sentence, but not after an initial."""
 
 
-def _answerable(path: Path, *, is_told: bool = True) -> reading.Records:
+def _answerable(path: Path, *, warns: bool = True) -> reading.Records:
     """The records of musique_ans, on which the papers evaluate (Trivedi et al., 2022, section 5).
 
     musique_full contains each question twice with the same id, the second time without a paragraph it needs.
@@ -28,7 +28,7 @@ def _answerable(path: Path, *, is_told: bool = True) -> reading.Records:
             left_out += 1
         else:
             yield place, record
-    if left_out and is_told:
+    if left_out and warns:
         logger.warning("%s: %d unanswerable questions are left out, as in musique_ans", path, left_out)
 
 
@@ -86,15 +86,11 @@ def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, b
         yield Passage(reading.passage_id(title, text), title, text), bool(paragraph.get("is_supporting"))
 
 
-load_questions = partial(reading.questions, _answerable, _question)
-load_corpus = partial(reading.union, reading.lines, passages)
-load_contexts = partial(reading.contexts, partial(_answerable, is_told=False), passages, "id")
-
 BENCHMARK = Benchmark(
     title="MuSiQue",
-    load_questions=load_questions,
-    load_corpus=load_corpus,
-    load_contexts=load_contexts,
+    load_questions=partial(reading.questions, _answerable, _question),
+    load_corpus=partial(reading.union, reading.lines, passages),
+    load_contexts=partial(reading.contexts, partial(_answerable, warns=False), passages, "id"),
     family="musique",
     source="github.com/StonyBrookNLP/musique: musique_ans_v1.0_dev.jsonl, musique_ans_v1.0_train.jsonl",
     licence="cc-by-4.0",

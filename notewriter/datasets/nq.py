@@ -45,11 +45,9 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
         yield reading.unrepeated(id, repeats), passages
 
 
-load_questions = partial(reading.questions, reading.lines, _question, numbered=True)
-
 BENCHMARK = Benchmark(
     title="Natural Questions",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.lines, _question, numbered=True),
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="nq",

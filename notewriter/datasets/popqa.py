@@ -1,7 +1,7 @@
 """PopQA: a TSV of questions about Wikidata entities, most of them rare (Mallen et al., 2023)."""
 
 import json
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from notewriter.datasets import reading
@@ -9,11 +9,6 @@ from notewriter.datasets.benchmark import Benchmark
 from notewriter.datasets.nq import load_corpus
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-
-
-def load_questions(path: Path) -> list[Question]:
-    """The questions of `popQA.tsv`."""
-    return reading.questions(reading.table, _question, path)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -37,7 +32,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 BENCHMARK = Benchmark(
     title="PopQA",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.table, _question),
     load_corpus=load_corpus,
     family="popqa",
     source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "

@@ -94,11 +94,11 @@ def _ids_of_lines(path: Path) -> list[tuple[str, str]]:
 
 
 def _ids_of_records(path: Path) -> list[tuple[str, str]]:
-    found = []
+    ids = []
     for place, record in reading.lines(path):
         key = next((key for key in ID_KEYS if key in record), "id")
-        found.append((place, reading.get(record, key, str, place)))
-    return found
+        ids.append((place, reading.get(record, key, str, place)))
+    return ids
 
 
 def _read_rule(path: Path) -> Rule:
@@ -127,7 +127,7 @@ def _drawn(questions: list[Question], draw: Draw, path: Path, source: str | Path
     return random.Random(draw["seed"]).sample(_enough(questions, draw["sample"], path, source), draw["sample"])
 
 
-def _enough(questions: list[Question], wanted: int, path: Path, source: str | Path) -> list[Question]:
-    if wanted > len(questions):
-        raise UserError(f"{path}: takes {wanted:,} questions, and {source} has {len(questions):,} to take; use another")
+def _enough(questions: list[Question], number: int, path: Path, source: str | Path) -> list[Question]:
+    if number > len(questions):
+        raise UserError(f"{path}: takes {number:,} questions, and {source} has {len(questions):,} to take; use another")
     return questions

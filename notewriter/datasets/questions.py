@@ -72,8 +72,8 @@ def load_selected(arguments: QuestionArguments) -> list[Question]:
         raise UserError("ids and question_set are both given; leave one of them out")
     questions = load_questions(arguments.dataset, arguments.path)
     if arguments.ids:
-        named = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
-        questions = [question for question in questions if question.id in named]
+        ids = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
+        questions = [question for question in questions if question.id in ids]
     if arguments.question_set:
         questions = with_question_set(questions, find(arguments.question_set), arguments.path)
     questions = with_metadata(questions, arguments.where or {})

@@ -44,11 +44,9 @@ def load_corpus(path: Path) -> Iterator[Passage]:
         yield Passage(id, reading.get(record, "title", str, place), reading.get(record, "content", str, place))
 
 
-load_questions = partial(reading.questions, reading.array, _question)
-
 BENCHMARK = Benchmark(
     title="StrategyQA",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.array, _question),
     load_corpus=load_corpus,
     family="strategyqa",
     answer_style="yes_no",

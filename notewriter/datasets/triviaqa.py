@@ -1,5 +1,6 @@
 """TriviaQA: one JSON object whose `Data` lists questions, each with its answer's aliases (Joshi et al., 2017)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,6 @@ from notewriter.datasets.benchmark import Benchmark
 from notewriter.datasets.nq import load_corpus
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-
-
-def load_questions(path: Path) -> list[Question]:
-    """The questions of an original file, read into memory."""
-    return reading.questions(_records, _question, path)
 
 
 def _records(path: Path) -> reading.Records:
@@ -39,7 +35,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 BENCHMARK = Benchmark(
     title="TriviaQA",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, _records, _question),
     load_corpus=load_corpus,
     family="triviaqa",
     source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "

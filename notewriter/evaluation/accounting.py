@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
 
 from notewriter.artifacts.costs import Costs, StageCosts
+from notewriter.artifacts.judgements import Judgement
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation.metrics.metric import Metric
+from notewriter.ground.records import Completion
 from notewriter.models.prices import Prices, cost
 
 METRICS = tuple(
@@ -25,26 +26,6 @@ METRICS = tuple(
 
 Calls = dict[tuple[str, str], StageCosts]
 """Stage and role -> sums over the calls."""
-
-
-class Call(Protocol):
-    """The cost of a model call, or of several."""
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens sent."""
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those of them that the server had in its prefix cache."""
-
-    @property
-    def completion_tokens(self) -> int:
-        """Tokens received."""
-
-    @property
-    def seconds(self) -> float:
-        """Time spent waiting."""
 
 
 def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices: Prices) -> Costs:
@@ -69,8 +50,8 @@ def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices
     return costs_of(calls, prices, counts=dict(sorted(counts.items())), compression=compression)
 
 
-def add_call(calls: Calls, stage: str, role: str, call: Call) -> None:
-    """Add a call to the sums of its stage and role."""
+def add_call(calls: Calls, stage: str, role: str, call: Completion | Judgement) -> None:
+    """Add a call, or all calls of a judgement, to the sums of their stage and role."""
     sums = calls.setdefault((stage, role), StageCosts(0, 0, 0, 0, 0.0))
     sums.calls += 1
     sums.prompt_tokens += call.prompt_tokens

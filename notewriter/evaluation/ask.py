@@ -94,11 +94,11 @@ class PrintingRollout(Rollout):
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """Retrieve passages, and print their titles and first words."""
         passages = await super().retrieve(query, top_k)
-        found = (
+        lines = (
             f"[{number}] {passage.title}: {textwrap.shorten(passage.text, 90, placeholder=' ...')}"
             for number, passage in enumerate(passages, start=1)
         )
-        self._print_step(f"search: {query}", f"{len(passages)} found", "\n".join(found))
+        self._print_step(f"search: {query}", f"{len(passages)} found", "\n".join(lines))
         return passages
 
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:

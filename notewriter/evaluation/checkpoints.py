@@ -75,14 +75,14 @@ def find(run: Path, models: ModelArguments) -> dict[int, Path]:
     given += ["models: policy"] if "policy" in models.models else []
     if given:
         raise UserError(f"both checkpoints and {given[0]} are set; give only one of them")
-    found = checkpoints_of(run)
-    if not found:
+    paths = checkpoints_of(run)
+    if not paths:
         raise UserError(f"{run}: has no complete checkpoint (checkpoint-STEP/{STATE}); train with save_strategy: steps")
-    return found
+    return paths
 
 
 def compare(
-    found: Mapping[int, Path],
+    paths: Mapping[int, Path],
     metrics: Mapping[int, Metrics],
     best_by: str | None,
     output: Path,
@@ -96,10 +96,10 @@ def compare(
         UserError: the checkpoints have no such score, or a file cannot be read or written.
     """
     metric = _metric(list(metrics.values()), best_by)
-    scored = [Scored(str(path), step, metrics[step].metrics[metric]) for step, path in found.items()]
+    scored = [Scored(str(path), step, metrics[step].metrics[metric]) for step, path in paths.items()]
     first = max(scored, key=lambda each: (each.score.mean, -each.step))
     best = BestCheckpoint(metric, first.checkpoint, first.step, first.score, scored)
-    jsonl.write_text(output / CURVES, [draw(best, _history(list(found.values())[-1]))])
+    jsonl.write_text(output / CURVES, [draw(best, _history(list(paths.values())[-1]))])
     if trackers and not ((output / BEST).is_file() and read_best_checkpoint(output) == best):
         track(trackers, metrics, output)
     write_best_checkpoint(output, best)

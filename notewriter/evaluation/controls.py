@@ -97,12 +97,12 @@ def control_scores(run: Path) -> dict[str, dict[str, dict[str, float]]]:
 def _stores(run: Path) -> list[Passages]:
     """The passages of the indexes that a run searched."""
     config = read_config(run)
-    known = read_fingerprints(run)
+    fingerprints = read_fingerprints(run)
     stores = []
     for part in config.get("retriever") or [{"index": path} for path in config.get("index") or []]:
         if path := part.get("index") or part.get("documents"):
             fingerprint = index_fingerprint(path)
-            if fingerprint is None or known.get(f"index: {path}", fingerprint) != fingerprint:
+            if fingerprint is None or fingerprints.get(f"index: {path}", fingerprint) != fingerprint:
                 raise UserError(f"{path}: is missing or not the index that {run} searched; build it again")
             stores.append(Passages(Path(path)))
     return stores

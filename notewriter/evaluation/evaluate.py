@@ -39,7 +39,7 @@ from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_index, prepare, with_style
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments, check_costs, prices_of
-from notewriter.models.roles import ModelArguments, Serve, policy_of, served_models
+from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.models.servers import Kept, Wanted, keep
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import config_hash, open_run
@@ -138,15 +138,12 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     return Evaluation(complete, models, costs, method, family, parts, questions)
 
 
-def run(
-    evaluation: Evaluation, resume: ResumeArguments, serve: Serve = served_models, command: Sequence[str] = ()
-) -> Metrics:
+def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] = ()) -> Metrics:
     """Evaluate in the run folder; questions that were finished before are not asked again.
 
     Args:
         evaluation: what `checked` returned.
         resume: how to resume.
-        serve: yields the models' endpoints, starting servers where needed.
         command: the command line, for the run's record; empty from Python.
 
     Raises:
@@ -174,7 +171,6 @@ def run(
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
-                serve=serve,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
@@ -247,21 +243,21 @@ def main(argv: list[str]) -> None:
     if sweep.checkpoints is None:
         one(arguments, models)
         return
-    found = checkpoints.find(Path(sweep.checkpoints), models)
+    paths = checkpoints.find(Path(sweep.checkpoints), models)
     trackers = checkpoints.trackers_of(Path(sweep.checkpoints), sweep.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
     with keep() as servers:
         if not dry.dry_run:
-            _serve_adapters(list(found.values()), models, output, servers)
-        for step, path in found.items():
+            _serve_adapters(list(paths.values()), models, output, servers)
+        for step, path in paths.items():
             own = replace(arguments, output_dir=str(output / path.name), name=f"{arguments.name or output.name}-{step}")
             result = one(own, replace(models, serve=str(path)))
             if result is None:
                 # All checkpoints cost the same.
                 return
             metrics[step] = result
-    best = checkpoints.compare(found, metrics, sweep.best_by, output, trackers)
+    best = checkpoints.compare(paths, metrics, sweep.best_by, output, trackers)
     curves = output / checkpoints.CURVES
     sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 

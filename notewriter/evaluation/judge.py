@@ -47,7 +47,7 @@ from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.models.client import RequestRefused
 from notewriter.models.prices import Budget, CostArguments, Prices, check_costs, prices_of
-from notewriter.models.roles import ModelArguments, Roles, Serve, policy_of, served_models
+from notewriter.models.roles import ModelArguments, Roles, policy_of, served_models
 from notewriter.rollouts.identity import open_run
 from notewriter.rollouts.resources import Resources, budget_of, check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
@@ -75,7 +75,6 @@ def judge(
     models: ModelArguments,
     resume: ResumeArguments,
     costs: CostArguments,
-    serve: Serve = served_models,
     command: Sequence[str] = (),
 ) -> list[str]:
     """Judge run folders, one after another; questions that were judged before are not judged again.
@@ -107,7 +106,7 @@ def judge(
             for journal in work:
                 drop_errors(journal)
         if any(remaining(journal, questions) for journal, questions in work.items()):
-            with serve(models, runs[0] / FOLDER) as roles:
+            with served_models(models, runs[0] / FOLDER) as roles:
                 budget = budget_of(costs, models, roles, runs[0] / FOLDER)
                 asyncio.run(_judge(models, roles, budget, work, chains))
         summaries = [_merge(run, prices_of(costs.prices, models.models)) for run in runs]

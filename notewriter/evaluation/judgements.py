@@ -59,6 +59,8 @@ NOT_READABLE = Outcome(reason="judge reply not readable")
 
 CRITERIA = ("efficiency", "redundancy", "coherence")
 
+GRADES = (0.0, 0.5, 1.0)
+
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     """The JSON schema of an object with exactly these keys."""
@@ -70,50 +72,27 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _judged_answer(
-    case: Case, stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
-) -> Outcome:
-    """The prediction against the gold answers, as `read` reads the judge's reply; 0 for a blank one without asking."""
-    if not case.prediction.strip():
-        return Outcome({score: 0.0})
-    reply = await case.ask(stage, question=case.question, golds=case.golds, prediction=case.prediction, **options)
-    value = read(reply)
-    return NOT_READABLE if value is None else Outcome({score: float(value)})
-
-
-async def answer(case: Case) -> Outcome:
-    """`judged_accuracy`: 1.0 where the prediction contains the meaning of a gold answer, else 0.0.
+def _answer(
+    stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
+) -> Callable[[Case], Awaitable[Outcome]]:
+    """Judge the prediction against the gold answers; `read` reads the reply. A blank one scores 0 without asking.
 
     One of several golds is enough, even where each answers a different reading of the question (ASQA).
     """
-    schema = _object({"correct": {"type": "string", "enum": ["yes", "no"]}})
-    return await _judged_answer(case, ANSWER, "judged_accuracy", parse_correct, json_schema=schema)
 
+    async def judge(case: Case) -> Outcome:
+        if not case.prediction.strip():
+            return Outcome({score: 0.0})
+        reply = await case.ask(stage, question=case.question, golds=case.golds, prediction=case.prediction, **options)
+        value = read(reply)
+        return NOT_READABLE if value is None else Outcome({score: float(value)})
 
-GRADES = (0.0, 0.5, 1.0)
-
-
-async def graded_answer(case: Case) -> Outcome:
-    """`graded_accuracy`: 0, 0.5 or 1 for an answer that is wrong, partly right or right (ReaRAG's ACC_L).
-
-    The paper does not print its prompt, but has values such as 28.25 of 200 questions (Table 1), and speaks of a full
-    score (section 4.5).
-    """
-    schema = _object({"score": {"type": "number", "enum": list(GRADES)}})
-    return await _judged_answer(case, GRADED_ANSWER, "graded_accuracy", _grade, json_schema=schema)
+    return judge
 
 
 def _grade(reply: str) -> float | None:
     grade = (parse_ratings(reply, ("score",), 1) or {}).get("score")
     return grade if grade in GRADES else None
-
-
-async def explained_answer(case: Case) -> Outcome:
-    """`explained_accuracy`: 1.0 where the judge, after an explanation, finds a gold answer in the prediction, else 0.0.
-
-    NotesWriting's GPT-4 score (figure 6): `Explanation: ...`, then `Decision: TRUE` or `FALSE`.
-    """
-    return await _judged_answer(case, EXPLAINED_ANSWER, "explained_accuracy", parse_decision)
 
 
 async def chain(case: Case) -> Outcome:
@@ -172,11 +151,23 @@ def _rating(name: str, label: str, scale: str) -> Metric:
 
 JUDGEMENTS = {
     "answer": JudgementKind(
-        answer,
+        _answer(
+            ANSWER,
+            "judged_accuracy",
+            parse_correct,
+            json_schema=_object({"correct": {"type": "string", "enum": ["yes", "no"]}}),
+        ),
         (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
     ),
+    # ReaRAG's ACC_L. The paper does not print its prompt, but has values such as 28.25 of 200 questions (Table 1), and
+    # speaks of a full score (section 4.5).
     "graded_answer": JudgementKind(
-        graded_answer,
+        _answer(
+            GRADED_ANSWER,
+            "graded_accuracy",
+            _grade,
+            json_schema=_object({"score": {"type": "number", "enum": list(GRADES)}}),
+        ),
         (
             Metric(
                 "graded_accuracy",
@@ -185,8 +176,9 @@ JUDGEMENTS = {
             ),
         ),
     ),
+    # NotesWriting's GPT-4 score (figure 6): `Explanation: ...`, then `Decision: TRUE` or `FALSE`.
     "explained_answer": JudgementKind(
-        explained_answer,
+        _answer(EXPLAINED_ANSWER, "explained_accuracy", parse_decision),
         (
             Metric(
                 "explained_accuracy",

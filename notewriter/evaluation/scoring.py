@@ -128,10 +128,10 @@ def fewer_searches(predictions: Iterable[Prediction]) -> FewerSearches | None:
     An answer is right according to the first of `RIGHT` that it was scored by. Only questions whose gold documents are
     known count; None where there are none of these, or where nothing was searched at all.
     """
-    known = [prediction for prediction in predictions if prediction.gold_documents]
-    if not any(prediction.retrievals for prediction in known):
+    with_golds = [prediction for prediction in predictions if prediction.gold_documents]
+    if not any(prediction.retrievals for prediction in with_golds):
         return None
-    right = list(filter(is_right, known))
+    right = list(filter(is_right, with_golds))
     fewer = sum(prediction.retrievals < prediction.gold_documents for prediction in right)
     return FewerSearches(right=len(right), fewer=fewer)
 

@@ -1,4 +1,4 @@
-"""A trace told as thoughts, actions and observations, for judges, who read every method alike."""
+"""A trace as thoughts, actions and observations, for judges, who read every method alike."""
 
 import re
 from collections.abc import Sequence
@@ -27,22 +27,25 @@ def chain_of(trace: Trace) -> list[str]:
         place for place, step in enumerate(trace.steps) if not isinstance(step, Retrieval) and turns_of(step.messages)
     ]
     steps = trace.steps
-    told: list[str] = []
+    parts: list[str] = []
     if chats and not isinstance(last := steps[chats[-1]], Retrieval):
         for message in turns_of(last.messages):
             text = message["content"].strip()
             is_named = message["role"] == "assistant" or _IS_OBSERVATION.match(text)
-            told.append(_shortened(text if is_named else f"Observation: {text}"))
-        told.append(_text_of(last))
+            parts.append(_shortened(text if is_named else f"Observation: {text}"))
+        parts.append(_text_of(last))
         steps = steps[chats[-1] + 1 :]
     for place, step in enumerate(steps):
         if isinstance(step, Retrieval):
-            told += [f"Action: search: {step.query}", f"Observation: {_shortened(_observed(step, steps[place + 1 :]))}"]
+            parts += [
+                f"Action: search: {step.query}",
+                f"Observation: {_shortened(_observed(step, steps[place + 1 :]))}",
+            ]
         elif _kind_of(step) == "answer":
-            told.append(f"Answer: {_text_of(step)}")
+            parts.append(f"Answer: {_text_of(step)}")
         elif _kind_of(step) not in _NOTES:
-            told.append(f"Thought ({_name_of(step)}): {_text_of(step)}")
-    return told
+            parts.append(f"Thought ({_name_of(step)}): {_text_of(step)}")
+    return parts
 
 
 def _observed(search: Retrieval, after: Sequence[Step]) -> str:
@@ -98,7 +101,7 @@ def outline_of(trace: Trace) -> list[str]:
 
 def _in_words(step: Step) -> str:
     if isinstance(step, Retrieval):
-        found = "; ".join(passage["title"] for passage in step.passages) or "nothing"
-        return f"search: {step.query}\nfound: {found}"
+        titles = "; ".join(passage["title"] for passage in step.passages) or "nothing"
+        return f"search: {step.query}\nfound: {titles}"
     text = step.text if isinstance(step, Gold) else step.completion.text
     return f"{_name_of(step)}: {text.strip()}"

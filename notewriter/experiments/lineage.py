@@ -97,7 +97,7 @@ def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         # The keys of `mix` are folders of data.
         for each in value if isinstance(value, list | Mapping) else [value]:
-            is_model = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
+            is_model = setting in {"serve", "model", "model_name_or_path"} and isinstance(each, str)
             if isinstance(each, str) and each and (is_model or ("/" in each and Path(each).exists())):
                 yield setting, each
 

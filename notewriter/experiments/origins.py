@@ -50,7 +50,7 @@ def origins_of(evaluation: Path) -> Origins:
     data: list[Path] = []
     config = read_config(evaluation)
     for endpoint in [config, *(config.get("models") or {}).values()]:
-        way = list(_trainings(endpoint.get("served") or endpoint.get("serve")))
+        way = list(_trainings(endpoint.get("serve")))
         for folder, training in reversed(way):
             trainings.append(folder)
             folders = [training.get("pairs"), training.get("data"), *(training.get("mix") or {})]

@@ -8,7 +8,8 @@ An option is a field of a dataclass (or a key of a mapping that the dataclass de
   where that option is not set;
 - `of` (default "run"): what it belongs to and is replaced with: "model", "retriever", "questions" (what selects from
   one question file), "method", or "output" for a place to write to;
-- `secret` (default False): whether its value must not be written anywhere.
+- `secret` (default False): whether its value must not be written anywhere;
+- `listed` (default False): whether a paper's table of hyper-parameters has it.
 """
 
 import copy
@@ -17,7 +18,7 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType
 from typing import Any
 
-DEFAULTS = {"effect": True, "of": "run", "secret": False}
+DEFAULTS = {"effect": True, "of": "run", "secret": False, "listed": False}
 """What a field says that says nothing."""
 
 
@@ -82,9 +83,9 @@ def differences(
 
 
 def marked(kind: type, names: Iterable[str], **metadata: Any) -> None:
-    """Add metadata to fields that a dataclass inherits from a library's; the library's own stay as they are."""
+    """Add metadata to the fields with these names that a dataclass inherits from a library's, which keeps its own."""
     own: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
-    for name in names:
+    for name in own.keys() & set(names):
         own[name] = copy.copy(own[name])
         own[name].metadata = MappingProxyType({**own[name].metadata, **metadata})
 

@@ -148,7 +148,7 @@ class Batches(httpx2.AsyncBaseTransport):
         async with self._failing(set(lines)):
             content = ("\n".join(lines.values()) + "\n").encode()
             uploaded = await self._patiently(
-                lambda: self.api.files.create(file=("notewriter.ground.jsonl", content), purpose="batch")
+                lambda: self.api.files.create(file=("notewriter.jsonl", content), purpose="batch")
             )
             file = uploaded.id
             # Before it can cost anything.

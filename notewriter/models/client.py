@@ -8,7 +8,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -26,6 +25,7 @@ from notewriter.models.completions import CUSTOM_ID, UNREADABLE, ask, read, stop
 from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
+from notewriter.models.replicas import Replica, Replicas
 
 if TYPE_CHECKING:
     import openai
@@ -35,9 +35,6 @@ else:
     openai = Lazy("openai")
 
 logger = logging.getLogger(__name__)
-
-COOLDOWN = 10.0
-"""Seconds for which a failed replica is avoided while another one is up."""
 
 REFUSALS = 20
 """So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
@@ -108,15 +105,6 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass
-class _Replica:
-    """A server of an endpoint; avoided before `down_until` (monotonic clock) if another one is up."""
-
-    base_url: str
-    api: openai.AsyncOpenAI
-    down_until: float = 0.0
-
-
 class _Call(NamedTuple):
     """A call, with the endpoint as it is known when the call's cache key is made: what is sent must be what it says."""
 
@@ -130,9 +118,8 @@ class _Call(NamedTuple):
 class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
-    `revive` has a function for each server that this process started, which restarts it if it has died. They are
-    called before a retry, one call at a time each, and the retry waits until one of the servers is alive. `received`
-    counts the completion tokens of replies that did not come from the cache.
+    `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
+    until one of them is alive. `received` counts the completion tokens of replies that did not come from the cache.
     """
 
     def __init__(
@@ -149,9 +136,6 @@ class Client:
         self._takes_all = False
         self._refused = 0
         self._cache = cache
-        self._revivals: dict[Callable[[], None], asyncio.Future[None] | None] = dict.fromkeys(revive)
-        # Restarts take minutes, in which the event loop's own threads have other work.
-        self._revivers = ThreadPoolExecutor(len(revive), thread_name_prefix="revive") if revive else None
         self._batches: Batches | None = None
         if endpoint.batch:
             if cache is None:
@@ -161,14 +145,15 @@ class Client:
             self._batches = Batches(
                 endpoint.base_url, endpoint.api_key_env, endpoint.timeout, endpoint.attempts, endpoint.patience, cache
             )
-            self._replicas = [_Replica(endpoint.base_url, self._batches.chat)]
+            replicas = [Replica(endpoint.base_url, self._batches.chat)]
             self._slots = asyncio.Semaphore(MAX_REQUESTS)
         else:
-            self._replicas = [
-                _Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
+            replicas = [
+                Replica(address, connect(address, endpoint.timeout, endpoint.api_key_env))
                 for address in endpoint.addresses
             ]
-            self._slots = asyncio.Semaphore(endpoint.concurrency * len(self._replicas))
+            self._slots = asyncio.Semaphore(endpoint.concurrency * len(replicas))
+        self._replicas = Replicas(replicas, revive)
         self._supports_schemas = True
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -255,25 +240,23 @@ class Client:
         Raises:
             UserError: no replica can be reached, or one rejects the key or does not serve the model.
         """
-        outcomes = await asyncio.gather(*map(self._models_at, self._replicas), return_exceptions=True)
-        for replica, outcome in zip(self._replicas, outcomes, strict=True):
+        replicas = self._replicas.all
+        outcomes = await asyncio.gather(*map(self._models_at, replicas), return_exceptions=True)
+        for replica, outcome in zip(replicas, outcomes, strict=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | UnreadableReply):
                 raise outcome
             if isinstance(outcome, list) and outcome and self.endpoint.model not in outcome:
                 served = ", ".join(escape_controls(name)[:100] for name in outcome[:5])
                 raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
-        failed = [
-            (replica, outcome)
-            for replica, outcome in zip(self._replicas, outcomes, strict=True)
-            if isinstance(outcome, Exception)
-        ]
+        answers = zip(replicas, outcomes, strict=True)
+        failed = [(replica, outcome) for replica, outcome in answers if isinstance(outcome, Exception)]
         for replica, error in failed:
             problem = f"{replica.base_url}: cannot be reached ({reason(error)})"
-            if len(failed) == len(self._replicas):
+            if len(failed) == len(replicas):
                 raise UserError(f"{problem}; start the server, or correct base_url") from error
             logger.warning("%s; the other replicas take over its requests", problem)
 
-    async def _models_at(self, replica: _Replica) -> list[str]:
+    async def _models_at(self, replica: Replica) -> list[str]:
         """The models that a replica lists; empty if it does not list any."""
 
         api = self._batches.api if self._batches else replica.api
@@ -296,13 +279,7 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections; a server that is being restarted is not waited for."""
-        await asyncio.gather(*(replica.api.close() for replica in self._replicas))
-        if self._revivers is not None:
-            revivals = list(filter(None, self._revivals.values()))
-            for revival in revivals:
-                revival.cancel()
-            await asyncio.gather(*revivals, return_exceptions=True)
-            self._revivers.shutdown(wait=False)
+        await self._replicas.close()
         if self._batches is not None:
             await self._batches.close()
 
@@ -336,17 +313,12 @@ class Client:
 
     async def _ask_a_replica(self, call: _Call, affinity: str) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""
-        now = time.monotonic()
-        # Rendezvous hashing: adding or losing a replica moves no other replica's questions.
-        replica = min(
-            self._replicas,
-            key=lambda each: (each.down_until > now, hashlib.sha256(f"{affinity} {each.base_url}".encode()).digest()),
-        )
+        replica = self._replicas.of(affinity)
         try:
             return await self._ask(replica.api, call)
         except Exception as error:
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
-                replica.down_until = time.monotonic() + COOLDOWN
+                replica.avoid()
             raise
 
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
@@ -354,18 +326,7 @@ class Client:
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
             logger.warning("%s: %s; waiting for the server", self.endpoint.base_url, reason(error))
-        if self._revivals:
-            await self._until_a_server_is_alive()
-
-    async def _until_a_server_is_alive(self) -> None:
-        for revive, revival in self._revivals.items():
-            if revival is not None and revival.done():
-                revival.result()
-            if revival is None or revival.done():
-                self._revivals[revive] = asyncio.get_running_loop().run_in_executor(self._revivers, revive)
-        done, _ = await asyncio.wait(filter(None, self._revivals.values()), return_when=asyncio.FIRST_COMPLETED)
-        for revival in done:
-            revival.result()
+        await self._replicas.until_one_is_alive()
 
     async def _ask(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
         without_schema = call._replace(sampling=replace(call.sampling, json_schema=None))

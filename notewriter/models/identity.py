@@ -12,7 +12,7 @@ BASE = "model_name_or_path"
 def contents(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the models that a run's settings name, by setting and path.
 
-    These are the weights of each model that is served here or known behind `base_url`, those that training starts from,
+    These are the weights of each model that is served here, those that training starts from,
     and the files that `serve_options` name, such as a chat template. A missing path, or a hub id that this machine has
     not downloaded yet, has none.
     """
@@ -20,9 +20,8 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
     fingerprints: dict[str, str | None] = {}
     for path in filter(None, (role.get("serve") for role in roles)):
         fingerprints[f"serve: {path}"] = _of_model(str(path))
-    if path := config.get("served") or config.get("serve"):
-        # Not by its path, which says nothing about another model under the same name. One key for both: a stage that
-        # shared a server may resume with one of its own.
+    if path := config.get("serve"):
+        # Not by its path, which says nothing about another model under the same name.
         fingerprints["served"] = _of_model(str(path))
     for settings in (config, *roles):
         options = settings.get("serve_options") or {}

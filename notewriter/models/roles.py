@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,15 +57,6 @@ class ModelArguments:
         },
     )
     model: str | None = field(default=None, metadata={"help": "the model's name at base_url", "of": "model"})
-    served: str | None = field(
-        default=None,
-        metadata={
-            "help": "the folder of the model or adapter at base_url: its weights, not the address, then identify the "
-            "model in the cache of replies and in the run's records",
-            "effect": False,
-            "of": "model",
-        },
-    )
     models: dict[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -154,9 +145,6 @@ class ModelArguments:
 Roles = dict[str, tuple[Endpoint, Sequence[Server | ServerOfParent]]]
 """Each role's endpoint, and its servers if it is a checkpoint served for this run."""
 
-Serve = Callable[[ModelArguments, Path], contextlib.AbstractContextManager[Roles]]
-"""Yields the roles of models, given a folder for logs; `served_models`, or one that keeps servers for the next run."""
-
 
 @dataclass(frozen=True)
 class ModelOfRole(Endpoint):
@@ -212,8 +200,6 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     """
     given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
     given += ["models: policy"] if "policy" in arguments.models else []
-    if arguments.served and not arguments.base_url:
-        raise UserError("served names the model at base_url, which is not set; give --serve PATH to start a server")
     if len(given) > 1:
         raise UserError(f"both {given[0]} and {given[1]} are set; give only one of them")
     if not given:
@@ -227,8 +213,6 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
     if arguments.parameters:
         policy["parameters"] = arguments.parameters
-    if arguments.served:
-        policy["identity"] = Checkpoint(arguments.served).identity(with_number_format(arguments.serve_options))
     return policy
 
 

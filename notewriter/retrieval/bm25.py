@@ -188,10 +188,10 @@ class BM25:
             return []
         with _named(self._directory):
             clauses = [(tantivy.Occur.Should, self._clause(name, word)) for word in words for name in self._boosts]
-            wanted = tantivy.Query.boolean_query(clauses)
+            tantivy_query = tantivy.Query.boolean_query(clauses)
             if scope is not None:
-                wanted = self._within(wanted, scope)
-            return [self._passages[position] for position in self._best(wanted, top_k)]
+                tantivy_query = self._within(tantivy_query, scope)
+            return [self._passages[position] for position in self._best(tantivy_query, top_k)]
 
     def _clause(self, name: str, word: str) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, name, word, index_option="freq")

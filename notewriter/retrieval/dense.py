@@ -122,8 +122,8 @@ def build(
         else:
             dimension = _embed(model, settings, options, folder / EMBEDDINGS, stored)
             structure = _structure(model, settings, options, folder, dimension, stored)
-        made = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
-        return settings | {"schema": SCHEMA} | _place(options) | made
+        sizes = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
+        return settings | {"schema": SCHEMA} | _place(options) | sizes
 
     return index_folder.write_index(directory, write, resume=True)
 
@@ -202,8 +202,8 @@ class Dense:
         with self._lock:
             texts = list(map(without_surrogates, queries))
             embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt", len(texts))
-        found = self._vectors.search(embedded, top_k, within)
-        return [[self._passages[int(row)] for row in rows if row >= 0] for rows in found]
+        rankings = self._vectors.search(embedded, top_k, within)
+        return [[self._passages[int(row)] for row in rows if row >= 0] for rows in rankings]
 
 
 def _embed(
@@ -292,10 +292,10 @@ def _adopt(
             f"{file}: has vectors of {opened.dimension} dimensions, the encoder {own.shape[1]}; give its encoder"
         )
     opened.structure = vectors.Structure(structure.name, opened.efforts()[-1] if structure.name != "flat" else 1)
-    found = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
-    if found * 2 < len(rows):
+    hits = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
+    if hits * 2 < len(rows):
         raise UserError(
-            f"{file}: of {len(rows)} passages {found} are found by their own embeddings; its vectors are of another "
+            f"{file}: of {len(rows)} passages {hits} are found by their own embeddings; its vectors are of another "
             "corpus, order, encoder or prompt"
         )
     passages.link_file(file, folder / vectors.FILE)

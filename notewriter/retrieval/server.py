@@ -191,13 +191,13 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
 
     async def respond(request: Request) -> Response:
         try:
-            asked = _read(await _body(request), arguments)
+            body = _read(await _body(request), arguments)
         except ValueError as error:
             return answer(422, {"detail": str(error)})
         except ClientDisconnect:
             return answer(408, {"detail": "the request did not arrive"})
-        queries, top_k = asked["queries"], asked.get("topk") or arguments.top_k
-        scope = asked.get("within")
+        queries, top_k = body["queries"], body.get("topk") or arguments.top_k
+        scope = body.get("within")
         documents = None if scope is None else dict.fromkeys(scope)
         try:
             async with limiter.admit(len(queries)) as slots:
@@ -213,7 +213,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
             logger.error("%s", error)
             return answer(502, {"detail": str(error)})
         searches.inc(len(queries))
-        return answer(200, reply_of(results, scores=asked.get("return_scores", False)))
+        return answer(200, reply_of(results, scores=body.get("return_scores", False)))
 
     async def health(request: Request) -> Response:
         about = {"schema": SCHEMA, "status": "ok", "corpus": chain.corpus, "fingerprint": chain.fingerprint}
@@ -260,14 +260,14 @@ def _read(body: bytes, arguments: RetrieverServeArguments) -> RetrieveRequest:
         ValueError: it is not one, or exceeds a limit; says what to send.
     """
     try:
-        asked: RetrieveRequest = json.loads(body)
+        request: RetrieveRequest = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the request is not JSON ({error})") from error
-    if problem := misfit(asked, RetrieveRequest, "request"):
+    if problem := misfit(request, RetrieveRequest, "request"):
         raise ValueError(f'{problem}; send {{"queries": [...], "topk": 5, "return_scores": true}}')
-    if len(asked["queries"]) > arguments.max_queries:
-        raise ValueError(f"{len(asked['queries'])} queries; send at most {arguments.max_queries} in a request")
-    top_k = asked.get("topk")
+    if len(request["queries"]) > arguments.max_queries:
+        raise ValueError(f"{len(request['queries'])} queries; send at most {arguments.max_queries} in a request")
+    top_k = request.get("topk")
     if top_k is not None and not 0 <= top_k <= arguments.max_top_k:
         raise ValueError(f"topk: {top_k} is not between 1 and {arguments.max_top_k}")
-    return asked
+    return request

@@ -124,9 +124,6 @@ def _inverted_lists(chosen: Mapping[str, int], embeddings: Array) -> Any:
         quantizer = faiss.IndexFlatIP(dimension)
     index = faiss.IndexIVFPQ(quantizer, dimension, lists, chosen["m"], 8, inner_product)
     index.cp.min_points_per_centroid = 1
-    if gpus():
-        # k-means is most of the training.
-        index.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dimension))
     step = max(1, count // max(40 * lists, 65_536))
     index.train(np.ascontiguousarray(embeddings[::step]))
     return index
@@ -140,8 +137,8 @@ def tune(vectors: "Vectors", queries: Array, best: NDArray[np.int64], target: fl
 
     def measured(structure: Structure) -> Structure:
         vectors.structure = structure
-        found = np.concatenate([vectors.search(query[None], best.shape[1]) for query in queries])
-        return replace(structure, recall_at_10=round(recall_of(found, best), 4))
+        rows = np.concatenate([vectors.search(query[None], best.shape[1]) for query in queries])
+        return replace(structure, recall_at_10=round(recall_of(rows, best), 4))
 
     efforts = vectors.efforts()
     chosen = measured(replace(vectors.structure, target=target, effort=efforts[0]))
@@ -155,9 +152,9 @@ def tune(vectors: "Vectors", queries: Array, best: NDArray[np.int64], target: fl
     return chosen
 
 
-def recall_of(found: NDArray[np.int64], best: NDArray[np.int64]) -> float:
+def recall_of(rows: NDArray[np.int64], best: NDArray[np.int64]) -> float:
     """The mean share of the rows in `best` that are also in `found`."""
-    return float(np.mean([np.isin(row, other).mean() for row, other in zip(best, found, strict=True)]))
+    return float(np.mean([np.isin(row, other).mean() for row, other in zip(best, rows, strict=True)]))
 
 
 def exact(embeddings: Array, queries: Array, top_k: int) -> NDArray[np.int64]:
@@ -258,11 +255,6 @@ def _stored_vectors(file: Path) -> Array:
         raise UserError(f"{file}: contains no vectors; build the index again")
     vectors: Array = _faiss().rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
     return vectors
-
-
-def gpus() -> int:
-    """GPUs that FAISS can use; 0 of faiss-cpu."""
-    return int(getattr(_faiss(), "get_num_gpus", lambda: 0)())
 
 
 @functools.lru_cache(maxsize=8)

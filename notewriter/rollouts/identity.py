@@ -15,7 +15,6 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
 from notewriter.models.roles import ModelOfRole
-from notewriter.models.server import with_number_format
 from notewriter.retrieval import chain
 from notewriter.retrieval.index_folder import index_fingerprint
 
@@ -46,18 +45,7 @@ def config_hash(config: Mapping[str, Any], *kinds: Any) -> str:
 
 def differences(stored: dict[str, Any], config: dict[str, Any], *kinds: Any) -> dict[str, tuple[Any, Any]]:
     """The settings with an effect in which two configurations differ, with both values (`options.differences`)."""
-    if bool(stored.get("served")) != bool(config.get("served")):
-        stored, config = _by_name(stored), _by_name(config)
     return options.differences(identity(stored, *kinds), identity(config, *kinds), options.defaults(*kinds))
-
-
-def _by_name(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as at a server that stages of a pipeline share: its checkpoint has the name there, and its
-    options are those of the server; its weights are compared by `contents`.
-    """
-    serve_options = with_number_format(config.get("serve_options") or {})
-    checkpoint = {"serve": None, "model": Path(config["serve"]).name} if config.get("serve") else {}
-    return config | checkpoint | {"serve_options": serve_options}
 
 
 def contents(config: Mapping[str, Any]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.records import Question
 from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments, Roles, Serve, served_models
+from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
 
@@ -124,9 +124,8 @@ def run_questions(
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     costs: CostArguments | None = None,
-    serve: Serve = served_models,
 ) -> None:
-    """`for_each_question` with the configured models, which `serve` starts first and may stop at the end.
+    """`for_each_question` with the configured models (`served_models`).
 
     The servers' logs, and what was spent if `costs` sets a limit, are written beside the journal.
     """
@@ -148,7 +147,7 @@ def run_questions(
             finally:
                 add_parameters(journal.parent, resources.parameters)
 
-    with serve(models, journal.parent) as roles:
+    with served_models(models, journal.parent) as roles:
         asyncio.run(run(roles))
 
 

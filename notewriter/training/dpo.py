@@ -30,7 +30,7 @@ from notewriter.training.run.trainers import build_dpo_trainer
 
 logger = logging.getLogger(__name__)
 
-PROG = "training/train_dpo.py"
+PROG = "notewriter train dpo"
 
 
 def main(argv: list[str]) -> None:

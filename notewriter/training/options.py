@@ -248,20 +248,34 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
         super().__post_init__()
 
 
-BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""What `total_batch_size` makes up for, on another number of processes."""
-
-LOGGING = (
-    *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
-    *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
+MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    # Where a run logs and what it keeps, not what it computes.
+    (
+        (
+            *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
+            *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
+            "precompute_ref_batch_size",
+        ),
+        {"effect": False},
+    ),
+    (("output_dir",), {"effect": False, "of": "output"}),
+    # On another number of processes these two make up the same batch.
+    (("per_device_train_batch_size", "gradient_accumulation_steps"), {"effect": "total_batch_size"}),
+    (("hub_token",), {"secret": True}),
+    # The hyper-parameters that a paper's table lists.
+    (
+        (
+            *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps"),
+            *("optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
+        ),
+        {"listed": True},
+    ),
 )
-"""Options of transformers that say where a run logs and what it keeps, not what it computes."""
+"""What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
 
-for _kind, _more in ((DPOConfiguration, ("precompute_ref_batch_size",)), (SFTConfiguration, ())):
-    marked(_kind, (*LOGGING, *_more), effect=False)
-    marked(_kind, ("output_dir",), effect=False, of="output")
-    marked(_kind, BATCH, effect="total_batch_size")
-    marked(_kind, ("hub_token",), secret=True)
+for _kind in (DPOConfiguration, SFTConfiguration):
+    for _names, _metadata in MARKS:
+        marked(_kind, _names, **_metadata)
 
 
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:

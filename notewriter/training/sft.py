@@ -28,7 +28,7 @@ from notewriter.training.run.trainers import build_sft_trainer
 
 logger = logging.getLogger(__name__)
 
-PROG = "training/train_sft.py"
+PROG = "notewriter train sft"
 
 
 def main(argv: list[str]) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
-from notewriter.corpora import corpus, extraction, splitting, time_limit
+from notewriter.corpora import corpus, extraction, reading, splitting
 from notewriter.datasets import load_corpus
 from notewriter.ground.errors import UserError
 
@@ -186,7 +186,7 @@ def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monk
     (folder / "a.pdf").write_bytes(b"%PDF")
     (folder / "b.txt").write_text("text")
     monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
-    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(reading, "MAX_SECONDS", 0.2)
     assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
     assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
 
@@ -200,7 +200,7 @@ def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path
     (folder / "a.txt").write_text("busy")
     (folder / "b.txt").write_text("text")
     monkeypatch.setattr(splitting, "count_words", count)
-    monkeypatch.setattr(time_limit, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(reading, "MAX_SECONDS", 0.2)
     assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
     assert read_skipped(tmp_path / "corpus")["a.txt"].startswith("takes more than 0.2 seconds")
 

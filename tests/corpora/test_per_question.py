@@ -9,7 +9,7 @@ from benchmark_files import iirc_files
 from corpus_files import read_corpus
 
 from notewriter.corpora import corpus
-from notewriter.corpora.per_question import PerQuestionArguments, corpora, gold_ids, sizes, tokens_of
+from notewriter.corpora.sources.per_question import PerQuestionArguments, corpora, gold_ids, sizes, tokens_of
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question

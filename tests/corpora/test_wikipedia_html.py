@@ -9,7 +9,7 @@ import pytest
 from corpus_files import read_corpus, read_skipped
 
 from notewriter.corpora import corpus
-from notewriter.corpora.wikipedia_html import markdown
+from notewriter.corpora.sources.wikipedia_html import markdown
 from notewriter.ground.errors import UserError
 
 PAGE = """<!DOCTYPE html>

@@ -35,5 +35,6 @@ def test_a_call_from_python_makes_the_pairs_of_the_command(world, tmp_path):
     [({"judge": "llm"}, "unknown option 'judge'"), ({"dev_share": "much"}, "dev_share"), ({"limit": 0}, "limit")],
 )
 def test_an_option_that_does_not_fit_is_named(tmp_path, options, problem):
+    required = {"dataset": "jsonl", "path": "questions.jsonl", "stages": {"vanilla/answer": "metric"}}
     with pytest.raises(UserError, match=problem):
-        build_pairs(path="questions.jsonl", output_dir=tmp_path, stages={"vanilla/answer": "metric"}, **options)
+        build_pairs(output_dir=tmp_path, **required, **options)

@@ -228,13 +228,11 @@ def test_a_variable_that_the_paper_does_not_have_is_named(write):
 
 
 def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
-    models = PAPER["models"] | {
-        "Other": {"base_url": "http://node:8000/v1", "model": "other", "served": "models/other"}
-    }
+    models = PAPER["models"] | {"Other": {"base_url": "http://node:8000/v1", "model": "other"}}
     path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
     (cell,) = read_grid(path, {}, Substitutes(model="models/small")).cells
     assert cell.options["serve"] == "models/small"
-    assert not cell.options.keys() & {"base_url", "model", "served"}
+    assert not cell.options.keys() & {"base_url", "model"}
 
 
 def test_options_of_all_cells_are_those_of_a_substitute_too(write):

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 
 pytestmark = pytest.mark.integration
 
@@ -30,7 +30,7 @@ def test_the_dataset_equals_that_of_a_faultless_run_row_for_row(tmp_path):
         # The address is no part of the results; the model's name is.
         policy = {"base_url": endpoint.base_url, "model": endpoint.model, "timeout": 1.0}
         settings = {"base_url": None, "model": None, "models": {"policy": policy}, "concurrency": 10}
-        pairs.main(run_config(tmp_path, name, world, endpoint, DEEPNOTE_PAIRS | settings))
+        build_pairs.main(run_config(tmp_path, name, world, endpoint, DEEPNOTE_PAIRS | settings))
 
     with fake_endpoint() as endpoint:
         build("faultless", endpoint)

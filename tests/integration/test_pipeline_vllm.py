@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate
 from notewriter.evaluation.comparison import compare
 from notewriter.evaluation.report.report import write_report
@@ -206,7 +206,7 @@ def test_a_judge_that_is_bound_to_a_schema_always_names_two_candidates(vllm_serv
     }
     name = "stats.json"
     try:
-        pairs.main(write_config(tmp_path / "pairs.yaml", options))
+        build_pairs.main(write_config(tmp_path / "pairs.yaml", options))
     except UserError as error:
         # A 135M model may contradict itself about every prompt; which ones depends on the processor.
         assert "nothing was made" in str(error)

@@ -17,7 +17,7 @@ import pytest
 from fake_endpoint import Fault, completion, error, fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.evaluation import ask, evaluate
 from notewriter.ground import errors
 from notewriter.ground.errors import UserError
@@ -177,7 +177,7 @@ def echoing(number: int) -> Iterator[Fault | None]:
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], dict[str, Any]]] = {
     "evaluate": (evaluate.main, {"method_options": {"max_step": 1, "max_failure": 1}}),
-    "pairs": (pairs.main, DEEPNOTE_PAIRS),
+    "pairs": (build_pairs.main, DEEPNOTE_PAIRS),
     "ask": (lambda argv: ask.main(["Who?", *argv]), {"method": "vanilla", "dataset": None, "path": None}),
 }
 WAYS: dict[str, dict[str, Any]] = {

@@ -85,18 +85,6 @@ def test_an_endpoint_that_runs_already_plays_the_policy(tmp_path):
     assert (endpoint.base_url, endpoint.model, endpoint.identity, ours) == ("http://node7:8000/v1", "m", "", False)
 
 
-def test_a_running_servers_model_is_known_by_its_weights_where_these_are_named(tmp_path, tiny_model):
-    """The address and the name say nothing: a pipeline's server has another port each time."""
-    settings = {"model": "checkpoint", "served": str(tiny_model)}
-    one, other = (given_roles(tmp_path, base_url=f"http://127.0.0.1:{port}/v1", **settings) for port in (1, 2))
-    keys = {cache_key(roles["policy"][0], [], Sampling(), 0) for roles in (one, other)}
-    assert len(keys) == 1
-    unnamed = given_roles(tmp_path, base_url="http://127.0.0.1:1/v1", model="checkpoint")
-    assert cache_key(unnamed["policy"][0], [], Sampling(), 0) not in keys
-    with pytest.raises(UserError, match="served names the model at base_url, which is not set"):
-        given_roles(tmp_path, served=str(tiny_model))
-
-
 def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path, served):
     given = given_roles(tmp_path, serve="models/tiny", serve_options={"dtype": "float32"}, port=9000)
     endpoint, ours = given["policy"]

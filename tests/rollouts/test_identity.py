@@ -8,7 +8,6 @@ import yaml
 from notewriter.datasets.questions import QuestionArguments
 from notewriter.ground.errors import UserError
 from notewriter.models.roles import ModelArguments
-from notewriter.models.server import with_number_format
 from notewriter.rollouts.identity import config_hash, contents, open_run
 
 KINDS = (QuestionArguments, ModelArguments)
@@ -80,23 +79,6 @@ def test_a_model_trained_again_a_rebuilt_index_and_an_edited_prompt_are_another_
     files[changed].write_text(json.dumps({"source": "another one"}))
     with pytest.raises(UserError, match=f"a: contains a run with other contents of {setting}.*; choose another output"):
         open_and_leave(tmp_path / "a", config)
-
-
-@pytest.mark.parametrize("shared_first", [True, False])
-def test_a_stage_that_shared_a_server_resumes_with_one_of_its_own_and_the_reverse(tmp_path, monkeypatch, shared_first):
-    # There a command that starts a server chooses its number format; the shared server has it too.
-    monkeypatch.setenv("VLLM_TARGET_DEVICE", "cpu")
-    config, files = served(tmp_path)
-    options = {"max_model_len": 4096}
-    alone = config | {"model": None, "base_url": None, "serve_options": with_number_format(options)}
-    shared = config | {"serve": None, "served": config["serve"], "model": "model", "base_url": "http://127.0.0.1:8/v1"}
-    shared |= {"serve_options": options}
-    first, second = (shared, alone) if shared_first else (alone, shared)
-    open_and_leave(tmp_path / "a", first)
-    open_and_leave(tmp_path / "a", second)
-    files["weights"].write_text("trained again")
-    with pytest.raises(UserError, match="other contents of served"):
-        open_and_leave(tmp_path / "a", first)
 
 
 def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_path):

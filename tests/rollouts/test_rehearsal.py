@@ -7,14 +7,14 @@ import pytest
 from fake_endpoint import default_reply, fake_endpoint
 from tiny_world import tiny_world, write_config
 
-from notewriter.data import chains, gold_replies, pairs
+from notewriter.data import build_chains, build_gold, build_pairs
 from notewriter.evaluation import evaluate
 from notewriter.ground.errors import UserError
 
 QUESTIONS = 6
 COMMANDS = {
     "pairs": (
-        pairs.main,
+        build_pairs.main,
         {
             "stages": {"deepnote/init_note": "llm", "deepnote/accumulate_knowledge": "decision"},
             "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
@@ -24,8 +24,8 @@ COMMANDS = {
         },
     ),
     "evaluate": (evaluate.main, {"method": "deepnote", "method_options": {"max_step": 3, "max_failure": 3}}),
-    "chains": (chains.main, {"max_step": 4}),
-    "gold": (gold_replies.main, {"gold_stages": ["deepnote/init_note"]}),
+    "chains": (build_chains.main, {"max_step": 4}),
+    "gold": (build_gold.main, {"gold_stages": ["deepnote/init_note"]}),
 }
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import ModelConfig
 
+from notewriter.ground import recipes
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.models.checkpoint import Checkpoint
@@ -320,10 +321,11 @@ def test_the_help_names_commands_that_exist(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         train_dpo.main(["--help"])
     shown = capsys.readouterr().out
-    assert shown.startswith("usage: training/train_dpo.py ")
+    assert shown.startswith("usage: notewriter train dpo ")
     root = Path(__file__).parents[2]
     assert all((root / path).is_file() for path in re.findall(r"(?:training|configs)/[\w/.-]+\.(?:py|yaml)", shown))
-    assert not re.findall(r"notewriter train", shown)
+    for profile, recipe in re.findall(r"--accelerate (\w+)\s+--config (\S+)", shown):
+        assert {f"accelerate/{profile}", recipe} <= set(recipes.names())
 
 
 def other_weights(tiny_model: Path, folder: Path) -> None:

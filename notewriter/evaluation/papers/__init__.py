@@ -48,8 +48,8 @@ def published_rows() -> tuple[PublishedRow, ...]:
                 left = iter(row["values"])
                 columns = table.get("columns") or dict.fromkeys(row["values"], table["metrics"])
                 for dataset, metrics in columns.items():
-                    found = row["values"][dataset] if "metrics" in table else [next(left) for _ in metrics]
-                    values = {metric: value for metric, value in zip(metrics, found, strict=True) if value is not None}
+                    listed = row["values"][dataset] if "metrics" in table else [next(left) for _ in metrics]
+                    values = {metric: value for metric, value in zip(metrics, listed, strict=True) if value is not None}
                     rows.append(
                         PublishedRow(
                             paper=paper,

@@ -221,7 +221,7 @@ def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], st
     One trace sends its passages and notes several times, and all traces send the same instructions, farther apart than
     a compressor looks back.
     """
-    known = len(numbers)
+    before = len(numbers)
     prompts = [
         [
             [
@@ -233,7 +233,7 @@ def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], st
         for step in outcome.steps or ()
         if not isinstance(step, Retrieval)
     ]
-    new = list(itertools.islice(reversed(numbers), len(numbers) - known))[::-1]
+    new = list(itertools.islice(reversed(numbers), len(numbers) - before))[::-1]
     return {"pieces": [code(piece) for piece in new], "prompts": prompts}
 
 
@@ -242,11 +242,11 @@ def questions_of(runs: Sequence[Run]) -> list[Prediction]:
 
     An id that stands for different questions in two runs is two questions.
     """
-    found: dict[tuple[str, str], Prediction] = {}
+    questions: dict[tuple[str, str], Prediction] = {}
     for run in runs:
         for prediction in run.predictions.values():
-            found.setdefault((prediction.question_id, prediction.question), prediction)
-    return list(found.values())
+            questions.setdefault((prediction.question_id, prediction.question), prediction)
+    return list(questions.values())
 
 
 def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) -> dict[str, object]:
@@ -291,10 +291,10 @@ def words(runs: Sequence[Run], questions: Sequence[Prediction]) -> dict[str, lis
 
     It is smaller than the texts, since a word is stored once, and several runs' texts on a question are much alike.
     """
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for number, question in enumerate(questions):
         predictions = [prediction for run in runs if (prediction := _same_question(run, question))]
         texts = [text for prediction in predictions for text in (prediction.prediction, prediction.note)]
         for word in sorted({word for text in texts for word in text.lower().split()}):
-            found.setdefault(word, []).append(number)
-    return {word: gaps(numbers) for word, numbers in sorted(found.items())}
+            places.setdefault(word, []).append(number)
+    return {word: gaps(numbers) for word, numbers in sorted(places.items())}

@@ -1,5 +1,6 @@
 """`notewriter retrieval-eval`: measure how many supporting passages chains of retrievers find, and how fast."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -72,7 +73,8 @@ def main(argv: list[str]) -> None:
             with jsonl.Journal(folder / name):  # makes it, and removes a last line that a kill has cut
                 pass
         for name, parts in chains.items():
-            search_all(name, parts, questions, folder, top_k=max(depths), concurrency=arguments.concurrency)
+            search = search_all(name, parts, questions, folder, top_k=depths[-1], concurrency=arguments.concurrency)
+            asyncio.run(search)
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
         jsonl.write_text(folder / "retrieval.json", [json.dumps(results.to_json(), indent=2) + "\n"])
         written = tables(results)

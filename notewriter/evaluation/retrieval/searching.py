@@ -40,14 +40,8 @@ class Load(TypedDict):
     size: int
 
 
-def search_all(
-    name: str,
-    parts: Sequence[Part],
-    questions: Sequence[Question],
-    folder: Path,
-    *,
-    top_k: int,
-    concurrency: int,
+async def search_all(
+    name: str, parts: Sequence[Part], questions: Sequence[Question], folder: Path, *, top_k: int, concurrency: int
 ) -> None:
     """Append what is missing of a chain's searches and load to the journals in a run folder.
 
@@ -55,11 +49,41 @@ def search_all(
         UserError: the chain cannot be opened, or a search fails.
     """
     done = {question_id for chain, question_id in read_searches(folder / "searches.jsonl") if chain == name}
-    loaded = name in read_loads(folder / "loads.jsonl")
     waiting = [question for question in questions if question.id not in done]
-    if not waiting and loaded:
+    if not waiting and name in read_loads(folder / "loads.jsonl"):
         return
-    asyncio.run(_search(name, parts, questions, waiting, folder, top_k, concurrency))
+    before = resident_bytes()
+    # Without a cache of a reranking model's replies, which would take no time the second time.
+    chain = Chain(parts)
+    try:
+        await chain.check()
+        # Opens files and loads what is loaded lazily.
+        await chain.search(questions[0].question, top_k, chain.scope_of(questions[0]))
+        bar = tqdm(waiting, desc=name, unit="question", total=len(questions), initial=len(questions) - len(waiting))
+        with jsonl.Journal(folder / "searches.jsonl") as journal, bar:
+            for question in bar:
+                start = time.perf_counter()
+                result = await chain.search(question.question, top_k, chain.scope_of(question))
+                seconds = round(time.perf_counter() - start, 6)
+                ids = [passage.id for passage in result.passages]
+                journal.append(
+                    dict(
+                        Searched(chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts)
+                    )
+                )
+        rate = await _throughput(chain, questions, top_k, concurrency)
+        after = resident_bytes()
+        load = Load(
+            chain=name,
+            queries_per_second=round(rate, 2),
+            concurrency=concurrency,
+            memory=None if before is None or after is None else max(0, after - before),
+            size=sum(_size(Path(part["index"])) for part in parts if "index" in part),
+        )
+        with jsonl.Journal(folder / "loads.jsonl") as journal:
+            journal.append(dict(load))
+    finally:
+        await chain.close()
 
 
 def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
@@ -85,50 +109,6 @@ def _lines(path: Path, kind: type) -> Iterator[dict[str, Any]]:
         if problem := misfit(record, kind, f"{path}:{number}"):
             raise UserError(f"{problem}; remove the line and run the same command again")
         yield record
-
-
-async def _search(
-    name: str,
-    parts: Sequence[Part],
-    questions: Sequence[Question],
-    waiting: Sequence[Question],
-    folder: Path,
-    top_k: int,
-    concurrency: int,
-) -> None:
-    before = resident_bytes()
-    # Without a cache of a reranking model's replies, which would take no time the second time.
-    chain = Chain(parts)
-    try:
-        await chain.check()
-        # Opens files and loads what is loaded lazily.
-        await chain.search(questions[0].question, top_k, chain.scope_of(questions[0]))
-        with (
-            jsonl.Journal(folder / "searches.jsonl") as journal,
-            tqdm(
-                waiting, desc=name, unit="question", total=len(questions), initial=len(questions) - len(waiting)
-            ) as bar,
-        ):
-            for question in bar:
-                start = time.perf_counter()
-                found = await chain.search(question.question, top_k, chain.scope_of(question))
-                seconds = round(time.perf_counter() - start, 6)
-                ids = [passage.id for passage in found.passages]
-                record = Searched(chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=found.parts)
-                journal.append(dict(record))
-        rate = await _throughput(chain, questions, top_k, concurrency)
-        after = resident_bytes()
-        load = Load(
-            chain=name,
-            queries_per_second=round(rate, 2),
-            concurrency=concurrency,
-            memory=None if before is None or after is None else max(0, after - before),
-            size=sum(_size(Path(part["index"])) for part in parts if "index" in part),
-        )
-        with jsonl.Journal(folder / "loads.jsonl") as journal:
-            journal.append(dict(load))
-    finally:
-        await chain.close()
 
 
 async def _throughput(chain: Chain, questions: Sequence[Question], top_k: int, concurrency: int) -> float:

@@ -13,7 +13,7 @@ class _Query(NamedTuple):
     query: str
     top_k: int
     scope: Scope | None
-    found: asyncio.Future[list[Passage]]
+    result: asyncio.Future[list[Passage]]
 
 
 class Batches:
@@ -34,11 +34,11 @@ class Batches:
 
     async def search(self, query: str, top_k: int, scope: Scope | None) -> list[Passage]:
         """At most `top_k` passages of the scope; raises what the call raises."""
-        found: asyncio.Future[list[Passage]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Query(query, top_k, scope, found))
+        result: asyncio.Future[list[Passage]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Query(query, top_k, scope, result))
         if len(self._calls) < self._at_once:
             self._calls.add(asyncio.create_task(self._call()))
-        return await found
+        return await result
 
     def close(self) -> None:
         """Cancel what is under way."""
@@ -52,18 +52,18 @@ class Batches:
             batch = [first]
             while self._waiting and len(batch) < self._most and self._waiting[0][1:3] == (first.top_k, first.scope):
                 batch.append(self._waiting.popleft())
-            batch = [each for each in batch if not each.found.done()]
+            batch = [each for each in batch if not each.result.done()]
             if not batch:
                 continue
             try:
                 results = await self._run([each.query for each in batch], first.top_k, first.scope)
             except Exception as error:
                 for each in batch:
-                    if not each.found.done():
-                        each.found.set_exception(error)
+                    if not each.result.done():
+                        each.result.set_exception(error)
             else:
                 for each, passages in zip(batch, results, strict=True):
-                    if not each.found.done():
-                        each.found.set_result(passages[: each.top_k])
+                    if not each.result.done():
+                        each.result.set_result(passages[: each.top_k])
         # Before anything else runs: a query that comes from now on starts a call of its own.
         self._calls.discard(cast(asyncio.Task[None], asyncio.current_task()))

@@ -129,13 +129,13 @@ def _request(queries: Sequence[str], top_k: int, scope: Scope | None) -> dict[st
 
 def reply_of(results: Sequence[Sequence[Passage]], scores: bool) -> dict[str, object]:
     """The reply to a request. Chains have ranks but no common scores, so the score is 1 / rank."""
-    documents = [[_document(passage) for passage in found] for found in results]
+    documents = [[_document(passage) for passage in passages] for passages in results]
     if not scores:
         return {"result": documents}
     return {
         "result": [
-            [{"document": document, "score": 1 / rank} for rank, document in enumerate(found, start=1)]
-            for found in documents
+            [{"document": document, "score": 1 / rank} for rank, document in enumerate(passages, start=1)]
+            for passages in documents
         ]
     }
 
@@ -152,7 +152,7 @@ def read_reply(reply: Any, queries: int) -> list[list[Passage]]:
     assert isinstance(result, list)
     if len(result) != queries:
         raise ValueError(f"{len(result)} results for {queries} queries")
-    return [[_passage(each.get("document", each)) for each in found] for found in result]
+    return [[_passage(each.get("document", each)) for each in passages] for passages in result]
 
 
 def _document(passage: Passage) -> dict[str, str]:

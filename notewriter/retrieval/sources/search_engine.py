@@ -102,8 +102,8 @@ class SearchEngine:
         await self._service.close()
 
     async def _find(self, query: dict[str, Any], count: int) -> list[Passage]:
-        wanted = [name for name in self._fields.values() if name and name != OWN_ID]
-        hits = await self._service.post({"query": query, "size": count, "_source": wanted}, _hits)
+        fields = [name for name in self._fields.values() if name and name != OWN_ID]
+        hits = await self._service.post({"query": query, "size": count, "_source": fields}, _hits)
         return [Passage(*(self._value(hit, key) for key in ("id", "title", "text"))) for hit in hits]
 
     def _value(self, hit: "_Hit", key: Field) -> str:

@@ -76,11 +76,11 @@ class Extract:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
-        asked = encode(self._model.encode_query, [query], self._settings, "query_prompt")
-        said = encode(
+        target = encode(self._model.encode_query, [query], self._settings, "query_prompt")
+        vectors = encode(
             self._model.encode_document, texts, self._settings, "passage_prompt", batch_size=self._options.batch_size
         )
-        return [float(score) for score in said @ asked[0]]
+        return [float(score) for score in vectors @ target[0]]
 
 
 STEP = Step(

@@ -137,7 +137,7 @@ def without_weights(model: ModelConfig) -> PreTrainedModel:
         AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
         AutoModelForImageTextToText: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     }
-    family = next((family for family, known in families.items() if type(configuration) in known), None)
+    family = next((family for family, members in families.items() if type(configuration) in members), None)
     if family is None:
         raise UserError(f"{name}: {configuration.model_type} is not a language model; give another")
     with loading(name), torch.device("meta"):

@@ -76,16 +76,16 @@ def check(samples: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset
         UserError: a row without trained tokens, a turn whose end token is not trained or is in the middle, a doubled
             beginning of sequence, or a padding token that is trained; names `file`, row, question and remedy.
     """
-    found = ((sample, sample_fault(sample, tokenizer, stops)) for sample in samples)
-    _raise([(sample, fault) for sample, fault in found if fault], len(samples), file)
+    faults = ((sample, sample_fault(sample, tokenizer, stops)) for sample in samples)
+    _raise([(sample, fault) for sample, fault in faults if fault], len(samples), file)
 
 
 def _raise(faults: Sequence[tuple[Sample, str]], rows: int, file: str) -> None:
     if not faults:
         return
-    named = "; ".join(f"{place(sample)}: {fault}" for sample, fault in faults[:SHOWN])
+    shown = "; ".join(f"{place(sample)}: {fault}" for sample, fault in faults[:SHOWN])
     more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    raise UserError(f"{file}: {len(faults)} fault(s) in {rows} rows: {named}{more}")
+    raise UserError(f"{file}: {len(faults)} fault(s) in {rows} rows: {shown}{more}")
 
 
 def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> str | None:
@@ -106,9 +106,9 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
         stopping = [number for number, token in enumerate(run) if token in stops]
         if not stopping or text_of(run[stopping[-1] + 1 :], tokenizer).strip():
             ends = tokenizer.decode(run[-3:])
-            known = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
+            ending = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
             return (
-                f"what is trained ends in {ends!r} without a token that ends a turn ({known}), so the model would "
+                f"what is trained ends in {ends!r} without a token that ends a turn ({ending}), so the model would "
                 "never learn to stop; use a chat template that closes the assistant's turn, or name its token in "
                 "eos_token_id of the model's generation_config.json"
             )

@@ -85,9 +85,8 @@ def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
     Raises:
         UserError: no pair has scores.
     """
-    found = margins_of(dataset)
-    check_scored(found, "weight_by_margin", path)
-    margins = [None if each is None else max(0.0, each) for each in found]
+    check_scored(margins_of(dataset), "weight_by_margin", path)
+    margins = [None if each is None else max(0.0, each) for each in margins_of(dataset)]
     by_stage: dict[str, list[float]] = defaultdict(list)
     for stage, each in zip(dataset["stage"], margins, strict=True):
         if each is not None:

@@ -133,13 +133,13 @@ def within_length(dataset: Dataset, max_length: int | None, path: Path, drop: bo
     if not too_long:
         return dataset, 0
     if not drop:
-        named = "; ".join(
+        longest = "; ".join(
             f"{place(row)}: stage {row['stage']}, {row['length']} tokens" for row in dataset.select(too_long[:5])
         )
         more = f"; and {len(too_long) - 5} more" if len(too_long) > 5 else ""
         raise UserError(
             f"{path}: {len(too_long)} of {len(dataset)} rows are longer than max_length {max_length} and their "
-            f"completions would be cut: {named}{more}. Give --max_length {max(lengths)} or more, "
+            f"completions would be cut: {longest}{more}. Give --max_length {max(lengths)} or more, "
             "or --drop_long_rows true to train without them"
         )
     kept = dataset.select([row for row, length in enumerate(lengths) if length <= max_length])

@@ -152,12 +152,12 @@ def check_text(text: str, place: str, kind: Kind = Kind.PROSE, first_line: int =
 def _check_views(text: str, place: str, kind: Kind, first_line: int) -> None:
     for view in views(text):
         for name, find in rules(kind):
-            if (found := find(view)) is None:
+            if (secret := find(view)) is None:
                 continue
             # Binary files have no lines.
-            line = "" if kind is Kind.BYTES else f":{first_line + view.count(chr(10), 0, view.index(found))}"
+            line = "" if kind is Kind.BYTES else f":{first_line + view.count(chr(10), 0, view.index(secret))}"
             if name in HOME:
-                raise UserError(f"{place}{line}: names {name}, {found}; write a hub id or a name")
+                raise UserError(f"{place}{line}: names {name}, {secret}; write a hub id or a name")
             raise UserError(f"{place}{line}: contains what looks like {name}; remove it (and revoke it if it is real)")
 
 
@@ -167,11 +167,11 @@ def rules(kind: Kind) -> Sequence[tuple[str, Finder]]:
     classes: Mapping[str, Any] = get_mapping_from_secret_type_to_class()
     # Public IP addresses are not secret, and version numbers look like them.
     detectors = [each() for each in classes.values() if each is not IPPublicDetector]
-    known: list[BasePlugin] = [each for each in detectors if isinstance(each, RegexBasedDetector)]
+    detecting: list[BasePlugin] = [each for each in detectors if isinstance(each, RegexBasedDetector)]
     ours = FORMATS | FURTHER[kind]
-    known += [KeywordDetector()] if kind is Kind.PROSE else []
+    detecting += [KeywordDetector()] if kind is Kind.PROSE else []
     return [(name, functools.partial(_search, re.compile(pattern))) for name, pattern in ours.items()] + [
-        (f"a secret ({each.secret_type})", functools.partial(_detect, each)) for each in known
+        (f"a secret ({each.secret_type})", functools.partial(_detect, each)) for each in detecting
     ]
 
 

@@ -66,8 +66,8 @@ def check_trl() -> None:
     for name, (find, expected) in CONTRACT.items():
         try:
             # Not the signature of a wrapped function: the wrapper's own is what can be called.
-            found = f"({', '.join(inspect.signature(find(), follow_wrapped=False).parameters)})"
+            actual = f"({', '.join(inspect.signature(find(), follow_wrapped=False).parameters)})"
         except AttributeError:
-            found = "missing"
-        if found != f"({expected})":
-            raise UserError(f"trl {version('trl')}: {name} is {found}, not ({expected}); install {RUN_WITH}")
+            actual = "missing"
+        if actual != f"({expected})":
+            raise UserError(f"trl {version('trl')}: {name} is {actual}, not ({expected}); install {RUN_WITH}")

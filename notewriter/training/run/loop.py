@@ -14,6 +14,7 @@ from trl import DPOConfig, ModelConfig, SFTConfig
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import writing
+from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import adapters, weights
@@ -23,12 +24,6 @@ from notewriter.training.run.resumption import last_checkpoint
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
-
-TABLE = {
-    *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"),
-    *("weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
-}
-"""The hyper-parameters that a paper's table lists."""
 
 
 def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
@@ -115,7 +110,8 @@ def record(
 
 def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained: Path) -> dict[str, Any]:
     """The hyper-parameters that a paper's table lists, the batch over all processes, and those of a trained adapter."""
-    values = {name: value for name, value in training.to_dict().items() if name in TABLE}  # type: ignore[no-untyped-call]
+    listed = names_of(training, listed=True)
+    values = {name: value for name, value in training.to_dict().items() if name in listed}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     )

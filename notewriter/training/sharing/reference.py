@@ -147,13 +147,13 @@ class CachedReferenceTrainer(DPOTrainer):
             cached = self.reference_cache / self.reference_key
             shared = [cached, read(cached, set(keys))]
         folder: Path
-        known: dict[str, tuple[float, float]]
-        folder, known = broadcast_object_list(shared)
+        stored: dict[str, tuple[float, float]]
+        folder, stored = broadcast_object_list(shared)
         self.share_prompts()
 
-        missing = [row for row, key in enumerate(keys) if key not in known]
-        found = len(keys) - len(missing)
-        logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, found, len(keys), folder)
+        missing = [row for row, key in enumerate(keys) if key not in stored]
+        cached_pairs = len(keys) - len(missing)
+        logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, cached_pairs, len(keys), folder)
         for start in range(0, len(missing), CHUNK):
             rows = missing[start : start + CHUNK]
             # TRL caches under the dataset's fingerprint, which therefore has to depend on the reference.
@@ -165,9 +165,9 @@ class CachedReferenceTrainer(DPOTrainer):
             new = {keys[row]: pair for row, pair in zip(rows, values, strict=True)}
             if self.accelerator.is_main_process:
                 write(folder, new)
-            known |= new
+            stored |= new
         for place, column in enumerate(COLUMNS):
-            dataset = dataset.add_column(column, [known[key][place] for key in keys])
+            dataset = dataset.add_column(column, [stored[key][place] for key in keys])
         return dataset
 
     @functools.cached_property

@@ -90,8 +90,8 @@ def check(
                 raise UserError(
                     f"{name}: scoring shared prompts fails ({type(error).__name__}: {reason}); {REMEDY}"
                 ) from error
-            found = [(shared - plain).abs().sum(), (again - plain).abs().sum(), torch.tensor(plain.numel())]
-            sums += torch.stack([value.double().cpu() for value in found])
+            differences = [(shared - plain).abs().sum(), (again - plain).abs().sum(), torch.tensor(plain.numel())]
+            sums += torch.stack([value.double().cpu() for value in differences])
     wrapped.train(training)
     totals = accelerator.reduce(sums.float().to(accelerator.device), reduction="sum").tolist()
     difference, rounding = (total / totals[2] for total in totals[:2])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.corpora import reading
-from notewriter.corpora.source import Document, Origin, Record, Source
+from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets import BENCHMARKS, iirc, musique
 from notewriter.datasets.reading import get, lines, passage_id, strings
 from notewriter.ground.records import Passage
@@ -24,8 +24,7 @@ def _abstract(place: str, line: str) -> list[Document]:
     record = reading.json_object(place, line)
     title = get(record, "title", str, place)
     text = " ".join(filter(None, (sentence.strip() for sentence in strings(record, "text", place))))
-    origin = Origin(url=record["url"]) if isinstance(record.get("url"), str) else Origin()
-    return [Document(passage_id(title, text), title, text, origin)]
+    return [Document(passage_id(title, text), title, text, reading.origin(record))]
 
 
 def contexts(dataset: str, name: str, path: Path) -> Iterator[Record]:
@@ -47,10 +46,6 @@ def paragraphs(place: str, passages: list[Passage]) -> list[Document]:
 def _of_musique(name: str, path: Path) -> Iterator[Record]:
     """The paragraphs of all questions, those included that cannot be answered."""
     return ((place, musique.passages(record, place)) for place, record in lines(path))
-
-
-def _articles(name: str, path: Path) -> Iterator[Record]:
-    return iirc.articles(path)
 
 
 def _long_paragraphs(place: str, article: dict[str, Any]) -> list[Document]:
@@ -92,6 +87,6 @@ IIRC = _source(
     "IRCoT's corpus for IIRC",
     "context_articles.json, from allenai.org/data/iirc",
     ("context_articles.json",),
-    _articles,
+    lambda name, path: iirc.articles(path),
     _long_paragraphs,
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from notewriter.corpora import reading
 from notewriter.corpora.extraction import MAX_HTML_BYTES, html_tree
-from notewriter.corpora.source import Document, Origin, Record, Source
+from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.errors import UserError
 
@@ -183,8 +183,7 @@ def _parse(place: str, line: str) -> list[Document]:
         html = get(page, "html", str, place)
     if len(html) > MAX_HTML_BYTES:
         raise UserError(f"{place}: is larger than {MAX_HTML_BYTES // 1_000_000} MB")
-    origin = Origin(url=page["url"]) if isinstance(page.get("url"), str) else Origin()
-    return [Document(id, title, markdown(place, html), origin, is_markdown=True)]
+    return [Document(id, title, markdown(place, html), reading.origin(page), is_markdown=True)]
 
 
 SOURCE = Source(

@@ -17,8 +17,9 @@ from typing import Annotated, TypedDict
 
 from annotated_types import Interval
 
-from notewriter.corpora import ircot, reading
+from notewriter.corpora import reading
 from notewriter.corpora.source import Source
+from notewriter.corpora.sources import ircot
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
@@ -74,8 +75,8 @@ def source(dataset: str) -> Source:
     """
     benchmark = choose("dataset", dataset, BENCHMARKS)
     if benchmark.load_contexts is None:
-        known = ", ".join(name for name, each in BENCHMARKS.items() if each.load_contexts)
-        raise UserError(f"dataset: {dataset} has no paragraphs beside its questions; choose one of: {known}")
+        names = ", ".join(name for name, each in BENCHMARKS.items() if each.load_contexts)
+        raise UserError(f"dataset: {dataset} has no paragraphs beside its questions; choose one of: {names}")
     return Source(
         title=f"{benchmark.title}, a corpus for each question",
         files=benchmark.source,
@@ -95,15 +96,15 @@ def gold_ids(dataset: str, paths: Collection[Path]) -> set[str]:
     contexts = choose("dataset", dataset, BENCHMARKS).load_contexts
     for path in paths:
         questions = {question.id: question for question in load_questions(dataset, path)}
-        named = {id for question in questions.values() for id in question.supporting_ids}
-        if contexts and not named and any(question.supporting_facts for question in questions.values()):
-            named = {
+        supporting = {id for question in questions.values() for id in question.supporting_ids}
+        if contexts and not supporting and any(question.supporting_facts for question in questions.values()):
+            supporting = {
                 passage.id
                 for id, passages in contexts(path)
                 for passage in passages
                 if any(fact in passage.text for fact in questions[id].supporting_facts)
             }
-        gold |= named
+        gold |= supporting
     return gold
 
 
