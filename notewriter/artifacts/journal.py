@@ -11,7 +11,7 @@ from typing import Any
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from notewriter.ground.errors import UserError, one_line, writing
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 BATCH = 1000
 """Rows in memory."""

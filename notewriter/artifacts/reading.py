@@ -8,7 +8,7 @@ from typing import Any
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 
 def check_present(path: Path) -> None:

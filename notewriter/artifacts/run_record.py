@@ -15,7 +15,7 @@ from notewriter import __version__
 from notewriter.ground import jsonl, recipes
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 NAME = "run.json"
 SCHEMA = "notewriter/run/1"

@@ -7,7 +7,7 @@ from typing import Any
 from notewriter.artifacts.reading import check_schema, pick, write_json
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 TRAINING_RECORD = "training.json"
 TRAINING_SCHEMA = "notewriter/training/1"

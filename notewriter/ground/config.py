@@ -19,7 +19,7 @@ from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import DEFAULTS, names_of
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import hints_of, may_be_empty, misfit, shown
+from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""

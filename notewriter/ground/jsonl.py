@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.locks import acquire
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 UNENCODABLE = "backslashreplace"
 """Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
@@ -36,7 +36,7 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
 
 
 def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
-    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typecheck.misfit`).
+    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typed.misfit`).
 
     Raises:
         UserError: it cannot be read, is not JSON or has another type; names the file, the key and the remedy.

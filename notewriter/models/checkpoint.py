@@ -19,7 +19,7 @@ from annotated_types import Interval, MinLen
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 ADAPTER = "adapter_config.json"
 """PEFT's configuration, in the folder of an adapter."""

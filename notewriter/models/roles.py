@@ -14,7 +14,7 @@ from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.models import ROLES
 from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoint import Checkpoint

@@ -29,7 +29,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question, SearchPart
-from notewriter.ground.typecheck import misfit, shown
+from notewriter.ground.typed import misfit, shown
 from notewriter.models.cache import ResponseCache
 from notewriter.retrieval import fusion
 from notewriter.retrieval.protocol import (

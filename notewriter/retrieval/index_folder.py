@@ -21,7 +21,7 @@ from notewriter.artifacts import run_record
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import check_replaceable, new_folder
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 logger = logging.getLogger(__name__)
 

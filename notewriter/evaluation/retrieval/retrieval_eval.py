@@ -15,7 +15,7 @@ from notewriter.evaluation.retrieval.searching import search_all
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.pages import write_page
 from notewriter.pages.tables import html, markdown
 from notewriter.retrieval.chain import Part, parts_of

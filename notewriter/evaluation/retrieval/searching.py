@@ -12,7 +12,7 @@ from tqdm import tqdm
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question, SearchPart
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.retrieval.chain import Chain, Part
 
 

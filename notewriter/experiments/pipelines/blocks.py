@@ -13,7 +13,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.config import check_mapping, read_mapping
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 PROJECT = Path(__file__).resolve().parents[3]
 """The folder of configs/, training/ and slurm/; `$project` in a pipeline file."""

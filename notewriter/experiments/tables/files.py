@@ -23,7 +23,7 @@ from notewriter.experiments.pipelines.pipeline import PROJECT
 from notewriter.ground.config import check, check_mapping, choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
