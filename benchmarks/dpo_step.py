@@ -18,7 +18,6 @@ import argparse
 import copy
 import functools
 import json
-import resource
 import statistics
 import sys
 import time
@@ -26,28 +25,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from random_pairs import Batch, dpo_loss, random_pairs
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 
-Batch = dict[str, torch.Tensor]
-
-
-def stack(prompt: int, completion: int, vocabulary: int, device: torch.device) -> Batch:
-    """One random pair as TRL stacks it: the chosen row above the rejected one."""
-    shared = torch.randint(100, vocabulary, (prompt,))
-    rows = torch.stack([torch.cat([shared, torch.randint(100, vocabulary, (completion,))]) for _ in range(2)])
-    labels = rows.clone()
-    labels[:, :prompt] = -100
-    batch = {"input_ids": rows, "attention_mask": torch.ones_like(rows), "labels": labels}
-    return {name: tensor.to(device) for name, tensor in batch.items()}
-
 
 def loss_of(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     """A reference-free DPO loss."""
-    chosen, rejected = model(**batch, fused_lm_head=True, use_cache=False).log_probs.sum(1)
-    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected))
+    loss: torch.Tensor = dpo_loss(model(**batch, fused_lm_head=True, use_cache=False).log_probs.sum(1))
+    return loss
 
 
 def step(model: torch.nn.Module, batch: Batch) -> float:
@@ -75,18 +63,16 @@ def measure(work: Callable[[], float]) -> tuple[float, float, float]:
 
 
 def memory(reset: bool = False) -> float:
-    """The peak memory since the last reset, in megabytes: the GPU's, or the process's on the CPU."""
+    """The peak memory since the last reset, in megabytes: the GPU's, or on the CPU the process's (Linux)."""
     if torch.cuda.is_available():
         if reset:
             torch.cuda.reset_peak_memory_stats()
         return torch.cuda.max_memory_allocated() / 1e6
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     if reset:
-        # Linux: resets the peak to the current use.
+        # Resets the peak to the current use.
         Path("/proc/self/clear_refs").write_text("5")
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1e3
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1e3
 
 
 def difference(plain: torch.nn.Module, shared: torch.nn.Module) -> float:
@@ -104,7 +90,8 @@ def compare(models: list[PreTrainedModel], prompt: int, completion: int, pairs: 
     ratios, reference_ratios, loss_errors, gradient_errors = [], [], [], []
     peaks: list[list[float]] = [[], []]
     for number in range(pairs + 1):
-        batch = stack(prompt, completion, models[0].config.get_text_config().vocab_size, models[0].device)
+        vocabulary = models[0].config.get_text_config().vocab_size
+        batch = random_pairs([(prompt, completion, completion)], vocabulary, models[0].device)
         losses, seconds, reference_seconds = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
         for which in (0, 1) if number % 2 else (1, 0):
             models[which].zero_grad()

@@ -3,10 +3,9 @@
     python benchmarks/gpu.py --output runs/gpu.jsonl
     python benchmarks/gpu.py --output runs/gpu.jsonl --model models/SmolLM2-135M-Instruct
 
-Models are random ones of published shapes, so nothing is downloaded; `--model`, a folder, adds pair construction and
-evaluation on a vLLM server. Each measurement runs in a process of its own and is one JSON line, written when it is
-there; running out of memory is a result, and a measurement that fails or hangs costs only itself. The same command
-takes up what is missing. docs/gpu.md says what the figures mean.
+Models are random ones of published shapes; `--model`, a folder, adds pair construction and evaluation on a vLLM server.
+Each measurement runs in a process of its own and is one JSON line; running out of memory is a result. The same command
+takes up what is missing or failed. docs/gpu.md says what the figures mean.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 import datasets
 import torch
 from peft import LoraConfig
+from random_pairs import dpo_loss, random_pairs, score_alone
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AutoConfig, AutoModelForCausalLM, ByT5Tokenizer, TrainerCallback, set_seed
 from transformers.utils import is_flash_attn_2_available
@@ -40,7 +40,6 @@ from notewriter.training.run.throughput import operations
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 
 Record = dict[str, Any]
-Batch = dict[str, torch.Tensor]
 
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 SHAPES: dict[str, Record] = {
@@ -49,7 +48,6 @@ SHAPES: dict[str, Record] = {
         ("Llama-3.1-8B", "llama", (4096, 14336, 32, 32, 8), 128256, {}),
         ("Qwen2.5-7B", "qwen2", (3584, 18944, 28, 28, 4), 152064, {}),
         ("Qwen2.5-1.5B", "qwen2", (1536, 8960, 28, 12, 2), 151936, {"tie_word_embeddings": True}),
-        # Every other layer here has a sliding window.
         ("Gemma-3-4B", "gemma3_text", (2560, 10240, 34, 8, 4), 262208, {"head_dim": 256, "sliding_window": 1024}),
     )
 }
@@ -116,7 +114,9 @@ def exactness(device: str, toy: bool, shape: str) -> Record:
     where its errors are at most 1.5 times those of stacked scoring, or below `FLOORS`.
     """
     base = random_model(shape, torch.bfloat16, "eager", device, toy, layers=2).float().train()
-    batch = random_pairs(base.config.vocab_size, device, toy)
+    torch.manual_seed(1)
+    sizes = [(prompt // 10, chosen // 10, rejected // 10) for prompt, chosen, rejected in PAIRS] if toy else PAIRS
+    batch = random_pairs(sizes, base.config.vocab_size, device)
     exact, sums = score_alone(base, batch)
     gradients = {name: parameter.grad for name, parameter in base.named_parameters()}
     whole = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
@@ -142,42 +142,6 @@ def exactness(device: str, toy: bool, shape: str) -> Record:
             else:
                 record["right"] &= all(error <= bound for error, bound in zip(errors, bounds, strict=True))
     return record
-
-
-def random_pairs(vocabulary: int, device: str, toy: bool) -> Batch:
-    """Random pairs as TRL stacks them: the chosen rows above the rejected ones, padded on the right."""
-    generator = torch.Generator().manual_seed(1)
-    pairs = [
-        [torch.randint(3, vocabulary, (count // 10 if toy else count,), generator=generator) for count in pair]
-        for pair in PAIRS
-    ]
-    rows = [(pair[0], pair[side]) for side in (1, 2) for pair in pairs]
-    pad = torch.nn.utils.rnn.pad_sequence
-    ids = [torch.cat(row) for row in rows]
-    labels = [torch.cat([torch.full_like(prompt, -100), completion]) for prompt, completion in rows]
-    return {
-        "input_ids": pad(ids, batch_first=True).to(device),
-        "attention_mask": pad([torch.ones_like(row) for row in ids], batch_first=True).to(device),
-        "labels": pad(labels, batch_first=True, padding_value=-100).to(device),
-    }
-
-
-def score_alone(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs of the trained tokens, row after row, and their sum in each row; the loss is propagated back."""
-    rows = []
-    for ids, mask, labels in zip(*batch.values(), strict=True):
-        targets = labels[labels != -100]
-        logits = model(ids[mask.bool()][None], use_cache=False, logits_to_keep=len(targets) + 1).logits[0, :-1]
-        rows.append(logits.float().log_softmax(-1).gather(1, targets[:, None])[:, 0])
-    sums = torch.stack([row.sum() for row in rows])
-    dpo_loss(sums, sums.detach()).backward()
-    return torch.cat(rows).detach(), sums.detach()
-
-
-def dpo_loss(sums: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The sigmoid DPO loss with beta 0.1 of summed log-probs, chosen above rejected (Rafailov et al. 2023, eq. 7)."""
-    chosen, rejected = (sums - reference).chunk(2)
-    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
 
 
 class Stopwatch(TrainerCallback):
@@ -278,10 +242,10 @@ MEASUREMENTS: dict[str, tuple[Callable[..., Record], tuple[Any, ...]]] = {
 }
 
 
-def record_of(command: list[str], limit: int) -> Record:
-    """What a command prints as its last line; one that fails, or hangs for `limit` seconds, is a record too."""
+def record_of(command: list[str]) -> Record:
+    """What a command prints as its last line; one that fails, or hangs for ten minutes, is a record too."""
     # Ended by SIGTERM first, so that it stops its server.
-    run = subprocess.run(["timeout", "--kill-after=30", str(limit), *command], capture_output=True, text=True)
+    run = subprocess.run(["timeout", "--kill-after=30", "600", *command], capture_output=True, text=True)
     if run.returncode:
         return {"outcome": "failed", "reason": f"exit status {run.returncode}: {run.stderr[-2000:]}"}
     record: Record = json.loads(run.stdout.splitlines()[-1])
@@ -293,57 +257,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/gpu.jsonl"), help="results, a JSON line each")
     parser.add_argument("--model", help="a model folder to serve with vLLM, for pairs and evaluation")
-    parser.add_argument("--minutes", type=float, default=20, help="no measurement begins after this time")
     parser.add_argument("--only", default="", metavar="REGEX", help="the measurements whose names match")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: with --toy, to try the script")
-    parser.add_argument("--toy", action="store_true", help="tiny widths and lengths")
+    parser.add_argument("--toy", action="store_true", help="tiny sizes on the CPU, to try the script")
     parser.add_argument("--take", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-
     if arguments.take:
         measure, options = MEASUREMENTS[arguments.take]
         try:
-            record = measure(arguments.device, arguments.toy, *options)
+            record = measure("cpu" if arguments.toy else "cuda", arguments.toy, *options)
         except torch.OutOfMemoryError as error:
             record = {"outcome": "out of memory", "reason": str(error).splitlines()[0]}
         sys.stdout.write("\n" + json.dumps(record))
         return
-    deadline = time.monotonic() + 60 * arguments.minutes
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     lines = arguments.output.read_text().splitlines() if arguments.output.exists() else []
-    finished = {record["name"] for record in map(json.loads, lines) if record["outcome"] != "failed"} - {"machine"}
-    itself = [__file__, f"--device={arguments.device}", *(["--toy"] if arguments.toy else [])]
-    commands = {name: [*itself, "--take", name] for name in MEASUREMENTS}
-    if arguments.model:
-        beside = {"pairs": "rollouts.py", "evaluation": "evaluation.py"}
-        commands |= {
-            name: [str(Path(__file__).parent / script), "--model", arguments.model] for name, script in beside.items()
-        }
+    finished = {record["name"] for record in map(json.loads, lines) if record["outcome"] != "failed"}
     with arguments.output.open("a", encoding="utf-8") as output:
-
-        def keep(record: Record) -> None:
+        for record in records(arguments, finished):
             for stream in (output, sys.stdout):
                 stream.write(json.dumps(record) + "\n")
                 stream.flush()
 
-        packages = {"torch", "triton", "transformers", "trl", "peft", "accelerate", "vllm", "flash-attn"}
-        versions = {each.name: each.version for each in distributions() if each.name in packages}
-        device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
-        keep(
-            {
-                "name": "machine",
-                "outcome": device,
-                "cuda": torch.version.cuda,
-                "versions": versions,
-                "command": sys.argv,
-            }
-        )
-        for name, command in commands.items():
-            if name in finished or not re.search(arguments.only, name) or time.monotonic() > deadline:
-                continue
+
+def records(arguments: argparse.Namespace, finished: set[str]) -> Iterator[Record]:
+    """The machine, and each measurement that was asked for and is not finished."""
+    gpu = "none" if arguments.toy else torch.cuda.get_device_name()
+    packages = {"torch", "triton", "transformers", "trl", "peft", "accelerate", "vllm", "flash-attn"}
+    versions = {each.name: each.version for each in distributions() if each.name in packages}
+    machine = {"name": "machine", "outcome": gpu, "cuda": torch.version.cuda, "versions": versions}
+    yield machine | {"command": sys.argv}
+    commands = {name: [__file__, *["--toy"] * arguments.toy, "--take", name] for name in MEASUREMENTS}
+    for name, script in (("pairs", "rollouts.py"), ("evaluation", "evaluation.py")) if arguments.model else ():
+        commands[name] = [str(Path(__file__).parent / script), "--model", arguments.model]
+    for name, command in commands.items():
+        if name not in finished and re.search(arguments.only, name):
             start = time.perf_counter()
-            record = record_of([sys.executable, *command], limit=600 if name in ("pairs", "evaluation") else 300)
-            keep({"name": name} | record | {"took": round(time.perf_counter() - start, 1)})
+            record = {"name": name} | record_of([sys.executable, *command])
+            yield record | {"took": round(time.perf_counter() - start, 1)}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ by TRL's DPOTrainer, which tokenises the pairs itself. DDP, FSDP2 and ZeRO-3 run
 otherwise (two processes: two rows of two). The model of "sliding windows" is Gemma 3's, inside the model of images and
 text that its checkpoints come in: one layer sees 32 tokens, the other all.
 
-Prints the largest relative difference of a step's loss for each combination. The last line is a JSON object:
+Prints the largest relative difference of a step's loss in each setting. The last line is a JSON object:
 
     loss_error       the largest of them all
     combinations     how many there are
@@ -48,7 +48,6 @@ from notewriter.training.inputs.chat_templates import load_tokenizer, stop_token
 from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.losses import LOSSES as TYPES
-from notewriter.training.run.losses import NEEDS
 from notewriter.training.run.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +57,7 @@ Combination = tuple[str, str]
 
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {"loss_type": name} for name in TYPES},
-    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in TYPES if name in NEEDS["label_smoothing"][1]},
+    **{name: {"loss_type": name, "label_smoothing": 0.1} for name, loss in TYPES.items() if loss.smoothing},
     "sigmoid + 0.2 sft": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.2]},
     "sigmoid, ld_alpha 0.5": {"loss_type": "sigmoid", "ld_alpha": 0.5},
     "sigmoid, use_weighting": {"loss_type": "sigmoid", "use_weighting": True},
@@ -243,11 +242,9 @@ def main() -> None:
             launch(accelerate, missing, arguments.steps, output)
 
     done = finished(output, arguments.steps)
-    sys.stdout.write("\n" + "".join(f"| {cell} " for cell in ["loss", *arguments.settings]) + "|\n")
-    sys.stdout.write("|---" + "|---:" * len(arguments.settings) + "|\n")
-    for name in arguments.losses:
-        cells = [f"{error(done[name, setting]):.0e}" for setting in arguments.settings]
-        sys.stdout.write("".join(f"| {cell} " for cell in [name, *cells]) + "|\n")
+    for setting in arguments.settings:
+        largest = max(error(done[name, setting]) for name in arguments.losses)
+        sys.stdout.write(f"{setting}: {largest:.0e}\n")
     ranges = [(min(done[key]["trl"]), max(done[key]["trl"]), done[key]["trl"][0]) for key in asked]
     result = {
         "loss_error": max(error(done[key]) for key in asked),

@@ -2,8 +2,8 @@
 
     python benchmarks/retriever_serve.py
 
-Builds a BM25 index of 10,000 passages of a generated world, or of those in `--path`, and searches it with their
-questions, in rounds that alternate:
+Builds a BM25 index of 10,000 passages of a generated world and searches it with its questions, in rounds that
+alternate:
 
 - in process: `--clients` tasks search the index as rollouts do;
 - `url`: as many tasks of one process share `retriever: {url: ...}`, as rollouts do, so that waiting queries travel
@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.data.world.generation import generate
-from notewriter.datasets import load_corpus, load_questions
 from notewriter.retrieval import bm25
 from notewriter.retrieval.chain import Chain
 
@@ -43,8 +42,6 @@ TOP_K = 5
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="2wikimultihopqa", help="the format of --path, as for `notewriter index`")
-    parser.add_argument("--path", help="a benchmark's file with paragraphs and questions; default: a generated world")
     parser.add_argument("--passages", type=int, default=10_000, help="passages in the index")
     parser.add_argument("--clients", type=int, default=64, help="concurrent clients")
     parser.add_argument("--processes", type=int, default=2, help="processes of separate clients")
@@ -52,12 +49,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds")
     arguments = parser.parse_args()
 
-    if arguments.path:
-        passages = list(islice(load_corpus(arguments.dataset, arguments.path), arguments.passages))
-        questions = load_questions(arguments.dataset, arguments.path)
-    else:
-        world = generate(0, {"test": arguments.passages // 5})["test"]
-        passages, questions = world.passages[: arguments.passages], world.questions
+    world = generate(0, {"test": arguments.passages // 5})["test"]
+    passages, questions = world.passages[: arguments.passages], world.questions
     queries = list(islice(cycle(question.question for question in questions), arguments.queries))
     with tempfile.TemporaryDirectory() as folder:
         index = f"{folder}/index"

@@ -24,8 +24,10 @@ OPTIONS = {"max_step": 1, "max_failure": 1}
 async def work(question: Question, resources: Resources) -> dict[str, Any]:
     """One question's pairs."""
     methods = {"deepnote": PreparedMethod(prepare("deepnote", OPTIONS), OPTIONS)}
-    judges = {stage: [(name, JUDGES[name].judge)] for stage, name in STAGES.items()}
-    return await roll_out(question, resources, Recipe(judges, methods=methods, top_k_range=(2, 3)))
+    judges = {stage: [JUDGES[name]] for stage, name in STAGES.items()}
+    return await roll_out(
+        question, resources, Recipe(stages=list(judges), judges=judges, methods=methods, top_k_range=(2, 3))
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from notewriter.data.world.files import write_worlds
+from notewriter.data.world.world import write_worlds
 from notewriter.datasets import load_questions
 from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.client import Client

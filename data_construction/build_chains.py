@@ -5,7 +5,7 @@ python data_construction/build_chains.py --config configs/data/rearag_musique.ya
 
 import sys
 
-from notewriter.data.chains import main
+from notewriter.data.build_chains import main
 from notewriter.ground.errors import run
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ python data_construction/build_pairs.py --config configs/data/dnalign_2wiki.yaml
 
 import sys
 
-from notewriter.data.pairs import main
+from notewriter.data.build_pairs import main
 from notewriter.ground.errors import run
 
 if __name__ == "__main__":

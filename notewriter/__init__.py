@@ -1,6 +1,6 @@
 """Train local language models to write notes for retrieval-augmented question answering.
 
-The names below are the library's face; docs/python.md uses them all. Each is imported when it is first used, so that
+The names below are the library's face; docs/python.md uses them. Each is imported when it is first used, so that
 `import notewriter` takes no time.
 """
 
@@ -9,26 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from notewriter.artifacts.pairs import read_pairs as load_pairs
-    from notewriter.datasets import load_questions
+    from notewriter.data.building import build_pairs
+    from notewriter.evaluation.evaluate import evaluate
     from notewriter.evaluation.metrics import score
     from notewriter.ground.records import Passage, Question
+    from notewriter.retrieval.bm25 import build as build_index
     from notewriter.retrieval.sources.index import open_index
     from notewriter.rollouts.method import Method, Stage
     from notewriter.rollouts.rollout import Rollout
 
 __version__ = "0.2.0"
-
-_PLACES = {
-    "Method": "rollouts.method:Method",
-    "Passage": "ground.records:Passage",
-    "Question": "ground.records:Question",
-    "Rollout": "rollouts.rollout:Rollout",
-    "Stage": "rollouts.method:Stage",
-    "load_pairs": "artifacts.pairs:read_pairs",
-    "load_questions": "datasets:load_questions",
-    "open_index": "retrieval.sources.index:open_index",
-    "score": "evaluation.metrics:score",
-}
 
 __all__ = [
     "Method",
@@ -36,11 +26,27 @@ __all__ = [
     "Question",
     "Rollout",
     "Stage",
+    "build_index",
+    "build_pairs",
+    "evaluate",
     "load_pairs",
-    "load_questions",
     "open_index",
     "score",
 ]
+
+_PLACES = {
+    "Method": "rollouts.method:Method",
+    "Passage": "ground.records:Passage",
+    "Question": "ground.records:Question",
+    "Rollout": "rollouts.rollout:Rollout",
+    "Stage": "rollouts.method:Stage",
+    "build_index": "retrieval.bm25:build",
+    "build_pairs": "data.building:build_pairs",
+    "evaluate": "evaluation.evaluate:evaluate",
+    "load_pairs": "artifacts.pairs:read_pairs",
+    "open_index": "retrieval.sources.index:open_index",
+    "score": "evaluation.metrics:score",
+}
 
 
 def __getattr__(name: str) -> Any:

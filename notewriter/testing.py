@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from notewriter.data.judges.case import Case
+from notewriter.data.judges.case import Case, Rules
 from notewriter.ground.records import Completion, Passage, Question
 from notewriter.methods import METHODS
 from notewriter.rollouts.method import Stage
@@ -129,8 +129,8 @@ def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Ca
         search=nothing,
         finish=nothing,
         next_query=nothing,
-        family="hotpotqa",
         random=random.Random(0),
+        rules=Rules(),
     )
     return replace(case, **changes)
 

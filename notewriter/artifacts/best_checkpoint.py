@@ -1,12 +1,10 @@
 """best_checkpoint.json: what the checkpoints of a training run score, and which of them is the best."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.reading import check_schema, known_fields, pick, read_json, write_json
+from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
 
 NAME = "best_checkpoint.json"
 SCHEMA = "notewriter/best_checkpoint/1"
@@ -40,15 +38,7 @@ def read_best_checkpoint(folder: Path) -> BestCheckpoint:
         UserError: there is no such file, or it is damaged; names the key.
     """
     path = folder / NAME
-    record = read_json(path, REMEDY)
-    check_schema(record, SCHEMA, str(path), REMEDY)
-    known = known_fields(record, BestCheckpoint, str(path), REMEDY)
-    scored = [Scored(**pick(each, Scored) | {"score": _interval(each)}) for each in known["checkpoints"]]
-    return BestCheckpoint(**known | {"score": _interval(known), "checkpoints": scored})
-
-
-def _interval(record: Mapping[str, Any]) -> Interval:
-    return Interval(**pick(record["score"], Interval))
+    return read_record(read_json(path, REMEDY), BestCheckpoint, SCHEMA, str(path), REMEDY)
 
 
 def write_best_checkpoint(folder: Path, best: BestCheckpoint) -> None:
@@ -57,4 +47,4 @@ def write_best_checkpoint(folder: Path, best: BestCheckpoint) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    write_json(folder / NAME, {"schema": SCHEMA, **asdict(best)})
+    write_json(folder / NAME, record_of(best, SCHEMA))

@@ -1,10 +1,10 @@
 """costs.json: the calls, tokens, seconds and money of a run, or of judging it, by stage and role."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts.reading import check_schema, known_fields, read_json, write_json
+from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
 
 COSTS_SCHEMA = "notewriter/costs/1"
 
@@ -67,25 +67,10 @@ class Costs:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of costs.json, with its schema."""
-        record = {"schema": COSTS_SCHEMA, **asdict(self)}
+        record = record_of(self, COSTS_SCHEMA)
         if self.money is None:
             del record["money"]
         return record
-
-    @classmethod
-    def from_dict(cls, record: object, place: str = "costs") -> "Costs":
-        """The costs in a record that `to_dict` wrote.
-
-        Raises:
-            UserError: another schema, a missing key, or a value of the wrong type.
-        """
-        check_schema(record, COSTS_SCHEMA, place, REMEDY)
-        values = known_fields(record, Costs, place, REMEDY)
-        stages = {
-            stage: StageCosts(**known_fields(sums, StageCosts, place, REMEDY))
-            for stage, sums in values["stages"].items()
-        }
-        return cls(**values | {"stages": stages})
 
 
 def read_costs(path: Path) -> Costs | None:
@@ -94,7 +79,7 @@ def read_costs(path: Path) -> Costs | None:
     Raises:
         UserError: the file is not what an evaluation or a judge writes.
     """
-    return Costs.from_dict(read_json(path, REMEDY), str(path)) if path.exists() else None
+    return read_record(read_json(path, REMEDY), Costs, COSTS_SCHEMA, str(path), REMEDY) if path.exists() else None
 
 
 def write_costs(path: Path, costs: Costs) -> None:

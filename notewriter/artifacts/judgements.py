@@ -1,11 +1,10 @@
 """judged/NAME.jsonl in a run's folder: what a judge model said about each question, and the scores that follow."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts.reading import check_schema, known_fields
+from notewriter.artifacts.reading import read_record, record_of
 from notewriter.ground import jsonl
 
 JUDGEMENT_SCHEMA = "notewriter/judgement/1"
@@ -48,17 +47,7 @@ class Judgement:
 
     def to_dict(self) -> dict[str, Any]:
         """The line in the judgement's file, with its schema."""
-        return {"schema": JUDGEMENT_SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any], place: str, remedy: str) -> "Judgement":
-        """The judgement in a record that `to_dict` wrote, in this version or an earlier one.
-
-        Raises:
-            UserError: another schema, a missing key, or a value of the wrong type.
-        """
-        check_schema(record, JUDGEMENT_SCHEMA, place, remedy)
-        return cls(**known_fields(record, Judgement, place, remedy))
+        return record_of(self, JUDGEMENT_SCHEMA)
 
 
 def read_judgements(path: Path) -> dict[str, Judgement]:
@@ -69,6 +58,7 @@ def read_judgements(path: Path) -> dict[str, Judgement]:
     """
     remedy = f"remove {path.parent} and run `notewriter judge` again"
     judgements = (
-        Judgement.from_dict(record, f"{path}:{number}", remedy) for number, record in jsonl.read(path, journal=True)
+        read_record(record, Judgement, JUDGEMENT_SCHEMA, f"{path}:{number}", remedy)
+        for number, record in jsonl.read(path, journal=True)
     )
     return {judgement.question_id: judgement for judgement in judgements}

@@ -1,11 +1,11 @@
 """metrics.json: a run's mean scores with their intervals, and its mean costs per question."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 from notewriter.artifacts.predictions import COSTS
-from notewriter.artifacts.reading import check_schema, known_fields, read_json, write_json
+from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
 from notewriter.ground.errors import UserError
 
 METRICS_SCHEMA = "notewriter/metrics/1"
@@ -91,24 +91,7 @@ class Metrics:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of metrics.json, with its schema; what is None is left out."""
-        record = {"schema": METRICS_SCHEMA, **asdict(self)}
-        return {key: value for key, value in record.items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, record: object, place: str = "metrics") -> "Metrics":
-        """The metrics in a record that `to_dict` wrote.
-
-        Raises:
-            UserError: another schema, a missing key, or a value of the wrong type.
-        """
-        check_schema(record, METRICS_SCHEMA, place, f"{REMEDY} with this version")
-        values = known_fields(record, Metrics, place, REMEDY)
-        if missing := [cost for cost in COSTS if cost not in values["per_question"]]:
-            raise UserError(f"{place}: per_question has no {missing[0]!r}; {REMEDY}")
-        intervals = {
-            name: Interval(each["mean"], each["low"], each["high"]) for name, each in values["metrics"].items()
-        }
-        return cls(**values | {"metrics": intervals})
+        return {key: value for key, value in record_of(self, METRICS_SCHEMA).items() if value is not None}
 
 
 def read_metrics(path: Path) -> Metrics:
@@ -117,7 +100,10 @@ def read_metrics(path: Path) -> Metrics:
     Raises:
         UserError: the folder or file is missing, or it is not what an evaluation writes.
     """
-    return Metrics.from_dict(read_json(path, REMEDY), str(path))
+    metrics = read_record(read_json(path, REMEDY), Metrics, METRICS_SCHEMA, str(path), REMEDY)
+    if missing := [cost for cost in COSTS if cost not in metrics.per_question]:
+        raise UserError(f"{path}: per_question has no {missing[0]!r}; {REMEDY}")
+    return metrics
 
 
 def write_metrics(path: Path, metrics: Metrics) -> None:

@@ -1,11 +1,11 @@
 """predictions.jsonl: what a run answered to each question, with its scores and costs."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from notewriter.artifacts.reading import check_present, check_schema, known_fields
+from notewriter.artifacts.reading import check_present, read_record, record_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -66,17 +66,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """The line in predictions.jsonl, with its schema."""
-        return {"schema": PREDICTION_SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any], place: str = "prediction") -> "Prediction":
-        """The prediction in a record that `to_dict` wrote.
-
-        Raises:
-            UserError: another schema, a missing key, or a value of the wrong type.
-        """
-        check_schema(record, PREDICTION_SCHEMA, place, f"{REMEDY} with this version")
-        return cls(**known_fields(record, Prediction, place, REMEDY))
+        return record_of(self, PREDICTION_SCHEMA)
 
 
 def read_predictions(path: Path) -> dict[str, Prediction]:
@@ -88,7 +78,7 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
     check_present(path)
     predictions: dict[str, Prediction] = {}
     for number, record in jsonl.read(path):
-        prediction = Prediction.from_dict(record, f"{path}:{number}")
+        prediction = read_record(record, Prediction, PREDICTION_SCHEMA, f"{path}:{number}", REMEDY)
         if prediction.question_id in predictions:
             raise UserError(f"{path}:{number}: duplicate question {prediction.question_id!r}; remove one of the lines")
         predictions[prediction.question_id] = prediction

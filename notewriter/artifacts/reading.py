@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
-from notewriter.ground.typed import misfit
+
+R = TypeVar("R")
 
 
 def check_present(path: Path) -> None:
@@ -47,20 +48,23 @@ def check_schema(record: object, schema: str, place: str, remedy: str) -> None:
         raise UserError(f"{place}: has the schema {found!r}, not {schema!r}; {remedy}")
 
 
-def known_fields(record: object, kind: type, place: str, remedy: str) -> dict[str, Any]:
-    """The values of a dataclass's fields in a JSON object; unknown keys are ignored.
+def read_record(record: object, kind: type[R], schema: str, place: str, remedy: str) -> R:
+    """The instance of a dataclass in a JSON object that `record_of` made; unknown keys are ignored.
 
     Raises:
-        UserError: a required key is missing, or a value has the wrong type.
+        UserError: another schema, a missing key, or a value of the wrong type; begins with `place`.
     """
-    if problem := misfit(record, kind, place):
-        raise UserError(f"{problem}; {remedy}")
-    assert isinstance(record, dict)
-    return pick(record, kind)
+    check_schema(record, schema, place, remedy)
+    return typed.read(record, kind, place, remedy)
+
+
+def record_of(instance: Any, schema: str) -> dict[str, Any]:
+    """An instance of a dataclass as a JSON object, with its schema."""
+    return {"schema": schema, **asdict(instance)}
 
 
 def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The values of a dataclass's fields in a mapping whose types were checked; other keys are left out."""
+    """The values of a dataclass's fields in a mapping; other keys are left out."""
     return {field.name: record[field.name] for field in fields(kind) if field.name in record}
 
 
@@ -68,13 +72,10 @@ def read_json(path: Path, remedy: str) -> object:
     """The JSON value in a file of a run folder.
 
     Raises:
-        UserError: the file cannot be read or is not JSON; names the line.
+        UserError: the folder or the file is missing, cannot be read or is not JSON.
     """
-    try:
-        value: object = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line}: is not JSON ({error}); {remedy}") from error
+    check_present(path)
+    value: object = jsonl.read_object(path, object, remedy)
     return value
 
 

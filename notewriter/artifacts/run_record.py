@@ -1,7 +1,6 @@
 """run.json, the record of a stage: the code, packages and hardware that it ran with, its seeds and its inputs."""
 
 import functools
-import json
 import os
 import platform
 import subprocess
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import __version__
-from notewriter.ground import jsonl, recipes
+from notewriter.artifacts.reading import read_json, read_record, write_json
+from notewriter.ground import recipes
 from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError
-from notewriter.ground.typed import misfit
 
 NAME = "run.json"
 SCHEMA = "notewriter/run/1"
@@ -83,12 +81,7 @@ def read_run_record(folder: Path) -> RunRecord | None:
     path = folder / NAME
     if not path.is_file():
         return None
-    record: dict[str, Any] = jsonl.read_object(path, dict[str, Any], REMEDY)
-    if record.get("schema") != SCHEMA:
-        raise UserError(f"{path}: has the schema {record.get('schema')!r}, not {SCHEMA!r}; {REMEDY}")
-    if problem := misfit(record, RunRecord, str(path)):
-        raise UserError(f"{problem}; {REMEDY}")
-    return RunRecord(starts=[Start(**each) for each in record["starts"]])
+    return read_record(read_json(path, REMEDY), RunRecord, SCHEMA, str(path), REMEDY)
 
 
 def add_start(folder: Path, start: Start) -> None:
@@ -117,8 +110,7 @@ def add_parameters(folder: Path, parameters: dict[str, dict[str, str | None]]) -
 
 def _write(folder: Path, starts: Sequence[Start]) -> None:
     records = [{key: value for key, value in asdict(each).items() if key != "parameters" or value} for each in starts]
-    content = json.dumps({"schema": SCHEMA, "starts": records}, indent=2, ensure_ascii=False)
-    jsonl.write_text(folder / NAME, [content + "\n"])
+    write_json(folder / NAME, {"schema": SCHEMA, "starts": records})
 
 
 @functools.cache

@@ -1,12 +1,12 @@
 """traces.jsonl: what the rollout of each question did, step by step."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter.artifacts.reading import check_present, check_schema, known_fields, pick
-from notewriter.ground import jsonl
+from notewriter.artifacts.reading import check_present, check_schema, record_of
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling, SearchPart
 
@@ -131,26 +131,18 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as a JSON-ready dictionary, with its schema."""
-        return {"schema": TRACE_SCHEMA, **asdict(self)}
+        return record_of(self, TRACE_SCHEMA)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], place: str = "trace") -> "Trace":
-        """The trace in a record that `to_dict` wrote, in this version or an earlier one.
-
-        Args:
-            record: the parsed line.
-            place: file and line, for errors.
+        """The trace in a record that `to_dict` wrote; `place` is its file and line, for errors.
 
         Raises:
-            UserError: a required key is missing, or a value has the wrong type.
+            UserError: another schema, a missing key, or a value of the wrong type.
         """
-        return cls.from_checked(known_fields(record, TraceRecord, place, REMEDY))
-
-    @classmethod
-    def from_checked(cls, record: Mapping[str, Any]) -> "Trace":
-        """`from_dict` for a record that was checked before (`run_folder.check_journal`), in a tenth of the time."""
-        values = pick(record, TraceRecord)
-        return cls(**values | {"steps": [_step(step) for step in values["steps"]]})
+        check_schema(record, TRACE_SCHEMA, place, REMEDY)
+        whole = typed.read(record, TraceRecord, place, REMEDY)
+        return cls(**{each.name: getattr(whole, each.name) for each in fields(whole)})
 
 
 def read_traces(path: Path) -> Iterator[Trace]:
@@ -163,23 +155,8 @@ def read_traces(path: Path) -> Iterator[Trace]:
     seen = set()
     for number, record in jsonl.read(path):
         place = f"{path}:{number}"
-        check_schema(record, TRACE_SCHEMA, place, f"{REMEDY} with this version")
         trace = Trace.from_dict(record, place)
         if trace.question_id in seen:
             raise UserError(f"{place}: duplicate question {trace.question_id!r}; remove one of the lines")
         seen.add(trace.question_id)
         yield trace
-
-
-def _step(record: dict[str, Any]) -> Step:
-    """A step from a record whose types were checked."""
-    if record["kind"] == "retrieve":
-        return Retrieval(**pick(record, Retrieval))
-    if record["kind"] == "gold":
-        return Gold(**pick(record, Gold))
-    sampling, completion = pick(record["sampling"], Sampling), pick(record["completion"], Completion)
-    sampling |= {key: tuple(sampling[key]) for key in ("stop", "alternatives") if key in sampling}
-    if completion.get("tokens") is not None:
-        completion["tokens"] = [(token, logprob) for token, logprob in completion["tokens"]]
-    parts = {"sampling": Sampling(**sampling), "completion": Completion(**completion)}
-    return Generation(**pick(record, Generation) | parts)

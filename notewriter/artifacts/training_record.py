@@ -1,13 +1,11 @@
 """training.json, the record of a finished training run: what was trained, on what, and how."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts.reading import check_schema, pick, write_json
+from notewriter.artifacts.reading import read_record, write_json
 from notewriter.ground import jsonl
-from notewriter.ground.errors import UserError
-from notewriter.ground.typed import misfit
 
 TRAINING_RECORD = "training.json"
 TRAINING_SCHEMA = "notewriter/training/1"
@@ -22,7 +20,7 @@ class TrainingRecord:
     """`dpo` or `sft`."""
     base_model: str | None = None
     base_model_fingerprint: str | None = None
-    """SHA-256 of the base's files, or its commit on the hub (`checkpoints.fingerprint`)."""
+    """SHA-256 of the base's files, or its commit on the hub (`Checkpoint.fingerprint`)."""
     parameters: str | None = None
     """`full` or `lora`."""
     pairs: str | None = None
@@ -55,13 +53,9 @@ def read_training_record(folder: Path) -> TrainingRecord | None:
     if not path.is_file():
         return None
     record: dict[str, Any] = jsonl.read_object(path, dict, REMEDY)
-    check_schema(record, TRAINING_SCHEMA, str(path), "give the file that notewriter wrote")
-    known = pick(record, TrainingRecord)
     # Metrics may be NaN, as after a run that diverged.
-    checked = asdict(TrainingRecord()) | known | {"metrics": {}}
-    if problem := misfit(checked, TrainingRecord, str(path)):
-        raise UserError(f"{problem}; {REMEDY}")
-    return TrainingRecord(**known)
+    checked = read_record(record | {"metrics": {}}, TrainingRecord, TRAINING_SCHEMA, str(path), REMEDY)
+    return replace(checked, metrics=record.get("metrics", {}))
 
 
 def write_training_record(folder: Path, record: TrainingRecord) -> None:

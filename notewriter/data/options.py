@@ -5,15 +5,38 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter.data.dataset.selection import SelectionArguments
-from notewriter.data.gold import GOLD
+from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import Rejected
+from notewriter.datasets.questions import QuestionArguments
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, stages
 from notewriter.methods.rearag import RETRIES
 
-_GOLD_STAGES = ", ".join(name for name, stage in stages().items() if stage.kind in GOLD and not stage.scored)
+_GOLD_STAGES = ", ".join(name for name, stage in stages().items() if stage.kind in WRITERS and not stage.scored)
+
+
+@dataclass(kw_only=True)
+class SelectionArguments(QuestionArguments):
+    """The options shared by the commands that make training data."""
+
+    eval_files: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
+            "questions that overlap with them are left out and counted"
+        },
+    )
+    shard: str | None = field(
+        default=None,
+        metadata={
+            "help": "i/n: the i-th of n parts of the questions, to run on n machines at once, each with its own "
+            "output_dir; notewriter merge-shards makes one dataset of them"
+        },
+    )
+    dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
+        default=0.1, metadata={"help": "share of the questions whose rows go to dev.parquet"}
+    )
 
 
 @dataclass(kw_only=True)

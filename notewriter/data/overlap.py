@@ -7,16 +7,27 @@ overlapping_questions.jsonl beside the data names both questions.
 """
 
 import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from notewriter.data.dataset.hygiene import load_evaluation
-from notewriter.data.dataset.overlap import OVERLAPPING, check_data, load_runs
+from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.reading import pick, read_json
+from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.statistics import NAME, OverlapCheck
+from notewriter.data.dataset.card import CARDS, OVERLAPPING, REMEDY, add_checks
+from notewriter.data.dataset.hygiene import Seen, load_evaluation, overlapping
+from notewriter.data.dataset.splits import split_files
+from notewriter.datasets.questions import QuestionArguments, load_selected
+from notewriter.ground import jsonl
 from notewriter.ground.config import check, parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.locks import locked
+from notewriter.ground.records import Question
 
 
 @dataclass
@@ -41,12 +52,74 @@ def main(argv: list[str]) -> None:
     evaluation = load_evaluation(arguments.eval_files) + load_runs([Path(run) for run in arguments.runs])
     if not evaluation:
         raise UserError('nothing to compare with: give --eval_files \'{"FILE": "DATASET"}\', --runs FOLDER, or both')
-    found = {}
+    overlaps = {}
     for folder in map(Path, arguments.data):
-        lines, found[folder] = check_data(folder, evaluation)
+        lines, overlaps[folder] = check_data(folder, evaluation)
         sys.stdout.writelines(f"{line}\n" for line in lines)
-    if leaking := [str(folder / OVERLAPPING) for folder, count in found.items() if count]:
+    if leaking := [str(folder / OVERLAPPING) for folder, count in overlaps.items() if count]:
         raise UserError(
-            f"{', '.join(leaking)}: {sum(found.values())} training questions overlap with evaluation questions; build "
-            "the data again with these eval_files, or evaluate on other questions"
+            f"{', '.join(leaking)}: {sum(overlaps.values())} training questions overlap with evaluation questions; "
+            "build the data again with these eval_files, or evaluate on other questions"
         )
+
+
+def load_runs(folders: Sequence[Path]) -> list[Seen]:
+    """The questions of evaluation runs, as their configurations select them.
+
+    Raises:
+        UserError: a folder has no configuration, or its questions cannot be loaded.
+    """
+    return [Seen(question, str(folder)) for folder in folders for question in _selected(folder, read_config(folder))]
+
+
+def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int]:
+    """Compare the questions of a folder's rows with evaluation questions; write stats.json, the card and `OVERLAPPING`.
+
+    Returns:
+        A line per evaluation file or run, and the number of training questions that overlap with any.
+
+    Raises:
+        UserError: the folder is no finished dataset, or its questions cannot be loaded.
+    """
+    stats: Any = read_json(folder / NAME, REMEDY)
+    if not isinstance(stats, dict) or str(stats.get("schema")) not in CARDS:
+        raise UserError(f"{folder / NAME}: is not the statistics of training data; {REMEDY}")
+    config = read_config(folder)
+    used = {
+        row["question_id"]
+        for path in split_files(folder)
+        for row in read_rows(path, ["question_id"], columns=["question_id"])
+    }
+    questions = [question for question in _selected(folder, config) if question.id in used]
+    if len(questions) != len(used):
+        raise UserError(f"{folder}: {len(used) - len(questions)} of its questions are not in {config['path']} any more")
+    lines, drops, checks = [], [], dict[str, OverlapCheck]()
+    for name, count in Counter(str(seen.evaluation_file) for seen in evaluation).items():
+        # One by one, so that a question counts for each evaluation that it overlaps with.
+        leaks = overlapping(questions, [seen for seen in evaluation if seen.evaluation_file == name])
+        reasons = dict(sorted(Counter(drop.reason for drop in leaks).items()))
+        drops += leaks
+        checks[name] = {"questions": count, "training_questions": len(questions), "overlapping": reasons}
+        counts = "; ".join(f"{many}: {reason}" for reason, many in reasons.items())
+        lines.append(
+            f"{folder}: {len(leaks) or 'none'} of {len(questions)} questions overlap with the {count} of {name}"
+            + (f" ({counts})" if counts else "")
+        )
+    with locked(folder):
+        others = [drop for drop in _overlapping(folder) if drop["evaluation_file"] not in checks]
+        jsonl.write(folder / OVERLAPPING, [*others, *(drop.to_dict() for drop in drops)])
+        add_checks(folder, config, checks)
+    return lines, len({drop.question.id for drop in drops})
+
+
+def _overlapping(folder: Path) -> list[dict[str, Any]]:
+    file = folder / OVERLAPPING
+    return [drop for _, drop in jsonl.read(file)] if file.is_file() else []
+
+
+def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
+    """The questions that a run's configuration selects."""
+    settings = pick(config, QuestionArguments)
+    if not {"dataset", "path"} <= settings.keys():
+        raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
+    return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))

@@ -1,14 +1,14 @@
-"""How pairs are sampled and judged, from the options of `notewriter pairs`."""
+"""What is trained and how, read from the options of `notewriter pairs` and `notewriter gold`."""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from notewriter.data.dataset.balance import TWO_KINDS
-from notewriter.data.gold import GOLD, NEGATIVES
+from notewriter.data.gold_evidence import NEGATIVES, WRITERS
 from notewriter.data.judges import JUDGES
-from notewriter.data.judges.case import Judge, Rejected
+from notewriter.data.judges.case import Judge, Rules
 from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.metrics import check_family
@@ -31,41 +31,33 @@ class PreparedMethod(NamedTuple):
     options: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How candidates are drawn and judged.
+    """What is trained, and how its candidates are drawn and judged.
 
     Args:
-        judges: trained stage -> its judges with their names, in the order in which they are asked.
-        samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
-        gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
-        orders: in how many orders a judge's model sees the candidates, 1 or 2.
-        min_gap: the smallest difference of two scores that makes a pair.
-        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
-        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
-        rejected: which of the worse candidates is rejected.
-        gold_negatives: stages where the gold note without the answer may be rejected.
-        family: the metric family that scores answers.
-        seed: the seed of every random choice.
+        stages: the trained stages; where they have no judges, the gold evidence replies.
         methods: the methods of the trained stages, by name.
         top_k_range: least and most passages per retrieval, drawn per question, unless a method's options say so or it
             reads everything.
+        seed: the seed of every random choice.
+        judges: trained stage -> its judges, in the order in which they are asked.
+        rules: how judges compare candidates.
+        samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
+        gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
+        gold_negatives: stages where the gold note without the answer may be rejected.
         sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 
-    judges: Mapping[str, Sequence[tuple[str, Judge]]]
-    samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
-    gold_stages: frozenset[str] = frozenset()
-    orders: int = 2
-    min_gap: float = 0.0
-    continuations: int = 1
-    noise_margin: float = 2.0
-    rejected: Rejected = "worst"
-    gold_negatives: frozenset[str] = frozenset()
-    family: str = "hotpotqa"
-    seed: int | None = 0
+    stages: Sequence[str]
     methods: Mapping[str, PreparedMethod] = field(default_factory=dict)
     top_k_range: tuple[int, int] = (3, 9)
+    seed: int | None = 0
+    judges: Mapping[str, Sequence[Judge]] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
+    gold_stages: Collection[str] = ()
+    gold_negatives: Collection[str] = ()
     sample_full_stages: bool = True
 
     def sampled(self, open_stages: Collection[str]) -> list[str]:
@@ -76,7 +68,7 @@ class Recipe:
         full. In a loop, every stage of it comes before the next round of any other.
         """
         if not self.sample_full_stages:
-            return [stage for stage in self.judges if stage in open_stages]
+            return [stage for stage in self.stages if stage in open_stages]
         needed = set(open_stages)
         for method, options in self.methods.values():
             order = [stage.name for stage in method.stages]
@@ -86,7 +78,7 @@ class Recipe:
                 needed |= set(order[:place])
                 if stage not in once:
                     needed |= set(order[place:]) - once
-        return [stage for stage in self.judges if stage in needed]
+        return [stage for stage in self.stages if stage in needed]
 
 
 def read_recipe(arguments: PairsArguments) -> Recipe:
@@ -120,20 +112,24 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(
                 f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
             )
-    return Recipe(
-        judges=judges,
-        samplers=samplers,
-        gold_stages=frozenset(arguments.gold_stages),
+    rules = Rules(
+        family=arguments.family,
         orders=arguments.judge_orders,
         min_gap=arguments.min_gap,
         continuations=arguments.continuations,
         noise_margin=arguments.noise_margin,
         rejected=arguments.rejected,
-        gold_negatives=frozenset(arguments.gold_negatives),
-        family=arguments.family,
-        seed=arguments.seed,
+    )
+    return Recipe(
+        stages=list(judges),
         methods=methods,
         top_k_range=top_k_range,
+        seed=arguments.seed,
+        judges=judges,
+        rules=rules,
+        samplers=samplers,
+        gold_stages=arguments.gold_stages,
+        gold_negatives=arguments.gold_negatives,
         sample_full_stages=arguments.sample_full_stages,
     )
 
@@ -150,13 +146,12 @@ def read_gold_recipe(arguments: GoldArguments) -> Recipe:
     possible = {each: stage_named(each) for each in arguments.gold_stages if stage_named(each).kind in TWO_KINDS}
     for stage in arguments.balanced_stages:
         choose("gold stage with two kinds of replies", stage, possible)
-    methods, top_k_range = read_methods(arguments, dict.fromkeys(arguments.gold_stages))
-    judges: dict[str, Sequence[tuple[str, Judge]]] = dict.fromkeys(arguments.gold_stages, ())
-    return Recipe(judges=judges, seed=arguments.seed, methods=methods, top_k_range=top_k_range)
+    methods, top_k_range = read_methods(arguments, arguments.gold_stages)
+    return Recipe(stages=arguments.gold_stages, methods=methods, top_k_range=top_k_range, seed=arguments.seed)
 
 
 def read_methods(
-    arguments: RolloutArguments, stages: Mapping[str, object]
+    arguments: RolloutArguments, stages: Iterable[str]
 ) -> tuple[dict[str, PreparedMethod], tuple[int, int]]:
     """The methods of some stages with their checked options, and `top_k_range`.
 
@@ -179,7 +174,7 @@ def read_methods(
 
 
 def _check_gold(names: Sequence[str]) -> None:
-    possible = {name: stage for name, stage in stages().items() if stage.kind in GOLD}
+    possible = {name: stage for name, stage in stages().items() if stage.kind in WRITERS}
     for stage in names:
         choose("stage with gold evidence", stage, possible)
         _check_replies("gold_stages", stage)
@@ -192,18 +187,18 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
         UserError: a judge needs a model of its own, or several continuations would all be the same.
     """
     for stage, judges in recipe.judges.items():
-        for name, _ in judges:
-            for role in JUDGES[name].roles:
+        for judge in judges:
+            for role in judge.roles:
                 if role not in models.models:
                     raise UserError(
-                        f"stages: {stage}: {name} needs a model for the role {role} that stays the same whatever is "
-                        f'trained; give --models \'{{"{role}": {{"serve": "MODEL"}}}}\', or a base_url and a model'
+                        f"stages: {stage}: {judge.name} needs a model for the role {role} that stays the same whatever "
+                        f'is trained; give --models \'{{"{role}": {{"serve": "MODEL"}}}}\', or its base_url and model'
                     )
     general, by_stage = sampling_by_stage(models)
-    if recipe.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
+    if recipe.rules.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
         raise UserError(
-            f"continuations: {recipe.continuations} are all the same at temperature 0; give --temperature 0.7, or 1 "
-            "continuation"
+            f"continuations: {recipe.rules.continuations} are all the same at temperature 0; give --temperature 0.7, "
+            "or 1 continuation"
         )
 
 
@@ -219,12 +214,12 @@ def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]
     return calls
 
 
-def methods_of(stages: Mapping[str, object]) -> list[str]:
+def methods_of(stages: Iterable[str]) -> list[str]:
     """The names of the methods that stages belong to, in the stages' order."""
     return list(dict.fromkeys(stage.split("/")[0] for stage in stages))
 
 
-def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
+def _judges(stage: str, names: object) -> list[Judge]:
     """A stage's judges, in the order in which they are asked.
 
     Raises:
@@ -236,16 +231,15 @@ def _judges(stage: str, names: object) -> list[tuple[str, Judge]]:
         raise UserError(f"stages: {stage}: {names!r} names no judge; give one, or a list to be asked in order")
     kind = stage_named(stage).kind
     _check_replies("stages", stage)
-    for name in names:
-        choose(f"judge for {stage}", name, JUDGES)
-        kinds = JUDGES[name].kinds
-        if kind not in kinds:
-            others = [other for other, entry in JUDGES.items() if kind in entry.kinds]
+    judges = [replace(JUDGES.choose(f"judge for {stage}", name), name=name) for name in names]
+    for judge in judges:
+        if kind not in judge.kinds:
+            others = [other.name for other in JUDGES.values() if kind in other.kinds]
             raise UserError(
-                f"stages: {name} judges candidates of kind {' or '.join(kinds)}, and {stage} gives a {kind}; "
-                f"its judges are: {', '.join(others)}"
+                f"stages: {judge.name} judges candidates of kind {' or '.join(judge.kinds)}, and {stage} gives a "
+                f"{kind}; its judges are: {', '.join(others)}"
             )
-    return [(name, JUDGES[name].judge) for name in names]
+    return judges
 
 
 def _check_replies(option: str, stage: str) -> None:

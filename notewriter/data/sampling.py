@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import hashlib
 import random
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -14,20 +12,16 @@ from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import Gold
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
-from notewriter.data.gold import GOLD, NEGATIVES
-from notewriter.data.harvest import Harvest, Judged
+from notewriter.data.gold_evidence import NEGATIVES, WRITERS
+from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
 from notewriter.data.judges.case import Case, Verdict
 from notewriter.data.judges.tie_breaking import decide
-from notewriter.data.recipe import Recipe, calls_of, methods_of
+from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.models.client import RequestRefused
-from notewriter.retrieval.chain import find
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout, reply_of
-
-READS_EVERYTHING = 1000
-"""The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
 
 
 @dataclass(frozen=True)
@@ -78,28 +72,7 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
     Returns:
         A `PairsRollout`.
     """
-    harvest = Harvest()
-    traces = []
-    for name in methods_of(recipe.judges):
-        method, options = recipe.methods[name]
-        options = with_top_k(method, options, question, recipe)
-        rollout = SamplingRollout(question, method, options, resources, recipe, harvest)
-        await rollout.run(to_the_end=False)
-        traces.append(rollout.trace.to_dict())
-    return dict(harvest.record(question.id, traces))
-
-
-def with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
-    """A method's options with the passages per retrieval of a question, if it retrieves and the options do not say.
-
-    DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9). A method that reads
-    whatever there is keeps its own number.
-    """
-    if not method.retrieves:
-        return dict(options)
-    drawn = random.Random(f"{recipe.seed} {question.id} top_k").randint(*recipe.top_k_range)
-    own: int = method.options["top_k"]
-    return {"top_k": own if own >= READS_EVERYTHING else drawn, **options}
+    return dict(await harvest_rollouts(question, resources, recipe, SamplingRollout))
 
 
 async def roll_out_open_stages(
@@ -109,18 +82,12 @@ async def roll_out_open_stages(
     stages = await quotas.open_stages(question)
     if not stages:
         return None
-    open_recipe = replace(recipe, judges={stage: recipe.judges[stage] for stage in recipe.sampled(stages)})
-    record = await roll_out(question, resources, open_recipe)
+    record = await roll_out(question, resources, replace(recipe, stages=recipe.sampled(stages)))
     quotas.add(cast(PairsRollout, record))
     return record
 
 
-def pairs_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
-    """The number of pairs in a `PairsRollout`, by stage; the progress bar shows their sums."""
-    return Counter(row["stage"] for row in record["rows"])
-
-
-class SamplingRollout(Rollout):
+class SamplingRollout(HarvestRollout):
     """A rollout that draws several candidates at the trained stages and continues with the better one."""
 
     def __init__(
@@ -132,119 +99,51 @@ class SamplingRollout(Rollout):
         recipe: Recipe,
         harvest: Harvest,
     ) -> None:
-        super().__init__(question, method.name, resources)
-        self._method = method
-        self._options = options
-        self._recipe = recipe
-        self._harvest = harvest
-        self._counted: set[bytes] = set()
+        super().__init__(question, method, options, resources, recipe, harvest)
         self._replies: dict[str, list[Completion]] = {}
-        self._found: dict[tuple[str, int], list[Passage]] = {}
-        self._to_sample: dict[str, int] | None = None
 
     @property
     def continuations(self) -> int:
         """How often a candidate is rolled forward."""
-        return self._recipe.continuations
+        return self._recipe.rules.continuations
 
-    async def run(self, to_the_end: bool = True) -> None:
-        """Run the method and record its answer, or the error that ended it, in the trace.
-
-        Args:
-            to_the_end: false: stop without an answer as soon as the method can no longer reach a trained stage, if
-                these stages declare how often they are called (`Stage.calls`).
-        """
-        if not to_the_end:
-            self._to_sample = calls_of(self._method, self._options, self._recipe.judges)
-        try:
-            self.trace.answer = await self._method.run(self.question.question, self, **self._options)
-        except _Sampled:
-            pass
-        except RequestRefused as refusal:
-            self.trace.error = str(refusal)
-            self._harvest.refused.append(self.trace.method)
-
-    async def generate(
-        self,
-        stage: Stage,
-        *,
-        stop: tuple[str, ...] = (),
-        json_schema: dict[str, Any] | None = None,
-        sample: int = 0,
-        **variables: Any,
+    async def train(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
     ) -> str:
-        """One completion; at a trained stage, the candidate that the judge prefers.
+        """The candidate that the judge prefers.
 
         Without a pair, the method continues with the judge's favourite if it has one, else with the first candidate,
         which was drawn most conservatively.
         """
-        if stage.name not in self._recipe.judges:
-            return await super().generate(stage, stop=stop, json_schema=json_schema, sample=sample, **variables)
-        # Appended before anything is awaited, so that the order of concurrent prompts is fixed.
-        judged = Judged(stage.name)
-        self._harvest.judged.append(judged)
-        messages = self.resources.prompts.render(stage.name, **variables)
-        sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
+        attempt = Attempt(stage.name)
+        self._harvest.attempts.append(attempt)
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
         verdict = await self._judge(stage, messages, variables, candidates)
-        judged.agreements, judged.unreadable, judged.refusal = verdict.agreements, verdict.unreadable, verdict.refusal
+        attempt.verdict = verdict
         if verdict.chosen is not None and verdict.rejected is not None:
             chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
             row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)
-            judged.reason = pair_fault(row, chosen.cut) or ""
-            judged.row = None if judged.reason else row
+            attempt.reason = pair_fault(row, chosen.cut) or ""
+            attempt.row = None if attempt.reason else row
         else:
-            judged.reason = verdict.reason
+            attempt.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None
         if taken and taken.sampling and taken.completion:
             self.record(stage, messages, taken.sampling, taken.completion)
         elif taken:
             self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
-        self.count_down(stage)
         text = taken.text if taken else ""
         self._remember(stage, messages, _as_completion(text))
         return text
 
-    def count_down(self, stage: Stage) -> None:
-        """Note that a prompt at a trained stage has its reply."""
-        if self._to_sample is not None:
-            self._to_sample[stage.name] -= 1
-
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, recorded, and remembered for rolling candidates forward."""
-        self._check_unsampled()
         completion = await super().complete(stage, messages, sampling, sample)
         self._remember(stage, messages, completion)
         return completion
 
-    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """The best passages for a query, remembered likewise."""
-        self._check_unsampled()
-        passages = await super().retrieve(query, top_k)
-        self._found[query, top_k] = passages
-        return passages
-
-    def _check_unsampled(self) -> None:
-        """Stop the method if every prompt at a trained stage has been sampled."""
-        if self._to_sample is not None and not any(left > 0 for left in self._to_sample.values()):
-            raise _Sampled
-
     def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
         self._replies.setdefault(_key(stage, messages), []).append(completion)
-
-    async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
-        """A call of a model; its tokens are counted unless this question made the same call before."""
-        completion = await super().call(stage, messages, sampling, sample)
-        # A digest, since prompts are long and a question makes a hundred calls.
-        digest = hashlib.sha256(
-            repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
-        ).digest()
-        if digest not in self._counted:
-            self._counted.add(digest)
-            self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
-                calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
-            )
-        return completion
 
     async def _candidates(
         self,
@@ -268,15 +167,15 @@ class SamplingRollout(Rollout):
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
             candidate = Candidate(reply_of(stage, completion), each, completion)
-            known = candidates.get(candidate.text)
-            if candidate.text and (known is None or (known.cut and not candidate.cut)):
+            earlier = candidates.get(candidate.text)
+            if candidate.text and (earlier is None or (earlier.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
         if stage.name in self._recipe.gold_stages:
-            gold = await GOLD[stage.kind](self.question, variables, self._search)
+            gold = await WRITERS[stage.kind](self.question, variables, self.search)
             if gold is not None and gold not in candidates:
                 candidates[gold] = Candidate(gold)
         if stage.name in self._recipe.gold_negatives and candidates:
-            negative = await NEGATIVES[stage.kind](self.question, variables, self._search)
+            negative = await NEGATIVES[stage.kind](self.question, variables, self.search)
             if negative is not None and negative not in candidates:
                 candidates[negative] = Candidate(negative, negative=True)
         return list(candidates.values())
@@ -297,17 +196,12 @@ class SamplingRollout(Rollout):
             barred=[candidate.barred for candidate in candidates],
             last_resort=[candidate.last_resort for candidate in candidates],
             ask=self._ask_judge,
-            search=self._search,
+            search=self.search,
             finish=lambda text, number=0: self._finish(key, text, number),
             next_query=lambda text: self._next_query(key, text),
-            family=self._recipe.family,
             # Independent of the order in which questions, or the prompts of one, happen to run.
             random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
-            orders=self._recipe.orders,
-            min_gap=self._recipe.min_gap,
-            continuations=self._recipe.continuations,
-            noise_margin=self._recipe.noise_margin,
-            rejected=self._recipe.rejected,
+            rules=self._recipe.rules,
         )
         return await decide(self._recipe.judges[stage.name], case)
 
@@ -318,13 +212,6 @@ class SamplingRollout(Rollout):
         messages = self.resources.prompts.render(stage.name, **variables)
         sampling = replace(self.sampling(stage), json_schema=json_schema)
         return (await self.draw(stage, messages, sampling, sample)).text.strip()
-
-    async def _search(self, query: str, top_k: int) -> list[Passage]:
-        """A search on behalf of a judge, not in the trace either; searches are not repeated."""
-        if (query, top_k) not in self._found:
-            assert self.resources.retriever is not None
-            self._found[query, top_k] = (await find(self.resources.retriever, query, top_k, self.question)).passages
-        return self._found[query, top_k]
 
     async def _finish(self, key: str, text: str, number: int) -> str | None:
         """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request."""
@@ -379,10 +266,6 @@ class SamplingRollout(Rollout):
         return row
 
 
-class _Sampled(Exception):
-    """Every prompt at a trained stage has been sampled; the rest of the method yields no pair."""
-
-
 class _Searched(Exception):
     """A continuation has reached its first search, which is as far as it was to run."""
 
@@ -406,7 +289,7 @@ class Continuation(Rollout):
         self._number = number
         self._until_search = until_search
         self._arrived = False
-        self._replies = {known: list(completions) for known, completions in origin._replies.items()}
+        self._replies = {prompt: list(completions) for prompt, completions in origin._replies.items()}
         self._replies.setdefault(key, []).append(self._tried)
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
@@ -425,7 +308,7 @@ class Continuation(Rollout):
         if self._arrived and self._until_search:
             self.query = query
             raise _Searched
-        return await self._origin._search(query, top_k)
+        return await self._origin.search(query, top_k)
 
 
 def _key(stage: Stage, messages: list[Message]) -> str:

@@ -19,7 +19,7 @@ from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoints import STATE, checkpoints_of
+from notewriter.models.checkpoint import STATE, checkpoints_of
 from notewriter.models.roles import ModelArguments
 from notewriter.pages.charts import Dot, Panel, panels
 

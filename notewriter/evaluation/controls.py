@@ -21,7 +21,6 @@ from notewriter.evaluation.notes import note_quality
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in
-from notewriter.retrieval.chain import parts_of
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
 
@@ -100,7 +99,7 @@ def _stores(run: Path) -> list[Passages]:
     config = read_config(run)
     known = read_fingerprints(run)
     stores = []
-    for part in parts_of(config.get("index"), config.get("retriever")):
+    for part in config.get("retriever") or [{"index": path} for path in config.get("index") or []]:
         if path := part.get("index") or part.get("documents"):
             fingerprint = index_fingerprint(path)
             if fingerprint is None or known.get(f"index: {path}", fingerprint) != fingerprint:

@@ -1,6 +1,6 @@
 """Uncertainty of means over questions: bootstrap intervals, single and paired, and tests of paired differences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -124,6 +124,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest
     return corrected
+
+
+def over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Question -> the mean of its values in several runs, for the questions that all runs have."""
+    return {
+        question: sum(run[question] for run in runs) / len(runs)
+        for question in (runs[0] if runs else ())
+        if all(question in run for run in runs)
+    }
 
 
 def standard_deviation(values: Sequence[float]) -> float:

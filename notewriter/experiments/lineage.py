@@ -1,15 +1,11 @@
-"""`notewriter lineage RUN`: the way from the corpus to a run's scores, as each stage recorded it.
+"""`notewriter lineage RUN`: the way from the corpus to a run's scores, as each run on it recorded it."""
 
-With `--rerun FILE` it becomes a pipeline that goes this way again.
-"""
-
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from notewriter.artifacts import statistics
 from notewriter.artifacts.fingerprints import read_fingerprints
@@ -18,8 +14,7 @@ from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.artifacts.training_record import read_training_record
-from notewriter.experiments.pipelines.rerun import rerun
-from notewriter.ground import jsonl
+from notewriter.experiments.origins import code_of, listed
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
@@ -32,25 +27,12 @@ IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 
 @dataclass
 class LineageArguments:
-    """Print what a run was made from: its stage, settings, code, machine and inputs, and the same of each input.
+    """Print what a run was made from: its command, code, machine and inputs, and the same of each input.
 
     Models, indexes and prompts whose contents have changed since the run began are marked.
     """
 
     run: str = field(metadata={"help": "a run folder; `--run` may be omitted if it comes first"})
-    rerun: str | None = field(
-        default=None,
-        metadata={
-            "help": "write a pipeline to this file that does the run again with all that it was made from, each stage "
-            "into a new folder and without replies from the cache; then: notewriter pipeline FILE"
-        },
-    )
-    launch: str | None = field(
-        default=None,
-        metadata={
-            "help": "with --rerun: the accelerate configuration of trainings; required where several processes trained"
-        },
-    )
 
 
 def main(argv: list[str]) -> None:
@@ -58,15 +40,7 @@ def main(argv: list[str]) -> None:
     if argv and not argv[0].startswith("-"):
         argv = ["--run", *argv]
     (arguments,) = parse(LineageArguments, argv, prog="notewriter lineage", description=LineageArguments.__doc__)
-    if arguments.rerun is None:
-        sys.stdout.write("\n".join(map(escape_controls, lineage(Path(arguments.run)))) + "\n")
-        return
-    pipeline = rerun(Path(arguments.run), arguments.launch)
-    pipeline["output_dir"] = f"runs/{Path(arguments.rerun).stem}"
-    jsonl.write_text(arguments.rerun, [yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)])
-    sys.stdout.write(
-        f"{arguments.rerun}: {len(pipeline['stages'])} stages; run: notewriter pipeline {arguments.rerun}\n"
-    )
+    sys.stdout.write("\n".join(map(escape_controls, lineage(Path(arguments.run)))) + "\n")
 
 
 def lineage(folder: Path) -> list[str]:
@@ -95,9 +69,10 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
     config = read_config(folder)
     record = read_run_record(folder)
     for start in record.starts if record else ():
-        code = f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
         parts: list[Mapping[str, object]] = [start.hardware, start.packages, start.seeds]
-        yield f"{indent}ran with {code}; " + "; ".join(_pairs(each) for each in parts if each)
+        yield f"{indent}ran with {code_of(start)}; " + "; ".join(listed(each) for each in parts if each)
+        if start.command:
+            yield f"{indent}command: {shlex.join(start.command)}"
     before, now = read_fingerprints(folder), contents(config)
     for setting, content in before.items():
         if now.get(setting, content) != content:
@@ -122,8 +97,8 @@ def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         # The keys of `mix` are folders of data.
         for each in value if isinstance(value, list | Mapping) else [value]:
-            named = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
-            if isinstance(each, str) and each and (named or ("/" in each and Path(each).exists())):
+            is_model = setting in {"serve", "served", "model", "model_name_or_path"} and isinstance(each, str)
+            if isinstance(each, str) and each and (is_model or ("/" in each and Path(each).exists())):
                 yield setting, each
 
 
@@ -143,11 +118,7 @@ def described(folder: Path) -> str:
             if isinstance(record, dict)
             else []
         )
-        return ", ".join(f"{kind}: {_pairs(each)}" for kind, each in counts if isinstance(each, dict))
+        return ", ".join(f"{kind}: {listed(each)}" for kind, each in counts if isinstance(each, dict))
     if folder.is_dir() and (manifest := read_manifest(folder)):
         return f"index {manifest.get('kind', '')} of {manifest.get('passages', '?')} passages"
     return ""
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items())

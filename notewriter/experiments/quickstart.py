@@ -1,16 +1,17 @@
 """`notewriter quickstart`: the whole pipeline on a generated world, on the CPU, evaluated before and after DPO.
 
-The stages are those of configs/pipelines/quickstart.yaml. Each is a command that can also be run by hand; it is the
-first line of the stage's log. Finished stages do nothing when the quickstart is run again.
+The runs are those of the recipe pipelines/quickstart. Each is a command that can also be given by hand; it is the first
+line of the run's log. Finished runs do nothing when the quickstart is started again.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from notewriter.experiments.pipelines.local import run_here
-from notewriter.experiments.pipelines.pipeline import PROJECT, read_pipeline
+from notewriter.experiments.here import run_here
+from notewriter.experiments.run import read_pipeline
 from notewriter.ground.config import parse
 
-FILE = PROJECT / "configs" / "pipelines" / "quickstart.yaml"
+FILE = Path("pipelines/quickstart")
 
 
 @dataclass
@@ -24,6 +25,6 @@ class QuickstartArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Run the stages in order and print the output of the last one, the table."""
+    """Do the runs in order and print the output of the last one, the table."""
     (arguments,) = parse(QuickstartArguments, argv, prog="notewriter quickstart", description=__doc__)
     run_here(read_pipeline(FILE, arguments.output_dir, {"model_dir": arguments.model_dir}))

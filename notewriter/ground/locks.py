@@ -7,8 +7,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import lock_descriptor
-
 from notewriter.ground.errors import UserError, writing
 
 logger = logging.getLogger(__name__)
@@ -50,6 +48,9 @@ def acquire(descriptor: int, path: Path) -> bool:
 
     Returns False if another process holds the lock, or has just renamed or removed the file at `path`.
     """
+    # Imported here, as most commands start without a lock.
+    from filelock import lock_descriptor
+
     try:
         if not lock_descriptor(descriptor, blocking=False):
             return False

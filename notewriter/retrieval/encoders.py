@@ -13,7 +13,7 @@ from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
 
 from notewriter.ground.errors import UserError, install
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint, is_hub_id, loading
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -92,7 +92,7 @@ def load(encoder: str, device: str | None) -> "SentenceTransformer":
 
 @functools.cache
 def _load(encoder: str, device: str | None) -> "SentenceTransformer":
-    if not Path(encoder).is_dir() and not checkpoints.is_hub_id(encoder):
+    if not Path(encoder).is_dir() and not is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):
         import torch
@@ -100,14 +100,14 @@ def _load(encoder: str, device: str | None) -> "SentenceTransformer":
         if not torch.cuda.is_available():
             raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     transformer = library("sentence_transformers").SentenceTransformer
-    with checkpoints.loading(encoder, "encoder"):
+    with loading(encoder, "encoder"):
         model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
         return model
 
 
 def identity(model: str) -> str | None:
     """The fingerprint of a model's files; None for a hub id that is not on this machine."""
-    content = checkpoints.fingerprint(model)
+    content = Checkpoint(model).fingerprint()
     return None if content == model else content
 
 

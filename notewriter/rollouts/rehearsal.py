@@ -8,22 +8,21 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, NotRequired
 
 from annotated_types import Interval
 
-from notewriter.artifacts.statistics import Tokens, UsageTotals
+from notewriter.artifacts.statistics import UsageTotals
 from notewriter.ground import jsonl
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, check_prices, cost, prices_of
-from notewriter.models.roles import ModelArguments, sampling_by_stage
-from notewriter.retrieval.chain import Chain, Part, without_models
+from notewriter.models.roles import ModelArguments
+from notewriter.retrieval.chain import Part, without_models
 from notewriter.rollouts.method import Kind, Stage
-from notewriter.rollouts.prompts import Prompts
-from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.resources import Resources, open_chain, settings_of
 from notewriter.rollouts.usage import Usage
 
 TOKENS_A_WORD = 1.3
@@ -72,21 +71,16 @@ REPLIES: dict[Kind, str] = {
 """The reply for each kind of stage, unless a stage has its own (`Stage.rehearsal`)."""
 
 
-class Costs(TypedDict, total=False):
-    """Estimated time and money, as far as speed and prices are given."""
-
-    hours: float
-    money: float
-
-
-class Estimate(UsageTotals, Costs):
-    """The contents of `estimate.json`."""
+class Estimate(UsageTotals):
+    """The contents of `estimate.json`; time and money as far as speed and prices are given."""
 
     schema: str
     questions: int
     sample: int
     tokens_counted_with: str
     reply_share: float
+    hours: NotRequired[float]
+    money: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -161,52 +155,39 @@ def rehearse(
     count, tokens_a_word, counted_with = _counter(
         dry.tokenizer or (models.serve and Checkpoint(models.serve).tokenizer), models.chat_template_kwargs
     )
-    sampling, stage_sampling = sampling_by_stage(models)
-    resources = Rehearsal(
-        clients={},
-        prompts=Prompts(models.prompts_dir),
-        sampling=sampling,
-        stage_sampling=stage_sampling,
-        count=count,
-        share=dry.reply_share,
-        tokens_a_word=tokens_a_word,
-    )
-
-    # A dry run calls no model.
-    parts = without_models(retriever)
+    resources = Rehearsal({}, count=count, share=dry.reply_share, tokens_a_word=tokens_a_word, **settings_of(models))
 
     async def run() -> list[dict[str, Any]]:
-        chain = Chain(parts) if parts else None
-        try:
-            if chain:
-                await chain.check()
+        async with open_chain(without_models(retriever)) as chain:
             return [await work(question, replace(resources, retriever=chain)) for question in sample]
-        finally:
-            if chain:
-                await chain.close()
 
     usage = Usage()
     for record in asyncio.run(run()):
         usage.add(record)
     total = usage.to_dict(len(questions) / len(sample))
-    return {
+    result: Estimate = {
         "schema": "notewriter/estimate/1",
         "questions": len(questions),
         "sample": len(sample),
         "tokens_counted_with": counted_with,
         "reply_share": dry.reply_share,
-        **total,
-        **_costs(dry.tokens_per_second, prices_of(prices, models.models), total["tokens"]),
+        "tokens": total["tokens"],
+        "tokens_in_all": total["tokens_in_all"],
     }
+    usages = [(role, usage) for roles in total["tokens"].values() for role, usage in roles.items()]
+    if dry.tokens_per_second:
+        completion_tokens = sum(usage["completion_tokens"] for _, usage in usages)
+        result["hours"] = round(completion_tokens / dry.tokens_per_second / 3600, 2)
+    if prices := prices_of(prices, models.models):
+        money = (cost(prices, role, usage["prompt_tokens"], usage["completion_tokens"]) for role, usage in usages)
+        result["money"] = round(sum(money), 2)
+    return result
 
 
 def estimated(folder: Path) -> dict[str, Any]:
     """The estimate of an earlier dry run in this folder, for comparison; empty if there was none."""
     path = folder / FILE
     return {"estimate": jsonl.read_object(path, dict[str, Any], "remove it")} if path.exists() else {}
-
-
-_COSTS: tuple[Literal["hours"], Literal["money"]] = ("hours", "money")
 
 
 def _count_words(prompt: list[Message] | str) -> int:
@@ -242,18 +223,6 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
     return count, 1.0, f"the tokenizer of {model}"
 
 
-def _costs(tokens_per_second: float | None, prices: Prices, tokens: Tokens) -> Costs:
-    costs: Costs = {}
-    usages = [(role, usage) for roles in tokens.values() for role, usage in roles.items()]
-    if tokens_per_second:
-        total = sum(usage["completion_tokens"] for _, usage in usages)
-        costs["hours"] = round(total / tokens_per_second / 3600, 2)
-    if prices:
-        money = (cost(prices, role, usage["prompt_tokens"], usage["completion_tokens"]) for role, usage in usages)
-        costs["money"] = round(sum(money), 2)
-    return costs
-
-
 def _table(result: Estimate) -> str:
     keys = ("calls", "prompt_tokens", "completion_tokens")
     rows = [(stage, role, usage) for stage, roles in result["tokens"].items() for role, usage in roles.items()]
@@ -261,7 +230,7 @@ def _table(result: Estimate) -> str:
     lines = [f"{'stage':34} {'role':8} {'calls':>12} {'prompt tokens':>15} {'completion tokens':>18}"]
     for stage, role, usage in rows:
         lines.append("{:34} {:8} {:12,} {:15,} {:18,}".format(stage, role, *(usage.get(key, 0) for key in keys)))
-    lines += [f"{name}: {result[name]:,}" for name in _COSTS if name in result]
+    lines += [f"{name}: {value:,}" for name in ("hours", "money") if (value := result.get(name)) is not None]
     lines.append(
         f"estimated for {result['questions']} questions from {result['sample']}; tokens counted with "
         f"{result['tokens_counted_with']}; replies assumed to be {result['reply_share']:.0%} of max_tokens; "

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
@@ -61,9 +62,41 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
         UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a part of
             the retriever cannot be used.
     """
-    _check_models(arguments)
-    if retriever:
-        asyncio.run(_check_retriever(retriever))
+    settings_of(arguments)
+
+    async def check() -> None:
+        # Models that rerank are checked with all others when the run begins; a dry run does not call them.
+        async with open_chain(without_models(retriever or ())):
+            pass
+
+    asyncio.run(check())
+
+
+def settings_of(arguments: ModelArguments) -> dict[str, Any]:
+    """The checked settings of `Resources`: prompts, sampling and stage_sampling.
+
+    Raises:
+        UserError: an endpoint is not valid or contains a secret, or sampling is set for an unknown stage.
+    """
+    check_endpoints(arguments)
+    sampling, stage_sampling = sampling_by_stage(arguments)
+    prompts = Prompts(arguments.prompts_dir)
+    for stage in stage_sampling:
+        prompts.check(stage)
+    return {"prompts": prompts, "sampling": sampling, "stage_sampling": stage_sampling}
+
+
+@contextlib.asynccontextmanager
+async def open_chain(parts: Sequence[Part], cache: ResponseCache | None = None) -> AsyncIterator[Chain | None]:
+    """The checked retriever of a run, closed at the end; None if it has no parts."""
+    chain = Chain(parts, cache) if parts else None
+    try:
+        if chain:
+            await chain.check()
+        yield chain
+    finally:
+        if chain:
+            await chain.close()
 
 
 @contextlib.asynccontextmanager
@@ -74,22 +107,18 @@ async def open_resources(
 
     Calls are paid from `budget`.
     """
-    _check_models(arguments)
-    sampling, stage_sampling = sampling_by_stage(arguments)
-    prompts = Prompts(arguments.prompts_dir)
-    cache = ResponseCache(arguments.cache)
-    chain = Chain(retriever, cache) if retriever else None
-    clients = {
-        role: Client(endpoint, cache, [server.ensure_alive for server in servers])
-        for role, (endpoint, servers) in roles.items()
-    }
-    parts: list[Client | Chain] = [*clients.values(), *([chain] if chain else [])]
-    try:
-        await asyncio.gather(*(part.check() for part in parts))
-        yield Resources(clients, prompts, chain, sampling, stage_sampling, budget)
-    finally:
-        await asyncio.gather(*(part.close() for part in parts))
-        cache.close()
+    settings = settings_of(arguments)
+    with contextlib.closing(ResponseCache(arguments.cache)) as cache:
+        clients = {
+            role: Client(endpoint, cache, [server.ensure_alive for server in servers])
+            for role, (endpoint, servers) in roles.items()
+        }
+        try:
+            await asyncio.gather(*(client.check() for client in clients.values()))
+            async with open_chain(retriever or (), cache) as chain:
+                yield Resources(clients, retriever=chain, budget=budget, **settings)
+        finally:
+            await asyncio.gather(*(client.close() for client in clients.values()))
 
 
 def budget_of(costs: CostArguments, models: ModelArguments, roles: Roles, folder: Path) -> Budget | None:
@@ -102,20 +131,3 @@ def budget_of(costs: CostArguments, models: ModelArguments, roles: Roles, folder
         return None
     priced = [role for role, (_, servers) in roles.items() if not servers]
     return Budget(costs.max_cost, prices_of(costs.prices, models.models), folder, priced)
-
-
-def _check_models(arguments: ModelArguments) -> None:
-    check_endpoints(arguments)
-    _, stage_sampling = sampling_by_stage(arguments)
-    prompts = Prompts(arguments.prompts_dir)
-    for stage in stage_sampling:
-        prompts.check(stage)
-
-
-async def _check_retriever(parts: Sequence[Part]) -> None:
-    # Models that rerank are checked with all others when the run begins; a dry run does not call them.
-    chain = Chain(without_models(parts))
-    try:
-        await chain.check()
-    finally:
-        await chain.close()

@@ -2,13 +2,13 @@
 
 All parameters, eight GPUs:
 
-    accelerate launch --quiet --config_file configs/accelerate/zero3.yaml training/train_dpo.py \
-        --config configs/dpo/deepnote_qwen2.5-7b.yaml --pairs data/pairs
+    notewriter train dpo --accelerate zero3 --config dpo/deepnote_qwen2.5-7b --pairs data/pairs
 
 LoRA, one GPU:
 
-    accelerate launch --quiet --config_file configs/accelerate/single.yaml training/train_dpo.py \
-        --config configs/dpo/deepnote_qwen2.5-7b_lora.yaml --pairs data/pairs
+    notewriter train dpo --accelerate single --config dpo/deepnote_qwen2.5-7b_lora --pairs data/pairs
+
+In a clone `accelerate launch training/train_dpo.py` does the same, with the files of configs/accelerate.
 
 Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
 resumes from its last checkpoint when the same command is given again; a finished run says so.

@@ -178,8 +178,8 @@ class BatchConfiguration(_TrainingArguments):
         self._check_loading()
         if self.world_size != processes:
             raise UserError(
-                f"{processes} processes were started but do not train together; start them with accelerate launch "
-                "and a file of configs/accelerate"
+                f"{processes} processes were started but do not train together; start them with `notewriter train` "
+                "and --accelerate ddp or another of its profiles"
             )
 
     def _set_accumulation(self, processes: int) -> None:
@@ -298,7 +298,7 @@ def check_devices(training: TrainingArguments) -> None:
     if training.n_gpu > 1:
         raise UserError(
             f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
-            "each with configs/accelerate/ddp.yaml"
+            "each with `notewriter train` and --accelerate ddp"
         )
 
 
@@ -311,8 +311,8 @@ def check_fsdp_loading(model: ModelConfig) -> None:
     if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true" and not model.use_peft:
         # TRL shards the reference model without sending it from the first process, which alone has read it.
         raise UserError(
-            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the "
-            "accelerate configuration (as configs/accelerate/fsdp2.yaml does), or use configs/accelerate/zero3.yaml"
+            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the file that "
+            "accelerate launches with (as the profile fsdp2 does), or give --accelerate zero3"
         )
 
 

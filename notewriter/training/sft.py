@@ -4,8 +4,9 @@ ReaRAG's SFT (arXiv 2503.21729, equation 2): the loss is on what the assistant w
 instructions and observations are masked. The mask is found for any chat template by rendering each conversation up to
 each turn, as a server does.
 
-    accelerate launch --config_file configs/accelerate/zero3.yaml training/train_sft.py \
-        --config configs/sft/rearag_glm4-9b.yaml --data data/chains
+    notewriter train sft --accelerate zero3 --config sft/rearag_glm4-9b --data data/chains
+
+In a clone `accelerate launch training/train_sft.py` does the same, with the files of configs/accelerate.
 
 Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
 resumes from its last checkpoint when the same command is given again; a finished run says so.

@@ -111,7 +111,8 @@ def test_a_malformed_prediction_is_named_by_its_line(tmp_path, key, value, messa
 def test_an_earlier_prediction_needs_neither_metadata_nor_gold_documents(tmp_path):
     record = PREDICTION.to_dict()
     del record["metadata"], record["gold_documents"]
-    prediction = Prediction.from_dict(record)
+    jsonl.write(tmp_path / "predictions.jsonl", [record])
+    (prediction,) = read_predictions(tmp_path / "predictions.jsonl").values()
     assert (prediction.metadata, prediction.gold_documents) == ({}, 0)
 
 
@@ -132,5 +133,5 @@ def test_malformed_metrics_are_refused(tmp_path, change, message):
 
 def test_a_file_that_is_not_json_is_named_by_its_line(tmp_path):
     (tmp_path / "metrics.json").write_text("{\n!")
-    with pytest.raises(UserError, match=r"metrics\.json:2: is not JSON"):
+    with pytest.raises(UserError, match=r"metrics\.json: is not JSON .*line 2"):
         read_metrics(tmp_path / "metrics.json")

@@ -10,25 +10,28 @@ from notewriter.artifacts.journal import ResumeArguments
 from notewriter.data.options import GoldArguments, PairsArguments
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation.evaluate import EvaluateArguments
-from notewriter.experiments.pipelines.pipeline import PROJECT, read_pipeline
-from notewriter.experiments.results.experiment import read_experiment
+from notewriter.experiments.experiment import read_experiment
+from notewriter.experiments.run import read_pipeline
 from notewriter.ground.config import parse
+from notewriter.ground.recipes import RECIPES
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
-EXPERIMENTS = sorted((PROJECT / "configs/experiments").glob("e[0-9].yaml"))
-ROUNDS = PROJECT / "configs/pipelines/rounds.yaml"
+EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
+ROUNDS = RECIPES / "pipelines/rounds.yaml"
 PIPELINES = [*EXPERIMENTS, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_the_commands_are_what_their_programs_take(path: Path) -> None:
-    for stage in read_pipeline(path).stages:
-        program, name, *argv = stage.argv()
-        if Path(program).name in ("train_dpo.py", "train_sft.py"):
-            kinds = (DPOArguments, DPOConfiguration) if "dpo" in program else (SFTArguments, SFTConfiguration)
-            parse([*kinds, ModelConfig], [name, *argv])
+    for run in read_pipeline(path).runs:
+        _, name, *argv = run.argv()
+        if name == "train":
+            method, _, profile, *argv = argv
+            assert (RECIPES / f"accelerate/{profile}.yaml").is_file()
+            kinds = (DPOArguments, DPOConfiguration) if method == "dpo" else (SFTArguments, SFTConfiguration)
+            parse([*kinds, ModelConfig], argv)
         elif name == "pairs":
             arguments, _, _ = parse([PairsArguments, ModelArguments, ResumeArguments], argv)
             read_recipe(arguments)
@@ -41,15 +44,15 @@ def test_the_commands_are_what_their_programs_take(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
-def test_results_compare_runs_that_the_stages_write(path: Path) -> None:
+def test_results_compare_what_the_runs_write(path: Path) -> None:
     experiment, pipeline = read_experiment(path, None, {})
-    written = {str(result) for stage in pipeline.stages for result in stage.results().values()}
+    written = {str(result) for run in pipeline.runs for result in run.results().values()}
     # Experiments compare with E1's models too.
     first = read_pipeline(EXPERIMENTS[0])
     written |= {
         str(result)
-        for stage in first.stages
-        for result in stage.results().values()
+        for run in first.runs
+        for result in run.results().values()
         if str(result).startswith(first.output_dir)
     }
     for cell in experiment.cells:
@@ -60,26 +63,26 @@ def test_results_compare_runs_that_the_stages_write(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_what_experiments_share_is_made_by_one_command(path: Path) -> None:
-    made = {stage.result: (stage.argv(), stage.serve) for stage in read_pipeline(EXPERIMENTS[0]).stages}
-    for stage in read_pipeline(path).stages:
-        assert made.get(stage.result, (stage.argv(), stage.serve)) == (stage.argv(), stage.serve)
+    made = {run.title: (run.argv(), run.serve) for run in read_pipeline(EXPERIMENTS[0]).runs}
+    for run in read_pipeline(path).runs:
+        assert made.get(run.title, (run.argv(), run.serve)) == (run.argv(), run.serve)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_experiments_share_what_they_have_in_common_and_never_train_on_evaluation_questions(path: Path) -> None:
-    stages = read_pipeline(path).stages
+    runs = read_pipeline(path).runs
     own = f"runs/experiments/{path.stem}"
-    for stage in stages:
-        for result in stage.results().values():
+    for run in runs:
+        for result in run.results().values():
             assert str(result).startswith((own, "runs/experiments/common/", "models/"))
-        if stage.argv()[:2] == ["notewriter", "pairs"]:
-            command = shlex.join(stage.argv())
+        if run.argv()[:2] == ["notewriter", "pairs"]:
+            command = shlex.join(run.argv())
             assert all(f"questions/{name}/dev.jsonl" in command for name in ("2wikimultihopqa", "hotpotqa", "musique"))
 
 
 def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev() -> None:
     changes = {"dataset": "jsonl", "train": "data/2wiki/train.jsonl", "dev": "data/2wiki/dev.jsonl"}
-    on_dev, pairs, *_ = read_pipeline(ROUNDS, None, changes).stages
+    on_dev, pairs, *_ = read_pipeline(ROUNDS, None, changes).runs
     evaluated, _ = parse([EvaluateArguments, ModelArguments], on_dev.argv()[2:])
     sampled, _ = parse([PairsArguments, ModelArguments], pairs.argv()[2:])
     assert (evaluated.dataset, evaluated.path) == ("jsonl", "data/2wiki/dev.jsonl")

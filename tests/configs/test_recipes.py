@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from notewriter.data.build_chains import check_index
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments
-from notewriter.data.reasoning import check_index
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation import evaluate
 from notewriter.evaluation.papers import published_rows
@@ -46,7 +46,7 @@ def test_recipes_of_chains_are_what_the_command_takes(path):
 @pytest.mark.parametrize("path", recipes("data/gold_*.yaml"))
 def test_recipes_of_gold_evidence_are_what_the_command_takes(path):
     arguments, models = parse([GoldArguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    assert set(read_gold_recipe(arguments).judges) == set(arguments.gold_stages)
+    assert set(read_gold_recipe(arguments).stages) == set(arguments.gold_stages)
     check_inputs(models, None)
 
 
@@ -157,14 +157,14 @@ def test_dnalign_is_the_papers(name, orders):
     recipe = read_recipe(arguments)
     assert len(recipe.samplers) == 9
     assert (arguments.limit, arguments.top_k_range) == (15000, [3, 9])
-    assert {stage: judge for stage, ((judge, _),) in recipe.judges.items()} == {
+    assert {stage: judge.name for stage, (judge,) in recipe.judges.items()} == {
         "deepnote/init_note": "llm",
         "deepnote/refine_query": "llm",
         "deepnote/accumulate_knowledge": "decision",
         "vanilla/answer": "metric",
     }
     assert list(arguments.quotas.values()) == [1900, 1900, 1900, 300]
-    assert (recipe.orders, recipe.sample_full_stages) == (orders, True)
+    assert (recipe.rules.orders, recipe.sample_full_stages) == (orders, True)
     # A right answer against a wrong one, and nothing in between.
     assert arguments.min_gap == 1.0
 

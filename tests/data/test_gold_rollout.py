@@ -3,7 +3,7 @@
 import pytest
 
 from notewriter.data import sampling
-from notewriter.data.gold_rollout import UNTOLD, roll_out
+from notewriter.data.build_gold import UNTOLD, roll_out
 from notewriter.data.judges import metric
 from notewriter.data.recipe import PreparedMethod, Recipe
 from notewriter.ground.records import Completion, Passage, Question
@@ -26,7 +26,7 @@ def reply():
             def search(self, query, top_k):
                 return [Passage("p1", "Films", passage)]
 
-        recipe = Recipe({"vanilla/answer": ()}, methods={"vanilla": PreparedMethod(METHODS["vanilla"], {})})
+        recipe = Recipe(stages=["vanilla/answer"], methods={"vanilla": PreparedMethod(METHODS["vanilla"], {})})
         record = await roll_out(question, Resources({"policy": Model()}, Prompts(), Shelf()), recipe)
         rows = [row["messages"][-1]["content"] for row in record["rows"]]
         return rows + [drop["reason"] for drop in record["drops"]]
@@ -68,8 +68,9 @@ async def test_the_passages_per_retrieval_are_drawn_for_methods_that_read_the_be
             asked.append(top_k)
             return [Passage("p1", "Films", "Osk came out in 1999.")]
 
+    stage = f"{method}/answer"
     prepared = {method: PreparedMethod(METHODS[method], options)}
-    recipe = Recipe({f"{method}/answer": [("metric", metric)]}, methods=prepared, top_k_range=(2, 2))
+    recipe = Recipe(stages=[stage], judges={stage: [metric]}, methods=prepared, top_k_range=(2, 2))
     question = Question("q1", "When did Osk come out?", ("1999",))
     await roll(question, Resources({"policy": Model()}, Prompts(), Shelf()), recipe)
     assert asked == [top_k] * (top_k is not None)

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config, tiny_world
 
-from notewriter.data import chains, merge_shards, pairs
+from notewriter.data import build_chains, build_pairs, merge_shards
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -37,7 +37,7 @@ def build(world, tmp_path_factory):
                 "dev_share": 0.3,
                 **({"shard": shard} if shard else {}),
             }
-            pairs.main(run_config(folder, name, world, endpoint, settings | changes))
+            build_pairs.main(run_config(folder, name, world, endpoint, settings | changes))
             return folder / name
 
         yield run
@@ -196,7 +196,7 @@ def chain_reply(request):
 
 
 @pytest.fixture(scope="module")
-def build_chains(world, tmp_path_factory):
+def chains(world, tmp_path_factory):
     """Build chains of a shard (or of everything) in a folder of its own; returns the folder."""
     folder = tmp_path_factory.mktemp("chains")
     path = folder / "questions.jsonl"
@@ -210,24 +210,26 @@ def build_chains(world, tmp_path_factory):
 
         def run(name, shard=None):
             settings = {"path": str(path), "dev_share": 0.3, **({"shard": shard} if shard else {})}
-            chains.main(run_config(folder, name, world, endpoint, settings | {"cache": str(folder / "cache.sqlite")}))
+            build_chains.main(
+                run_config(folder, name, world, endpoint, settings | {"cache": str(folder / "cache.sqlite")})
+            )
             return folder / name
 
         yield run
 
 
-def test_merged_chains_are_what_a_run_without_shards_makes(build_chains, tmp_path, capsys):
-    shards = [build_chains(f"shard{number}", f"{number}/3") for number in (1, 2, 3)]
+def test_merged_chains_are_what_a_run_without_shards_makes(chains, tmp_path, capsys):
+    shards = [chains(f"shard{number}", f"{number}/3") for number in (1, 2, 3)]
     assert [stats(shard)["questions"] for shard in shards] == [3, 3, 2]
-    whole, merged = build_chains("whole"), merge(shards[::-1], tmp_path / "merged")
+    whole, merged = chains("whole"), merge(shards[::-1], tmp_path / "merged")
     assert stats(whole)["chains"]["train"] and stats(whole)["chains"]["dev"] and stats(whole)["dropped"]
     for name in (*RESULTS, "yield.svg", "lengths.svg", "README.md"):
         assert (merged / name).read_bytes() == (whole / name).read_bytes()
     assert f"development chains in {merged}" in capsys.readouterr().out
 
 
-def test_an_unfinished_shard_of_chains_is_refused_and_so_is_one_beside_pairs(build_chains, shards, tmp_path):
-    one, two, three = (build_chains(f"cut{number}", f"{number}/3") for number in (1, 2, 3))
+def test_an_unfinished_shard_of_chains_is_refused_and_so_is_one_beside_pairs(chains, shards, tmp_path):
+    one, two, three = (chains(f"cut{number}", f"{number}/3") for number in (1, 2, 3))
     with pytest.raises(UserError, match=r"they do not fit"):
         merge([one, two, shards[2]], tmp_path / "merged")
     journal = two / "rollouts.jsonl"

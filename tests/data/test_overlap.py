@@ -7,7 +7,7 @@ import yaml
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import gold_replies, merge_shards, overlap, pairs
+from notewriter.data import build_gold, build_pairs, merge_shards, overlap
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -25,8 +25,8 @@ def data(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     gold = {"gold_stages": ["deepnote/init_note"], "dev_share": 0.3}
     with fake_endpoint() as endpoint:
-        pairs.main(run_config(folder, "pairs", world, endpoint, DEEPNOTE_PAIRS))
-        gold_replies.main(run_config(folder, "gold", world, endpoint, gold))
+        build_pairs.main(run_config(folder, "pairs", world, endpoint, DEEPNOTE_PAIRS))
+        build_gold.main(run_config(folder, "gold", world, endpoint, gold))
     return [str(folder / "pairs"), str(folder / "gold")]
 
 
@@ -73,7 +73,7 @@ def test_a_leaked_question_is_an_error_that_names_it(data, world, evaluation, ca
 def test_checks_stay_while_the_rows_do(world, evaluation, tmp_path, caplog):
     with fake_endpoint() as endpoint:
         argv = run_config(tmp_path, "pairs", world, endpoint, DEEPNOTE_PAIRS)
-        pairs.main(argv)
+        build_pairs.main(argv)
         folder = tmp_path / "pairs"
         (_, leaked), *_ = jsonl.read(world["path"])
         with pytest.raises(UserError, match="overlap with evaluation"):
@@ -83,12 +83,12 @@ def test_checks_stay_while_the_rows_do(world, evaluation, tmp_path, caplog):
         assert [record["other_id"] for _, record in jsonl.read(folder / "overlapping_questions.jsonl")] == ["e2"]
         before = [(folder / name).read_bytes() for name in ("stats.json", "README.md")]
 
-        pairs.main(argv)
+        build_pairs.main(argv)
         assert [(folder / name).read_bytes() for name in ("stats.json", "README.md")] == before
 
         records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
         jsonl.write(folder / "rollouts.jsonl", records[1:])
-        pairs.main(argv)
+        build_pairs.main(argv)
     assert "overlap" not in json.loads((folder / "stats.json").read_text())
     assert "has rows that `notewriter overlap` has not checked" in caplog.text
 
@@ -99,7 +99,7 @@ def test_merging_again_keeps_checks_only_while_the_rows_stay(world, evaluation, 
     with fake_endpoint() as endpoint:
         for number in (1, 2):
             settings = DEEPNOTE_PAIRS | {"shard": f"{number}/2"}
-            pairs.main(run_config(tmp_path, str(number), world, endpoint, settings))
+            build_pairs.main(run_config(tmp_path, str(number), world, endpoint, settings))
     merge_shards.main(argv)
     overlap.main(["--data", str(merged), "--eval_files", evaluation([OTHER])])
     before = [(merged / name).read_bytes() for name in ("stats.json", "README.md")]

@@ -8,7 +8,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import tiny_world, write_config
 
-from notewriter.data import pairs
+from notewriter.data import build_pairs
 from notewriter.ground import jsonl
 from notewriter.rollouts.parsing import parse_note
 
@@ -52,7 +52,7 @@ def build(world, endpoint, tmp_path, **changes):
         "base_url": endpoint.base_url,
         "model": endpoint.model,
     }
-    pairs.main(write_config(tmp_path / "config.yaml", options | changes))
+    build_pairs.main(write_config(tmp_path / "config.yaml", options | changes))
     return pyarrow.parquet.read_table(tmp_path / "pairs" / "train.parquet").to_pylist()
 
 

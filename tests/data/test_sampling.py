@@ -10,7 +10,7 @@ from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import Gold
 from notewriter.data.harvest import Harvest
 from notewriter.data.judges import decision, llm, metric, outcome, reference, retrieval
-from notewriter.data.judges.case import Verdict
+from notewriter.data.judges.case import Rules, Verdict, judge
 from notewriter.data.recipe import Recipe
 from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
@@ -72,6 +72,7 @@ def roll_out():
         stage_sampling=(),
         options=(),
         recipe=(),
+        rules=(),
         to_the_end=True,
         **replies,
     ):
@@ -79,16 +80,13 @@ def roll_out():
         models = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
         resources = Resources(models, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
         harvest = Harvest()
-        named = {
-            stage: [(judge.__name__, judge) for judge in (several if isinstance(several, list) else [several])]
-            for stage, several in judges.items()
-        }
+        judges = {stage: several if isinstance(several, list) else [several] for stage, several in judges.items()}
         rollout = SamplingRollout(
             question,
             METHODS[method],
             {"top_k": 3} | dict(options),
             resources,
-            Recipe(named, **dict(recipe)),
+            Recipe(stages=list(judges), judges=judges, rules=Rules(**dict(rules)), **dict(recipe)),
             harvest,
         )
         await rollout.run(to_the_end)
@@ -100,11 +98,12 @@ def roll_out():
 def spy(seen):
     """A judge that keeps its cases and pairs the last candidate with the first."""
 
-    async def judge(case):
+    @judge()
+    async def spying(case):
         seen.append(case)
         return Verdict(len(case.candidates) - 1, 0)
 
-    return judge
+    return spying
 
 
 FIRST_NOTE = {"options": {"adaptive_retrieval": False}}
@@ -184,6 +183,7 @@ async def test_the_better_candidate_of_a_stage_goes_into_the_prompts_of_the_next
 
 
 async def test_the_next_round_searches_with_the_better_query(roll_out):
+    @judge()
     async def likes_last(case):
         return Verdict(len(case.candidates) - 1, 0)
 
@@ -375,31 +375,31 @@ async def test_a_cut_completion_is_rejected_only_if_no_whole_one_is_worse(roll_o
     for rejected, expected in (("worst", {cut, wrong}), ("hardest", {wrong})):
         seen = set()
         for seed in range(6):
-            recipe = {"rejected": rejected, "seed": seed}
+            recipe, rules = {"seed": seed}, {"rejected": rejected}
             _, harvest, _, _ = await roll_out(
-                {"deepnote/init_note": reference}, notes=notes, recipe=recipe, **FIRST_NOTE
+                {"deepnote/init_note": reference}, notes=notes, recipe=recipe, rules=rules, **FIRST_NOTE
             )
             seen.add(harvest.rows[0]["rejected"][0]["content"])
         assert seen <= expected
     notes = by_sampler(f"{cut}...", otherwise=chosen)
     _, harvest, _, _ = await roll_out(
-        {"deepnote/init_note": reference}, notes=notes, recipe={"rejected": "hardest"}, **FIRST_NOTE
+        {"deepnote/init_note": reference}, notes=notes, rules={"rejected": "hardest"}, **FIRST_NOTE
     )
     assert harvest.rows[0]["rejected"][0]["content"] == cut
 
 
 async def test_the_gold_note_without_the_answer_is_rejected_where_no_other_note_is_worse(roll_out):
     right = f"{MOTHER} {BIRTH}"
-    recipe = {"rejected": "hardest", "gold_negatives": frozenset({"deepnote/init_note"})}
+    recipe, rules = {"gold_negatives": frozenset({"deepnote/init_note"})}, {"rejected": "hardest"}
     judges = {"deepnote/init_note": reference}
-    _, harvest, trace, _ = await roll_out(judges, notes=always(right), recipe=recipe, **FIRST_NOTE)
+    _, harvest, trace, _ = await roll_out(judges, notes=always(right), recipe=recipe, rules=rules, **FIRST_NOTE)
     (row,) = harvest.rows
     assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == (right, MOTHER)
     assert row["rejected_source"] == {"kind": "gold without the answer"}
     assert row["chosen_score"] > row["rejected_score"] > 0
     assert trace.note == right
     # It is never chosen, nor what the method goes on with.
-    _, harvest, trace, _ = await roll_out(judges, notes=always("No idea."), recipe=recipe, **FIRST_NOTE)
+    _, harvest, trace, _ = await roll_out(judges, notes=always("No idea."), recipe=recipe, rules=rules, **FIRST_NOTE)
     assert (harvest.rows, trace.note) == ([], "No idea.")
 
 
@@ -457,7 +457,7 @@ async def test_outcome_works_at_every_generated_stage_of_a_method(roll_out):
         answer=lambda prompt, sampling, sample: reader(prompt, sampling, sample) + " it is" * (sampling.top_p == 0.1),
         options=ONCE,
     )
-    assert [judged.stage for judged in harvest.judged] == list(stages)
+    assert [attempt.stage for attempt in harvest.attempts] == list(stages)
     rows = {row["stage"]: row for row in harvest.rows}
     assert rows["deepnote/init_note"]["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
     assert rows["deepnote/answer"]["chosen"][0]["content"] == trace.answer == "Tolen"
@@ -472,7 +472,7 @@ async def test_several_continuations_draw_several_answers_and_the_first_is_that_
     tried = TRIED | {"answer": lucky}
     _, single, _, alone = await roll_out(judges, **tried, **FIRST_NOTE)
     assert single.drops[0]["reason"] == "candidates too much alike"
-    _, harvest, _, models = await roll_out(judges, recipe={"continuations": 4}, **tried, **FIRST_NOTE)
+    _, harvest, _, models = await roll_out(judges, rules={"continuations": 4}, **tried, **FIRST_NOTE)
     (row,) = harvest.rows
     assert row["chosen"][0]["content"] == f"{MOTHER} {BIRTH}"
     assert (row["chosen_score"], row["chosen_noise"]) == (1, 0)
@@ -571,13 +571,14 @@ async def test_a_judge_can_break_the_ties_of_another(roll_out):
 async def test_retrieval_searches_with_what_the_method_makes_of_a_query(roll_out):
     searched = []
 
-    async def judge(case):
+    @judge()
+    async def searching(case):
         searched.extend([await case.next_query(candidate) for candidate in case.candidates])
         return Verdict(0, 1)
 
     queries = by_sampler("Mira?", otherwise="Osk?")
     _, _, trace, models = await roll_out(
-        {"deepnote/refine_query": judge}, query=queries, judge=always('{"status": "True"}'), options=ONCE
+        {"deepnote/refine_query": searching}, query=queries, judge=always('{"status": "True"}'), options=ONCE
     )
     assert searched == [f"Mira? {QUESTION.question}", f"Osk? {QUESTION.question}"]
     assert len(models["notes"].calls) == 2 and sum(step.kind == "retrieve" for step in trace.steps) == 2
@@ -595,17 +596,17 @@ async def test_retrieval_searches_with_what_the_method_makes_of_a_query(roll_out
     ],
 )
 async def test_a_teacher_that_says_nothing_or_the_same_or_never_ends_is_a_counted_reason(roll_out, text, reason):
-    for judge in (outcome, reference, llm):
+    for each in (outcome, reference, llm):
         answer, harvest, _, _ = await roll_out(
-            {"deepnote/init_note": judge}, notes=always(text), judge=always("Hm."), **FIRST_NOTE
+            {"deepnote/init_note": each}, notes=always(text), judge=always("Hm."), **FIRST_NOTE
         )
         assert (harvest.rows, [drop["reason"] for drop in harvest.drops], answer) == ([], [reason], "Tolen")
 
 
 async def test_a_teacher_that_never_stops_yields_no_pair(roll_out):
     endless = by_sampler("so Mira...", "so Osk...", otherwise="so Tolen...")
-    for judge in (outcome, reference):
-        _, harvest, _, _ = await roll_out({"deepnote/init_note": judge}, notes=endless, **FIRST_NOTE)
+    for each in (outcome, reference):
+        _, harvest, _, _ = await roll_out({"deepnote/init_note": each}, notes=endless, **FIRST_NOTE)
         assert [drop["reason"] for drop in harvest.drops] == ["every candidate was cut at its token limit"]
 
 
@@ -663,7 +664,7 @@ async def test_a_rollout_continues_while_a_trained_stage_can_be_reached(roll_out
     options = {"max_step": 2, "max_failure": 1}
     _, harvest, _, models = await roll_out({stage: spy([])}, to_the_end=False, options=options)
     # One failure ends the loop before max_step, and only the answer's prompt was bound to come.
-    assert [judged.stage for judged in harvest.judged] == [stage]
+    assert [attempt.stage for attempt in harvest.attempts] == [stage]
     assert len(models["answer"].calls) == (9 if stage == "deepnote/answer" else 1)
 
 

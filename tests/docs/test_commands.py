@@ -151,7 +151,7 @@ def test_every_file_of_the_project_that_a_message_names_exists():
         for name in re.findall(r"\b(?:configs|slurm|examples|docs)/[\w./-]+\.\w+", file.read_text(encoding="utf-8"))
     }
     # A user's own.
-    assert {each for each in named if not (ROOT / each[0]).exists()} <= {("slurm/cluster.env", "command.py")}
+    assert {each for each in named if not (ROOT / each[0]).exists()} <= {("slurm/cluster.env", "pipeline.py")}
 
 
 def test_extras_are_installed_from_a_clone_and_exist():

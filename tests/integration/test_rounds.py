@@ -18,46 +18,53 @@ from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.datasets import load_questions
 from notewriter.experiments.lineage import lineage
-from notewriter.experiments.pipelines.pipeline import PROJECT
 
 pytestmark = pytest.mark.integration
 
+PROJECT = Path(__file__).parents[2]
 QUESTIONS = 8
 
 FILE = """
-    output_dir: {folder}/run
+    output_dir: FOLDER/run
     variables:
-      questions: --dataset jsonl --path {path} --index {index} --cache $output_dir/cache.sqlite
-      method: --method_options '{{"top_k":1,"adaptive_retrieval":false}}'
-      endpoint: --base_url {base_url} --model fake
-    stages:
+      questions: --dataset jsonl --path PATH --index INDEX --cache {{ output_dir }}/cache.sqlite
+      method: --method_options '{"top_k":1,"adaptive_retrieval":false}'
+      endpoint: --base_url BASE_URL --model fake
+      previous: "{{ 'MODEL' if round == 1 else output_dir ~ '/round-' ~ (round - 1) ~ '/checkpoint' }}"
+      earlier: >-
+        '{ {%- for before in range(1, round) %}{{ ", " if before > 1 }}"{{ output_dir }}/round-{{ before }}/pairs": 0.5
+        {%- endfor %}}'
+      scores: "f1{% for before in range(round) %}:{{ output_dir }}/round-{{ before }}/dev{% endfor %}"
+    runs:
       - title: the start on dev
-        command: notewriter evaluate $questions $method $endpoint --max_tokens 100 --output_dir $output_dir/round-0/dev
-      - rounds: 3
-        start: {model}
-        model: $output_dir/round-$round/checkpoint
-        earlier: {{$output_dir/round-$round/pairs: 0.5}}
-        while_rising: {{metric: f1, run: $output_dir/round-$round/dev}}
-        stages:
-          - title: round $round pairs
+        command: >-
+          notewriter evaluate {{ questions }} {{ method }} {{ endpoint }} --max_tokens 100
+          --output_dir {{ output_dir }}/round-0/dev
+      - each: {round: [1, 2, 3]}
+        runs:
+          - title: round {{ round }} pairs
+            while_rising: "{{ scores }}"
             command: >-
-              notewriter pairs $questions --stages '{{"deepnote/answer":"metric"}}' --gold_stages deepnote/answer
-              --method_options '{{"deepnote":{{"adaptive_retrieval":false}}}}' --top_k_range 1 1 --temperatures 0.5
-              --top_ps 1.0 --dev_share 0 --seed $round $endpoint --served $previous
-              --output_dir $output_dir/round-$round/pairs
-            result: $output_dir/round-$round/pairs/stats.json
-          - title: round $round DPO
+              notewriter pairs {{ questions }} --stages '{"deepnote/answer":"metric"}' --gold_stages deepnote/answer
+              --method_options '{"deepnote":{"adaptive_retrieval":false}}' --top_k_range 1 1 --temperatures 0.5
+              --top_ps 1.0 --dev_share 0 --seed {{ round }} {{ endpoint }} --served {{ previous }}
+              --output_dir {{ output_dir }}/round-{{ round }}/pairs
+          - title: round {{ round }} DPO
+            while_rising: "{{ scores }}"
             command: >-
-              {python} {project}/training/train_dpo.py --model_name_or_path $previous --mix $earlier
-              --pairs $output_dir/round-$round/pairs --output_dir $output_dir/round-$round/checkpoint --max_length 2048
-              --max_steps 1 --per_device_train_batch_size 2 --gradient_checkpointing false --learning_rate 1e-2
-              --precompute_ref_log_probs true --reference_cache $output_dir/reference --save_strategy no --use_cpu true
-            result: $output_dir/round-$round/checkpoint/training.json
-          - title: round $round on dev
+              PYTHON PROJECT/training/train_dpo.py --model_name_or_path {{ previous }} --mix {{ earlier }}
+              --pairs {{ output_dir }}/round-{{ round }}/pairs
+              --output_dir {{ output_dir }}/round-{{ round }}/checkpoint
+              --max_length 2048 --max_steps 1 --per_device_train_batch_size 2 --gradient_checkpointing false
+              --learning_rate 1e-2 --precompute_ref_log_probs true --reference_cache {{ output_dir }}/reference
+              --save_strategy no --use_cpu true
+            result: "{{ output_dir }}/round-{{ round }}/checkpoint/training.json"
+          - title: round {{ round }} on dev
+            while_rising: "{{ scores }}"
             command: >-
-              notewriter evaluate $questions $method $endpoint --max_tokens 10$round
-              --served $output_dir/round-$round/checkpoint --output_dir $output_dir/round-$round/dev
-            result: $output_dir/round-$round/dev/metrics.json
+              notewriter evaluate {{ questions }} {{ method }} {{ endpoint }} --max_tokens 10{{ round }}
+              --served {{ output_dir }}/round-{{ round }}/checkpoint
+              --output_dir {{ output_dir }}/round-{{ round }}/dev
     """
 
 
@@ -73,14 +80,17 @@ def test_two_rounds_survive_a_kill_and_a_third_that_is_not_needed_is_skipped(tin
         return next((each.answers[0] for each in known if each.question in text), "a guess that is wrong")
 
     with fake_endpoint(answer) as endpoint:
-        content = FILE.format(
-            folder=tmp_path,
-            base_url=endpoint.base_url,
-            model=tiny_model,
-            python=shlex.quote(sys.executable),
-            project=PROJECT,
-            **{key: world[key] for key in ("path", "index")},
-        )
+        content = FILE
+        for name, value in {
+            "FOLDER": tmp_path,
+            "PATH": world["path"],
+            "INDEX": world["index"],
+            "BASE_URL": endpoint.base_url,
+            "MODEL": tiny_model,
+            "PYTHON": shlex.quote(sys.executable),
+            "PROJECT": PROJECT,
+        }.items():
+            content = content.replace(name, str(value))
         (tmp_path / "rounds.yaml").write_text(textwrap.dedent(content))
 
         def start():

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from slurm_cluster import Cluster, wait_until
 
-from notewriter.experiments.pipelines import slurm
-from notewriter.experiments.pipelines.pipeline import Pipeline, read_pipeline
+from notewriter.experiments import slurm
+from notewriter.experiments.run import Pipeline, read_pipeline
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def states(pipeline: Pipeline) -> dict[str, str]:
     lines = slurm.status(pipeline).splitlines()
-    return {stage.title: line[len(stage.title) :].strip() for stage, line in zip(pipeline.stages, lines, strict=True)}
+    return {run.title: line[len(run.title) :].strip() for run, line in zip(pipeline.runs, lines, strict=True)}
 
 
 def run_to_the_end(pipeline: Pipeline, cluster_env: Path, seconds: float = 240) -> dict[str, str]:
@@ -47,29 +47,29 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
     here: None, cluster_env: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    stages = [
+    entries = [
         {
             "title": "generate a world",
-            "command": "notewriter world --output_dir $output_dir/world --hops 2",
-            "result": "$output_dir/world/test/questions.jsonl",
+            "command": "notewriter world --output_dir {{ output_dir }}/world --hops 2",
         },
         {
             "title": "count",
             # The second shard needs a file that is not there at first.
-            "command": "bash -c 'test $shard != 2 || cat $output_dir/missing && touch $output_dir/part-$shard'",
-            "result": "$output_dir/part-$shard",
+            "command": "bash -c 'test {{ shard }} != 2 || cat {{ output_dir }}/missing && touch {{ part }}'",
+            "result": "{{ part }}",
             "shards": 3,
         },
         {
             "title": "train",
-            "command": "bash -c 'mkdir $output_dir/model && echo $$SLURM_JOB_NUM_NODES > $output_dir/model/nodes'",
-            "result": "$output_dir/model/nodes",
+            "command": "bash -c 'mkdir {{ model }} && echo $SLURM_JOB_NUM_NODES > {{ model }}/nodes'",
+            "result": "{{ model }}/nodes",
             "needs": {"nodes": 2},
         },
-        {"title": "look", "command": "ls $output_dir/model", "after": ["train"]},
+        {"title": "look", "command": "ls {{ output_dir }}/model", "after": ["train"]},
     ]
     file = tmp_path / "pipeline.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(run), "stages": stages}))
+    variables = {"part": "{{ output_dir }}/part-{{ shard }}", "model": "{{ output_dir }}/model"}
+    file.write_text(yaml.safe_dump({"output_dir": str(run), "variables": variables, "runs": entries}))
     pipeline = read_pipeline(file)
 
     first = run_to_the_end(pipeline, cluster_env)
@@ -87,7 +87,7 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
     assert (run / "logs/04-look.log").read_text().endswith("nodes\n")
 
 
-def test_jobs_get_the_cpus_memory_and_gpus_that_their_stages_need(
+def test_jobs_get_the_cpus_memory_and_gpus_that_their_runs_need(
     here: None, cluster: Cluster, cluster_env: Path, tmp_path: Path
 ) -> None:
     with open(cluster_env, "a") as settings:
@@ -99,15 +99,15 @@ def test_jobs_get_the_cpus_memory_and_gpus_that_their_stages_need(
         "own": {"gpus": 1, "cpus": 2, "memory_gb": 5},
         "whole nodes": {"gpus": 4},
     }
-    show = "bash -c 'echo $$SLURM_CPUS_ON_NODE of $$SLURM_JOB_CPUS_PER_NODE, $${SLURM_GPUS_ON_NODE:-0}'"
-    stages = [{"title": title, "command": show, "after": [], "needs": each} for title, each in needs.items()]
+    show = "bash -c 'echo $SLURM_CPUS_ON_NODE of $SLURM_JOB_CPUS_PER_NODE, ${SLURM_GPUS_ON_NODE:-0}'"
+    entries = [{"title": title, "command": show, "after": [], "needs": each} for title, each in needs.items()]
     file = tmp_path / "pipeline.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "stages": stages}))
+    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "run"), "runs": entries}))
     pipeline = read_pipeline(file)
 
     run_to_the_end(pipeline, cluster_env)
 
-    printed = {stage.title: pipeline.log(stage).read_text().splitlines()[-1] for stage in pipeline.stages}
+    printed = {run.title: pipeline.log(run).read_text().splitlines()[-1] for run in pipeline.runs}
     assert printed == {"none": "3 of 3, 0", "a GPU": "1 of 1, 1", "own": "2 of 2, 1", "whole nodes": "4 of 4(x2), 2"}
     jobs = json.loads((pipeline.logs / slurm.JOBS).read_text())
     asked = {title: cluster.show(job) for title, (job,) in jobs.items()}
@@ -117,15 +117,15 @@ def test_jobs_get_the_cpus_memory_and_gpus_that_their_stages_need(
 
 
 def training(tiny_model: Path, tiny_pairs: Path, name: str, disturbed: bool = False) -> dict[str, object]:
-    """A stage of a pipeline: DPO in six small steps on two nodes."""
-    options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir $output_dir/{name}"
+    """A run of a pipeline: DPO in six small steps on two nodes."""
+    options = f"--model_name_or_path {tiny_model} --pairs {tiny_pairs} --output_dir {{{{ output_dir }}}}/{name}"
     options += " --total_batch_size 4 --per_device_train_batch_size 2 --max_length 64 --max_steps 6 --disable_tqdm true"
     options += " --learning_rate 0.001 --save_strategy no"
+    script = f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py"
     return {
         "title": name,
-        "command": f"{'tests/integration/signalled.py ' * disturbed}training/train_dpo.py {options}",
-        "launch": "configs/accelerate/cpu_ddp.yaml",
-        "result": f"$output_dir/{name}/training.json",
+        "command": f"accelerate launch --config_file configs/accelerate/cpu_ddp.yaml {script} {options}",
+        "result": f"{{{{ output_dir }}}}/{name}/training.json",
         "after": [],
         "needs": {"nodes": 2, "hours": 1},
     }
@@ -149,11 +149,11 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
     with open(cluster_env, "a") as settings:
         settings.write(f"export DISTURB='hold {held}'\n")
     names = ("undisturbed", "disturbed")
-    stages = [training(tiny_model, tiny_pairs, name, name == "disturbed") for name in names]
+    entries = [training(tiny_model, tiny_pairs, name, name == "disturbed") for name in names]
     file = tmp_path / "pipeline.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(run), "stages": stages}))
+    file.write_text(yaml.safe_dump({"output_dir": str(run), "runs": entries}))
     pipeline = read_pipeline(file)
-    log = pipeline.log(pipeline.stages[1])
+    log = pipeline.log(pipeline.runs[1])
 
     def both_ranks_are_in(step: int) -> None:
         wait_until(lambda: len(list(held.glob(f"held-{step}-*"))) == 2, f"step {step}", 240)
@@ -230,9 +230,10 @@ def test_the_quickstart_runs_as_jobs_from_the_world_to_the_report(
     content = yaml.safe_load((ROOT / "configs/pipelines/quickstart.yaml").read_text())
     content["variables"]["train"] += " --limit 6"
     content["variables"]["test"] += " --limit 4"
-    (train,) = (stage for stage in content["stages"] if "launch" in stage)
-    train |= {"launch": "$project/configs/accelerate/cpu_ddp.yaml", "needs": {"nodes": 2}}
-    train["command"] += " --max_steps 2 --dtype float32 --disable_tqdm true"
+    (train,) = (run for run in content["runs"] if " train dpo " in run["command"])
+    train["needs"] = {"nodes": 2}
+    command = train["command"].replace("--accelerate cpu ", "--accelerate cpu_ddp ")
+    train["command"] = f"{command} --max_steps 2 --dtype float32 --disable_tqdm true"
     file, run = tmp_path / "quickstart.yaml", tmp_path / "run"
     file.write_text(yaml.safe_dump(content))
     pipeline = read_pipeline(file, str(run), {"model_dir": str(model)})

@@ -2,7 +2,7 @@ import pytest
 from parquet_files import write_rows
 
 from notewriter.artifacts.pairs import COLUMNS, SCHEMA
-from notewriter.data.dataset.viewer import write_viewer
+from notewriter.data.viewer import write_viewer
 
 pytestmark = pytest.mark.integration
 

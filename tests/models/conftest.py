@@ -1,15 +1,17 @@
-"""A stand-in for vLLM, as a process of its own."""
+"""Clients, and a stand-in for vLLM, as a process of its own."""
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from notewriter.models import server as serving
+from notewriter.models.cache import ResponseCache
+from notewriter.models.client import Client, Endpoint
 
 # What vLLM is to us: a module that serves at --host and --port. It tells its process id and its arguments.
 STAND_IN = """
@@ -72,3 +74,17 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], li
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     monkeypatch.setattr(serving.time, "sleep", lambda seconds: sleep(min(seconds, 0.02)))
     return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[..., Client]]:
+    """Make clients that are closed at the end."""
+    clients = []
+
+    def make(base_url: str, cache: ResponseCache | None = None, revive=None, **settings) -> Client:
+        clients.append(Client(Endpoint(base_url, settings.pop("model", "fake"), **settings), cache, revive or ()))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.close()

@@ -47,12 +47,12 @@ def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(monkeypatch, p
         ("/data", "nfs4"),
     ]
     partitions = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in mounts]
-    monkeypatch.setattr(cache.psutil, "disk_partitions", lambda all: partitions)
+    monkeypatch.setattr("psutil.disk_partitions", lambda all: partitions)
     assert file_system_of(Path(path)) == expected
 
 
 def test_where_mounts_are_not_listed_the_file_system_is_unknown_and_taken_for_local(monkeypatch, tmp_path: Path):
-    monkeypatch.setattr(cache.psutil, "disk_partitions", lambda all: [])
+    monkeypatch.setattr("psutil.disk_partitions", lambda all: [])
     assert file_system_of(tmp_path) == ""
     assert not is_shared("")
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_whole_folder_is_accepted(folder: Path) -> None:
-    assert Checkpoint(str(folder)).check() == str(folder)
+    assert Checkpoint(folder).check() == str(folder)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_whole_folder_is_accepted(folder: Path) -> None:
 def test_what_is_missing_is_named(folder: Path, missing: str, named: str) -> None:
     (folder / missing).unlink()
     with pytest.raises(UserError, match=named) as caught:
-        Checkpoint(str(folder)).check()
+        Checkpoint(folder).check()
     assert str(folder) in str(caught.value)
 
 
@@ -45,32 +45,32 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     (folder / "model-00001-of-00002.safetensors").write_bytes(b"first")
     with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors"):
-        Checkpoint(str(folder)).check()
+        Checkpoint(folder).check()
     (folder / "model-00002-of-00002.safetensors").write_bytes(b"second")
-    assert Checkpoint(str(folder)).check() == str(folder)
+    assert Checkpoint(folder).check() == str(folder)
 
 
 @pytest.mark.parametrize("text", ['{"weight_map": {"a": "model-0', "[]", "\udcff"])
 def test_an_index_of_weights_that_was_cut_is_named(folder: Path, text: str) -> None:
     (folder / "model.safetensors.index.json").write_text(text, errors="surrogateescape")
     with pytest.raises(UserError, match=r"has no readable model\.safetensors\.index\.json; copy or save"):
-        Checkpoint(str(folder)).check()
+        Checkpoint(folder).check()
 
 
 def test_the_folder_above_a_model_points_to_it(folder: Path) -> None:
     with pytest.raises(UserError, match=f"did you mean {folder}"):
-        Checkpoint(str(folder.parent)).check()
+        Checkpoint(folder.parent).check()
 
 
 def test_an_adapter_is_told_from_a_model(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
     with pytest.raises(UserError, match="LoRA adapter"):
-        Checkpoint(str(folder)).check()
+        Checkpoint(folder).check()
 
 
 def test_a_file_is_not_a_model(folder: Path) -> None:
     with pytest.raises(UserError, match="is a file"):
-        Checkpoint(str(folder / "config.json")).check()
+        Checkpoint(folder / "config.json").check()
 
 
 def test_a_hub_id_is_passed_through() -> None:
@@ -94,33 +94,33 @@ def test_a_missing_folder_beside_others_is_not_taken_for_a_hub_id(
 
 def test_a_copy_has_the_same_fingerprint(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "elsewhere")
-    assert Checkpoint(str(copy)).fingerprint() == Checkpoint(str(folder)).fingerprint()
+    assert Checkpoint(copy).fingerprint() == Checkpoint(folder).fingerprint()
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(folder: Path, name: str) -> None:
-    before = Checkpoint(str(folder)).fingerprint()
+    before = Checkpoint(folder).fingerprint()
     file = folder / name
     stat = file.stat()
     file.write_bytes(file.read_bytes()[::-1])
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert Checkpoint(str(folder)).fingerprint() != before
+    assert Checkpoint(folder).fingerprint() != before
 
 
 @pytest.mark.parametrize(
     "name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors", "adapter_model.bin"]
 )
 def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
-    before = Checkpoint(str(folder)).fingerprint()
+    before = Checkpoint(folder).fingerprint()
     (folder / name).write_text("new")
-    assert Checkpoint(str(folder)).fingerprint() != before
+    assert Checkpoint(folder).fingerprint() != before
 
 
 @pytest.mark.parametrize("name", ["README.md", "training.json", "origin.json", "optimizer.pt"])
 def test_notes_beside_a_model_do_not_change_its_fingerprint(folder: Path, name: str) -> None:
-    before = Checkpoint(str(folder)).fingerprint()
+    before = Checkpoint(folder).fingerprint()
     (folder / name).write_text("new")
-    assert Checkpoint(str(folder)).fingerprint() == before
+    assert Checkpoint(folder).fingerprint() == before
 
 
 def test_a_hub_ids_fingerprint_names_the_cached_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,20 +180,20 @@ def test_files_are_hashed_once_until_one_of_them_changes(folder: Path, hashed: l
     # Pretend that time has passed: files changed a moment ago are always hashed.
     checkpoint.time = SimpleNamespace(time_ns=lambda: time.time_ns() + 10 * checkpoint.RACY_NS)
     try:
-        first = Checkpoint(str(folder)).fingerprint()
+        first = Checkpoint(folder).fingerprint()
         assert sorted(hashed) == ["config.json", "model.safetensors", "tokenizer.json"]
-        assert Checkpoint(str(folder)).fingerprint() == first
-        assert Checkpoint(str(folder)).fingerprint(checkpoint.WEIGHTS) != first
+        assert Checkpoint(folder).fingerprint() == first
+        assert Checkpoint(folder).fingerprint(checkpoint.WEIGHTS) != first
         assert len(hashed) == 3
         (folder / "model.safetensors").write_bytes(b"changed")
         os.utime(folder / "model.safetensors", ns=(1, 1))
-        assert Checkpoint(str(folder)).fingerprint() != first
+        assert Checkpoint(folder).fingerprint() != first
         assert hashed[3:] == ["model.safetensors"]
     finally:
         checkpoint.time = time
 
 
 def test_a_file_that_has_just_changed_is_hashed_every_time(folder: Path, hashed: list[str]) -> None:
-    Checkpoint(str(folder)).fingerprint()
-    Checkpoint(str(folder)).fingerprint()
+    Checkpoint(folder).fingerprint()
+    Checkpoint(folder).fingerprint()
     assert len(hashed) == 6

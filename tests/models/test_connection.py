@@ -22,9 +22,10 @@ from notewriter.evaluation import ask, evaluate
 from notewriter.ground import errors
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
-from notewriter.models import connection
+from notewriter.models import http
 from notewriter.models.client import Client, Endpoint, RequestRefused
-from notewriter.models.connection import MAX_REPLY_BYTES, check_address
+from notewriter.models.connection import check_address
+from notewriter.models.http import MAX_REPLY_BYTES
 
 KEY = "sk-proj-4fQz/Lr+9x&7aB2c-Dd_81eE"
 SAMPLING = Sampling(max_tokens=40)
@@ -331,7 +332,7 @@ async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
 
 async def test_the_largest_reply_still_passes(monkeypatch):
     body = completion({"messages": []}, "Mira", "fake")
-    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", len(body))
+    monkeypatch.setattr(http, "MAX_REPLY_BYTES", len(body))
     with fake_endpoint(faults=[Fault(body=body)]) as endpoint:
         assert (await asked(endpoint.base_url)).text == "Mira"
 

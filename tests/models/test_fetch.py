@@ -27,9 +27,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_from_hub", lambda path: pytest.fail("fetched again"))
-    before = Checkpoint(str(folder)).fingerprint()
+    before = Checkpoint(folder).fingerprint()
     fetch.main(["--output_dir", str(folder)])
-    assert Checkpoint(str(folder)).fingerprint() == before
+    assert Checkpoint(folder).fingerprint() == before
 
 
 def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:

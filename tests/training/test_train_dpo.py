@@ -18,7 +18,7 @@ from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import dpo as train_dpo
 from notewriter.training import options as training_options
 from notewriter.training.options import DPOArguments, DPOConfiguration
@@ -63,7 +63,7 @@ def test_record_says_what_was_trained_on_what_and_how(options: Options, tiny_mod
     assert record["schema"] == "notewriter/training/1"
     assert (record["method"], record["parameters"]) == ("dpo", "full")
     assert record["base_model"] == str(tiny_model)
-    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
+    assert record["base_model_fingerprint"] == Checkpoint(tiny_model).fingerprint()
     assert record["rows"] == {
         "train": {"init_note": 8, "refine_note": 8},
         "dev": {"init_note": 2, "refine_note": 2},

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from notewriter.artifacts.chains import Chain
-from notewriter.artifacts.rollouts import Drop, GoldRollout
+from notewriter.artifacts.rollouts import GoldRollout
+from notewriter.data.dataset.faults import without_faults
 
 TWO_KINDS = ("document note", "status")
 """The kinds of stages whose gold replies are one of two: notes or none, better or not."""
@@ -34,19 +35,17 @@ def balanced(records: Iterable[GoldRollout], counts: Counts) -> Iterator[GoldRol
 
     A stage with replies of one kind only keeps all of them.
     """
-    seen: Counts = {stage: Counter() for stage in counts}
-    for record in records:
-        rows, drops = [], list(record["drops"])
-        for row in record["rows"]:
-            stage, kind = row["stage"], _kind(row)
-            if stage in counts:
-                total, least, place = counts[stage][kind], min(counts[stage].values()), seen[stage][kind]
-                seen[stage][kind] += 1
-                if (place + 1) * least // total == place * least // total:
-                    drops.append(Drop(stage=stage, reason=TOO_MANY))
-                    continue
-            rows.append(row)
-        yield {**record, "rows": rows, "drops": drops}
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def fault(row: Chain) -> str | None:
+        stage, kind = row["stage"], _kind(row)
+        if stage not in counts:
+            return None
+        total, least, place = counts[stage][kind], min(counts[stage].values()), seen[stage, kind]
+        seen[stage, kind] += 1
+        return None if (place + 1) * least // total > place * least // total else TOO_MANY
+
+    return without_faults(records, fault)
 
 
 def _kind(row: Chain) -> str:

@@ -1,22 +1,38 @@
 """The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
 
 import json
+import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from huggingface_hub import DatasetCardData
 
 from notewriter.artifacts.parquet import read_rows
-from notewriter.data.dataset.splits import SPLITS
+from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.statistics import (
+    CHAINS_STATISTICS_SCHEMA,
+    GOLD_STATISTICS_SCHEMA,
+    NAME,
+    PAIRS_STATISTICS_SCHEMA,
+    OverlapCheck,
+    write_statistics,
+)
+from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
-from notewriter.models.checkpoints import is_hub_id
-from notewriter.pages import render
+from notewriter.models.checkpoint import is_hub_id
+from notewriter.pages import charts
 from notewriter.pages.cards import render_card
+
+logger = logging.getLogger(__name__)
+
+OVERLAPPING = "overlapping_questions.jsonl"
+"""The training questions that overlap with evaluation questions, beside the data."""
+
+REMEDY = "give a folder that pairs, chains or gold finished"
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
@@ -27,50 +43,34 @@ OMITTED = {
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
-COLOURS = ("#0b6b3a", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b", "#009e73", "#b3261e")
-"""What was kept, then one per reason."""
-
-BINS = 24
-
-Yields = dict[str, dict[str, int]]
-"""Stage -> number of rows kept (by the name of the kind) and dropped (by reason)."""
-
 
 class CardKind(NamedTuple):
     """What differs between the cards of pairs, of gold evidence and of chains.
 
     Args:
+        schema: of their statistics.
         name: what rows are called, also in stats.json.
         title: the title of the card.
         tags: the card's tags.
         template: a template beside this file.
-        yields: the numbers of the first plot, from the statistics.
         columns: the columns that `lengths` needs.
         lengths: the stage of a row and the lengths of its parts; None for an unknown length.
         unit: of the lengths.
     """
 
+    schema: str
     name: str
     title: str
     tags: list[str]
     template: str
-    yields: Callable[[Mapping[str, Any]], Yields]
     columns: list[str]
     lengths: Callable[[dict[str, Any]], tuple[str, dict[str, int | None]]]
     unit: str
 
 
-def _stage_yields(kept: str, stats: Mapping[str, Any]) -> Yields:
-    return {stage: {kept: counts[kept], **counts["dropped"]} for stage, counts in stats["stages"].items()}
-
-
 def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     """Tokens as counted by the teacher's server; None for what the gold evidence wrote."""
     return row["stage"], {part: row[f"{part}_tokens"] for part in ("prompt", "chosen", "rejected")}
-
-
-def _chain_yields(stats: Mapping[str, Any]) -> Yields:
-    return {"rearag": {"chains": sum(stats["chains"].values()), **stats["dropped"]}}
 
 
 def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
@@ -85,36 +85,39 @@ def _gold_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
     return row["stage"], {"prompt": sum(prompt), "words to learn": reply}
 
 
-PAIRS = CardKind(
+PAIRS_CARD = CardKind(
+    schema=PAIRS_STATISTICS_SCHEMA,
     name="pairs",
     title="Preference pairs",
     tags=["preference", "dpo"],
     template="pairs_card.md.jinja",
-    yields=partial(_stage_yields, "pairs"),
     columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
     lengths=_pair_lengths,
     unit="tokens",
 )
-GOLD = CardKind(
+GOLD_CARD = CardKind(
+    schema=GOLD_STATISTICS_SCHEMA,
     name="conversations",
     title="Gold evidence",
     tags=["sft"],
     template="gold_card.md.jinja",
-    yields=partial(_stage_yields, "conversations"),
     columns=["messages", "stage"],
     lengths=_gold_lengths,
     unit="words",
 )
-CHAINS = CardKind(
+CHAINS_CARD = CardKind(
+    schema=CHAINS_STATISTICS_SCHEMA,
     name="chains",
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
     template="chains_card.md.jinja",
-    yields=_chain_yields,
     columns=["messages", "steps"],
     lengths=_chain_lengths,
     unit="steps and words",
 )
+
+
+CARDS = {card.schema: card for card in (PAIRS_CARD, GOLD_CARD, CHAINS_CARD)}
 
 
 def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: CardKind) -> None:
@@ -162,33 +165,59 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    yields = render(
-        Path(__file__).with_name("yield.svg.jinja"),
-        title=f"{kind.name} and what was dropped",
-        **bars(kind.yields(stats)),
-    )
-    jsonl.write_text(folder / "yield.svg", [yields])
-    title = f"{kind.unit} of {kind.name}"
-    jsonl.write_text(
-        folder / "lengths.svg",
-        [render(Path(__file__).with_name("lengths.svg.jinja"), title=title, **histograms(lengths))],
-    )
+    title = f"{kind.name} and what was dropped"
+    rows = {stage: {kind.name: kept, **dropped} for stage, (kept, dropped) in yields(stats, kind).items()}
+    jsonl.write_text(folder / "yield.svg", [charts.bars(title, rows)])
+    parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
+    of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
+    jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
+
+
+def yields(stats: Mapping[str, Any], kind: CardKind) -> dict[str, tuple[int, dict[str, int]]]:
+    """Stage -> the number of rows kept, and of those dropped, by reason."""
+    stages = stats.get("stages") or {"rearag": {kind.name: sum(stats[kind.name].values()), "dropped": stats["dropped"]}}
+    return {stage: (counts[kind.name], counts["dropped"]) for stage, counts in stages.items()}
 
 
 def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:
     """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
     lengths: dict[str, dict[str, list[int]]] = {}
-    for path in (folder / f"{split}.parquet" for split in SPLITS):
-        if path.is_file():
-            for row in read_rows(path, columns=kind.columns):
-                stage, parts = kind.lengths(row)
-                of_stage = lengths.setdefault(stage, {part: [] for part in parts})
-                for part, length in parts.items():
-                    if length is not None:
-                        of_stage[part].append(length)
+    for path in split_files(folder):
+        for row in read_rows(path, columns=kind.columns):
+            stage, parts = kind.lengths(row)
+            of_stage = lengths.setdefault(stage, {part: [] for part in parts})
+            for part, length in parts.items():
+                if length is not None:
+                    of_stage[part].append(length)
     return lengths
+
+
+def read_checks(folder: Path) -> dict[str, OverlapCheck]:
+    """The checks of a dataset by `notewriter overlap`; empty before the first, or where there is no dataset yet."""
+    if not (folder / NAME).is_file():
+        return {}
+    stats: Any = read_json(folder / NAME, REMEDY)
+    checks: dict[str, OverlapCheck] = stats.get("overlap", {})
+    return checks
+
+
+def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
+    """Add checks to the statistics and the card of a dataset."""
+    stats: Any = read_json(folder / NAME, REMEDY)
+    stats["overlap"] = stats.get("overlap", {}) | checks
+    write_statistics(folder, stats)
+    write_card(folder, config, stats, CARDS[stats["schema"]])
+
+
+def renew_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck], *, changed: bool) -> None:
+    """Keep the checks of a dataset that was written again; where it has rows that they did not see, forget them."""
+    if checks and changed:
+        (folder / OVERLAPPING).unlink(missing_ok=True)
+        logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
+    elif checks:
+        add_checks(folder, config, checks)
 
 
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:
@@ -209,57 +238,3 @@ def summary(values: list[int]) -> dict[str, int] | None:
         return None
     spread = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
     return {"median": round(statistics.median(values)), "p95": round(spread[-1]), "most": max(values)}
-
-
-def bars(yields: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """One bar per stage, in SVG units: what was kept, then what was dropped, by reason."""
-    left, width, height = 250, 400, 22
-    names = dict.fromkeys(name for parts in yields.values() for name in parts)
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
-    most = max((sum(parts.values()) for parts in yields.values()), default=0) or 1
-    rows = []
-    for number, (stage, parts) in enumerate(yields.items()):
-        x = float(left)
-        segments = []
-        for name, count in parts.items():
-            segments.append({"name": name, "count": count, "x": round(x, 1), "width": round(width * count / most, 1)})
-            x += width * count / most
-        y = 10 + number * (height + 10)
-        rows.append(
-            {"stage": stage, "y": y, "segments": segments, "end": round(x, 1), "kept": next(iter(parts.values()))}
-        )
-    top = 10 + len(rows) * (height + 10) + 14
-    legend = [{"name": name, "y": top + 18 * number} for number, name in enumerate(colours)]
-    return {
-        "rows": rows,
-        "colours": colours,
-        "legend": legend,
-        "left": left,
-        "height": height,
-        "bottom": top + 18 * len(legend),
-    }
-
-
-def histograms(lengths: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """One histogram per part (such as prompt, chosen, rejected) over all stages, in SVG units."""
-    width, height, gap = 200, 110, 36
-    panels = []
-    for number, part in enumerate(dict.fromkeys(part for parts in lengths.values() for part in parts)):
-        values = [value for parts in lengths.values() for value in parts[part]]
-        most = max(values, default=0)
-        counts = [0] * BINS
-        for value in values:
-            counts[min(BINS - 1, value * BINS // (most + 1))] += 1
-        tallest = max(counts) or 1
-        x = 10 + number * (width + gap)
-        columns = [
-            {
-                "x": round(x + place * width / BINS, 1),
-                "y": round(30 + height * (1 - count / tallest), 1),
-                "height": round(height * count / tallest, 1),
-                "count": count,
-            }
-            for place, count in enumerate(counts)
-        ]
-        panels.append({"part": part, "x": x, "end": x + width, "most": most, "rows": len(values), "columns": columns})
-    return {"panels": panels, "width": round(width / BINS - 1, 1), "base": 30 + height, "colour": COLOURS[2]}

@@ -1,19 +1,60 @@
-"""What a dataset is made of: pairs, replies from the gold evidence, or chains."""
+"""What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import pyarrow as pa
+
+from notewriter import __version__
+from notewriter.artifacts import chains, pairs
 from notewriter.artifacts.journal import remaining
 from notewriter.artifacts.reading import pick
-from notewriter.artifacts.rollouts import ChainRollout, GoldRollout, PairsRollout
-from notewriter.data.dataset import chains, gold, pairs
-from notewriter.data.dataset.selection import Selection, SelectionArguments
-from notewriter.data.dataset.statistics import Made
-from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments
+from notewriter.artifacts.rollouts import (
+    JOURNAL,
+    ChainRollout,
+    Drop,
+    GoldRollout,
+    PairsRollout,
+    read_chain_rollouts,
+    read_gold_rollouts,
+    read_pairs_rollouts,
+    steps_of,
+)
+from notewriter.artifacts.statistics import NAME, OF_NOTHING, write_statistics
+from notewriter.data.dataset.balance import balanced, count_kinds
+from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card, yields
+from notewriter.data.dataset.faults import chain_fault, usual_pair_lengths, within_lengths
+from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
+from notewriter.data.dataset.quotas import Quotas, shares_of, within_quotas
+from notewriter.data.dataset.selection import Selection
+from notewriter.data.dataset.splits import open_splits
+from notewriter.data.dataset.tallies import ChainsTally, PairsTally, StagesTally
+from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
+from notewriter.evaluation.metrics.text import token_f1
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.methods.rearag import STEP
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.rehearsal import estimated
+
+SHARDS = "shards.json"
+"""The number of shards that a dataset was merged from, beside it."""
 
 Options = TypeVar("Options", bound=SelectionArguments)
+
+
+class Made(NamedTuple):
+    """What was made of a journal: a summary for the terminal, how many rows, and why others were not."""
+
+    summary: str
+    rows: int
+    dropped: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -24,7 +65,7 @@ class Contents(Generic[Options]):
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
         to_do: how many of the questions that fall to a shard are missing from its journal.
-        finish: writes the dataset of a journal.
+        finish: writes the dataset of a journal: the rows in the questions' order, stats.json, and the card.
     """
 
     options: type[Options]
@@ -37,17 +78,194 @@ class Contents(Generic[Options]):
         return self.options(**pick(config, self.options))
 
 
+def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
+    """Check that something was made, else rename stats.json to `OF_NOTHING`; `errors` are those of the questions.
+
+    Raises:
+        UserError: nothing was; gives the commonest reason.
+    """
+    (folder / OF_NOTHING).unlink(missing_ok=True)
+    if made.rows:
+        return
+    (folder / NAME).rename(folder / OF_NOTHING)
+    # The endpoints' own words before the kinds that they fall into.
+    reasons = (errors + made.dropped).most_common(1)
+    why = "".join(f"; the commonest reason, {times} times: {reason}" for reason, times in reasons)
+    raise UserError(
+        f"{folder}: nothing was made{why or ' of no question'}; correct that, and run again (with --retry_errors if "
+        "requests were refused)"
+    )
+
+
+# --- Pairs ---------------------------------------------------------------------------------------
+
+
+def read_quotas(arguments: PairsArguments, selection: Selection, journal: Path) -> Quotas:
+    """The quotas, or a shard's parts of them, less the pairs that the journal already has."""
+    shares = shares_of(arguments.quotas, arguments.shard)
+    quotas = Quotas(list(arguments.stages), shares, selection.members, arguments.quota_block, selection.dev)
+    for record in read_pairs_rollouts(journal, selection.members):
+        quotas.add(record)
+    return quotas
+
+
+def _pairs_to_do(arguments: PairsArguments, selection: Selection, journal: Path) -> int:
+    return read_quotas(arguments, selection, journal).to_do()
+
+
+def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
+    """Reads the journal twice: for the usual lengths, and to write the pairs."""
+    journal, questions = folder / JOURNAL, selection.members
+    shares = shares_of(arguments.quotas, arguments.shard)
+    usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
+    records = within_lengths(usual, read_pairs_rollouts(journal, questions))
+    tally = PairsTally(arguments.stages, selection.dev)
+    kept = within_quotas(shares, records, selection.dev, arguments.dev_share)
+    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, tally.add)
+    totals = {**tally.totals(), **_quota_statistics(folder, shares)}
+    judges = {
+        stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
+    }
+    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
+    return _made(statistics, PAIRS_CARD, folder, tally.training)
+
+
+def _quota_statistics(folder: Path, shares: dict[str, int]) -> dict[str, Any]:
+    if not shares:
+        return {}
+    shards = folder / SHARDS
+    count = jsonl.read_object(shards, dict[str, int], "remove it").get("shards", 1) if shards.exists() else 1
+    return {"quotas": shares, "quotas_kept_in_shards": count}
+
+
+# --- Replies from the gold evidence --------------------------------------------------------------
+
+
+def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
+    journal, questions = folder / JOURNAL, selection.members
+    kinds = count_kinds(read_gold_rollouts(journal, questions), arguments.balanced_stages)
+    kept = balanced(read_gold_rollouts(journal, questions), kinds)
+    tally = StagesTally(arguments.gold_stages, GOLD_CARD.name)
+    counts = _write_rows(folder, chains.GOLD_COLUMNS, selection, arguments.dataset, kept, tally.add)
+    statistics = _describe(arguments, folder, config, selection, GOLD_CARD, counts, tally.totals())
+    return _made(statistics, GOLD_CARD, folder)
+
+
+# --- Chains --------------------------------------------------------------------------------------
+
+
+def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
+    """A kept chain follows the instruction that the student gets at evaluation, whatever the teacher's was."""
+    prompts = Prompts(config["prompts_dir"])
+    by_id = {question.id: question for question in selection.members}
+
+    def judged(record: ChainRollout) -> dict[str, Any]:
+        question = by_id[record["question_id"]]
+        # Plain F1: a chain may finish with a sentence, which the rule for a bare yes or no would fail.
+        f1 = max((token_f1(record["trace"]["answer"], gold) for gold in question.answers), default=0.0)
+        if fault := chain_fault(record, f1, arguments):
+            return {**record, "rows": [], "drops": [Drop(stage=STEP.name, reason=fault)]}
+        row: chains.Chain = {
+            "schema": chains.SCHEMA,
+            "messages": prompts.render(STEP.name, turns=record["turns"], question=question.question),
+            "question_id": question.id,
+            "f1": f1,
+            "steps": steps_of(record),
+        }
+        return {**record, "rows": [row], "drops": []}
+
+    records = map(judged, read_chain_rollouts(folder / JOURNAL, selection.members))
+    tally = ChainsTally()
+    counts = _write_rows(folder, chains.COLUMNS, selection, arguments.dataset, records, tally.add)
+    statistics = _describe(arguments, folder, config, selection, CHAINS_CARD, counts, tally.totals())
+    return _made(statistics, CHAINS_CARD, folder)
+
+
+# --- What they share -----------------------------------------------------------------------------
+
+
+def _write_rows(
+    folder: Path,
+    columns: pa.Schema,
+    selection: Selection,
+    dataset: str,
+    records: Iterable[Any],
+    add: Callable[[Any], None],
+) -> dict[str, int]:
+    """Write the rows of records, each of which `add` counts, one in memory at a time; returns the rows per split."""
+    with open_splits(folder, columns, selection.dev) as splits:
+        for record in records:
+            add(record)
+            for row in record["rows"]:
+                splits.write({**row, "dataset": dataset})
+    return splits.counts
+
+
+def _describe(
+    arguments: SelectionArguments,
+    folder: Path,
+    config: dict[str, Any],
+    selection: Selection,
+    card: CardKind,
+    counts: dict[str, int],
+    totals: Mapping[str, Any],
+    **more: Any,
+) -> dict[str, Any]:
+    """Write dropped_questions.jsonl, stats.json and the card; returns the statistics."""
+    write_drops(folder, selection.drops)
+    statistics: Any = {
+        "schema": card.schema,
+        "questions": len(selection.members),
+        card.name: counts,
+        **totals,
+        **estimated(folder),
+        "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
+        **more,
+        "config_hash": config_hash(config, type(arguments), ModelArguments),
+        "version": __version__,
+    }
+    write_statistics(folder, statistics)
+    write_card(folder, config, statistics, card)
+    return dict(statistics)
+
+
+def _made(
+    statistics: Mapping[str, Any], card: CardKind, folder: Path, training: Mapping[str, int] = MappingProxyType({})
+) -> Made:
+    """What was made, a line per stage; `training` are the rows of the train split, where stages have quotas."""
+    counts, reasons = statistics[card.name], Counter[str]()
+    lines = [f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
+    for stage, (kept, dropped) in yields(statistics, card).items():
+        reasons.update(dropped)
+        listed = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        rest = f"dropped: {listed}" if dropped else "none dropped" if kept else "stage not reached"
+        lines.append(f"  {stage}: {kept} {card.name}; {rest}")
+        if agreement := statistics.get("agreement", {}).get(stage):
+            agreed = f"{agreement['agreed']} of {agreement['asked']}"
+            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
+        if count := statistics.get("unreadable_judge_replies", {}).get(stage):
+            lines.append(f"    {count} judge replies could not be parsed")
+        if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
+            lines.append(f"    below its quota of {quota}")
+    if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
+        lines.append(
+            f"  quotas were split over {shards} shards: as many pairs as a single run keeps, but not the same ones"
+        )
+    return Made("\n".join(lines) + "\n", sum(counts.values()), reasons)
+
+
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:
     return remaining(journal, selection.members)
 
 
-PAIRS = Contents(PairsArguments, PairsRollout, pairs.to_do, pairs.finish)
-GOLD = Contents(GoldArguments, GoldRollout, _missing, gold.finish)
-CHAINS = Contents(ChainsArguments, ChainRollout, _missing, chains.finish)
+PAIRS = Contents(PairsArguments, PairsRollout, _pairs_to_do, _finish_pairs)
+GOLD = Contents(GoldArguments, GoldRollout, _missing, _finish_gold)
+CHAINS = Contents(ChainsArguments, ChainRollout, _missing, _finish_chains)
 
 
 def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
     """What a folder contains, recognised by an option that only its command has; None for other folders."""
     # Pairs have gold_stages too.
-    known: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS, "gold_stages": GOLD}
-    return next((contents for option, contents in known.items() if option in config), None)
+    contents: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS, "gold_stages": GOLD}
+    return next((contents[option] for option in contents if option in config), None)

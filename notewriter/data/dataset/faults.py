@@ -1,20 +1,28 @@
-"""Which pairs teach nothing or the wrong thing: checked when they are made, and for lengths when all of them exist.
+"""Which rows teach nothing or the wrong thing: pairs when they are made, and for lengths when all exist; chains.
 
 Every drop has a reason, and reasons are counted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from notewriter.artifacts.pairs import Pair
-from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.rollouts import ChainRollout, Drop, PairsRollout
 from notewriter.data.dataset.hygiene import usual_lengths, words_of
+from notewriter.data.options import ChainsArguments
 
 EMPTY = "a side is empty"
 IDENTICAL = "chosen and rejected are identical"
 CUT = "the chosen side was cut at its token limit"
 LOOP = "the chosen side repeats itself"
 UNUSUAL_SIDE = "the {}'s length is far from the others' of its stage"
+
+CHAIN_FAULTS = {
+    "malformed": "thought, action and observation do not follow each other",
+    "invalid_actions": "an action could not be read",
+    "unfinished": "the chain did not finish",
+}
+"""Events that a trace counts -> the reason for which its chain is dropped."""
 
 
 def pair_fault(row: Pair, chosen_is_cut: bool) -> str | None:
@@ -103,11 +111,45 @@ def length_fault(row: Pair, usual: Mapping[str, Bounds]) -> str | None:
 
 def within_lengths(usual: Mapping[str, Bounds], records: Iterable[PairsRollout]) -> Iterator[PairsRollout]:
     """The records, with the pairs of unusual lengths moved to the drops."""
+    return without_faults(records, lambda row: length_fault(row, usual))
+
+
+def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> str | None:
+    """Why a chain is not training data; None if it is (ReaRAG, section 3.2, and the checks of the authors' code).
+
+    The first of these reasons is returned: the endpoint refused a request, `CHAIN_FAULTS`, a step without a thought,
+    too few searches, a repeated query (optional), an F1 of 0.
+
+    Args:
+        record: the chain.
+        f1: of the answer that it finished with, in [0, 1].
+        arguments: which chains to keep.
+    """
+    counts = record["trace"]["counts"]
+    steps = [turn["content"] for turn in record["turns"] if turn["role"] == "assistant"]
+    if record["trace"]["error"]:
+        return "the endpoint refused the request"
+    for event, reason in CHAIN_FAULTS.items():
+        if counts.get(event):
+            return reason
+    if not all(step.startswith("Thought") for step in steps):
+        return "a step without a thought"
+    if len(steps) - 1 - counts.get("repeated_queries", 0) < arguments.min_searches:
+        return "too few searches"
+    if arguments.drop_repeated_queries and counts.get("repeated_queries"):
+        return "a query was repeated"
+    if f1 == 0:
+        return "the answer's F1 is 0"
+    return None
+
+
+def without_faults(records: Iterable[Any], fault: Callable[[Any], str | None]) -> Iterator[Any]:
+    """The records of a journal, with the rows in which `fault` finds a reason moved to the drops."""
     for record in records:
         rows, drops = [], list(record["drops"])
         for row in record["rows"]:
-            if fault := length_fault(row, usual):
-                drops.append(Drop(stage=row["stage"], reason=fault))
+            if reason := fault(row):
+                drops.append(Drop(stage=row["stage"], reason=reason))
             else:
                 rows.append(row)
         yield {**record, "rows": rows, "drops": drops}

@@ -124,7 +124,7 @@ def _separate(
     frequency = Counter(word for text in texts for word in set(words_of(text)))
     rare = max(5, len(texts) / 100)
     usual = usual_lengths([len(words_of(question.question)) for question in questions])
-    known = list(evaluation)
+    indexed = list(evaluation)
     exact: dict[tuple[str, ...], Seen] = {}
     alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
     for number, seen in enumerate(evaluation):
@@ -143,7 +143,7 @@ def _separate(
         if other := exact.get(words_of(question.question)):
             drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
         elif other := _most_alike(
-            question, weighted, [known[key] for key in alike.query(minhash)], frequency, len(texts)
+            question, weighted, [indexed[key] for key in alike.query(minhash)], frequency, len(texts)
         ):
             drop = DroppedQuestion(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
         elif other := next((ngrams[ngram] for ngram in _ngrams(question, frequency, rare) if ngram in ngrams), None):
@@ -155,8 +155,8 @@ def _separate(
         else:
             if each_other:
                 exact[words_of(question.question)] = Seen(question, None)
-                alike.insert(len(known), minhash)
-                known.append(Seen(question, None))
+                alike.insert(len(indexed), minhash)
+                indexed.append(Seen(question, None))
             kept.append(question)
             continue
         drops.append(drop)
@@ -222,13 +222,13 @@ def _most_alike(
 ) -> Seen | None:
     """The near-duplicate among the candidates, evaluation questions first; hash collisions are filtered out here."""
     answers = {normalise(answer) for answer in question.answers}
-    found = []
+    duplicates = []
     for candidate in candidates:
         other = _weighted(candidate.question, frequency, total)
         similarity = len(weighted & other) / len(weighted | other) if weighted | other else 0.0
         if similarity >= NEAR and answers & {normalise(answer) for answer in candidate.question.answers}:
-            found.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
-    return min(found, key=lambda each: each[:3])[3] if found else None
+            duplicates.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
+    return min(duplicates, key=lambda each: each[:3])[3] if duplicates else None
 
 
 def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:

@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from notewriter.artifacts.rollouts import Drop, PairsRollout
+from notewriter.artifacts.pairs import Pair
+from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.statistics import BEYOND_QUOTA
-from notewriter.data.dataset.faults import PairLengths, bounds_of, pair_lengths, unusual_sides
-from notewriter.data.dataset.shards import parse_shard
+from notewriter.data.dataset.faults import PairLengths, bounds_of, pair_lengths, unusual_sides, without_faults
+from notewriter.data.dataset.selection import parse_shard
 from notewriter.ground.records import Question
 
 LAG = 2
@@ -113,16 +114,14 @@ def within_quotas(
     to the training pairs as their questions: `dev_share / (1 - dev_share)`.
     """
     dev_quotas = {stage: round(quota * dev_share / (1 - dev_share)) for stage, quota in quotas.items()}
-    kept: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for record in records:
-        in_dev = record["question_id"] in dev
-        most, count = dev_quotas if in_dev else quotas, kept[in_dev]
-        rows, drops = [], list(record["drops"])
-        for row in record["rows"]:
-            stage = row["stage"]
-            if stage in most and count[stage] >= most[stage]:
-                drops.append(Drop(stage=stage, reason=BEYOND_QUOTA))
-            else:
-                count[stage] += 1
-                rows.append(row)
-        yield {**record, "rows": rows, "drops": drops}
+    kept: Counter[tuple[bool, str]] = Counter()
+
+    def fault(row: Pair) -> str | None:
+        in_dev, stage = row["question_id"] in dev, row["stage"]
+        most = (dev_quotas if in_dev else quotas).get(stage)
+        if most is not None and kept[in_dev, stage] >= most:
+            return BEYOND_QUOTA
+        kept[in_dev, stage] += 1
+        return None
+
+    return without_faults(records, fault)

@@ -1,39 +1,16 @@
-"""The questions that training data is made from, without those that overlap with evaluation questions."""
+"""The questions that training data is made from: without overlap with evaluation, in shards, in train and dev."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
-
-from annotated_types import Interval
+import random
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from notewriter.data.dataset.hygiene import DroppedQuestion, Seen, clean_questions, load_evaluation
-from notewriter.data.dataset.shards import shard_of
-from notewriter.data.dataset.splits import dev_questions
-from notewriter.datasets.questions import QuestionArguments, load_selected
+from notewriter.data.options import SelectionArguments
+from notewriter.datasets.questions import load_selected
 from notewriter.ground.config import check
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-
-
-@dataclass(kw_only=True)
-class SelectionArguments(QuestionArguments):
-    """The options shared by the commands that make training data."""
-
-    eval_files: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
-            "questions that overlap with them are left out and counted"
-        },
-    )
-    shard: str | None = field(
-        default=None,
-        metadata={
-            "help": "i/n: the i-th of n parts of the questions, to run on n machines at once, each with its own "
-            "output_dir; notewriter merge-shards makes one dataset of them"
-        },
-    )
-    dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
-        default=0.1, metadata={"help": "share of the questions whose rows go to dev.parquet"}
-    )
 
 
 class Selection(NamedTuple):
@@ -68,3 +45,33 @@ def clean_selection(arguments: SelectionArguments) -> Selection:
     # Of all questions, so that every shard makes the same split.
     dev = dev_questions(questions, arguments.dev_share, arguments.seed)
     return Selection(questions, members, dev, drops, evaluation)
+
+
+def parse_shard(shard: str | None) -> tuple[int, int]:
+    """`"2/4"` as (2, 4); without a shard (1, 1).
+
+    Raises:
+        UserError: it has another form.
+    """
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard or "1/1", re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"shard: {shard!r} is not i/n with 1 <= i <= n, such as 2/4")
+    return int(match[1]), int(match[2])
+
+
+def shard_of(questions: Sequence[Question], shard: str | None) -> list[Question]:
+    """The questions of the shard `i/n`: every n-th one, starting with the i-th.
+
+    Raises:
+        UserError: `shard` has another form, or no question is left for it.
+    """
+    number, count = parse_shard(shard)
+    if number > len(questions):
+        raise UserError(f"shard: {len(questions)} questions leave nothing for {shard}; make fewer shards")
+    return list(questions[number - 1 :: count])
+
+
+def dev_questions(questions: Sequence[Question], share: float, seed: int | None) -> set[str]:
+    """The ids of a random share of the questions, whose rows go to dev."""
+    ids = sorted(question.id for question in questions)
+    return set(random.Random(f"{seed} dev").sample(ids, round(share * len(ids))))

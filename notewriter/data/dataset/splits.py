@@ -1,23 +1,27 @@
 """The splits of a dataset: train.parquet and dev.parquet, which share no question."""
 
 import contextlib
-import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from notewriter.artifacts.parquet import RowWriter
-from notewriter.ground.records import Question
+from notewriter.ground.errors import UserError
 
 SPLITS = ("train", "dev")
 
 
-def dev_questions(questions: Sequence[Question], share: float, seed: int | None) -> set[str]:
-    """The ids of a random share of the questions, whose rows go to dev."""
-    ids = sorted(question.id for question in questions)
-    return set(random.Random(f"{seed} dev").sample(ids, round(share * len(ids))))
+def split_files(folder: Path) -> list[Path]:
+    """The files of a dataset: train.parquet and, if there is one, dev.parquet.
+
+    Raises:
+        UserError: there is no train.parquet.
+    """
+    if not (folder / "train.parquet").is_file():
+        raise UserError(f"{folder}: has no train.parquet; give the folder that pairs, gold or chains were written to")
+    return [path for split in SPLITS if (path := folder / f"{split}.parquet").is_file()]
 
 
 class SplitWriter:

@@ -1,13 +1,14 @@
-"""What a judge sees and what it returns."""
+"""What a judge is, what it sees, and what it returns."""
 
 import math
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from notewriter.ground.records import Passage, Question
+from notewriter.models import Role
 from notewriter.rollouts.method import Kind, Stage
 
 Rejected = Literal["worst", "hardest"]
@@ -37,6 +38,27 @@ class Finish(Protocol):
 
 
 @dataclass(frozen=True)
+class Rules:
+    """How candidates are scored and compared, the same for all prompts of a run.
+
+    Args:
+        family: the metric family that scores answers.
+        orders: in how many orders a judge's model sees the candidates, 1 or 2.
+        min_gap: the smallest difference of two scores that makes a pair.
+        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
+        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
+        rejected: which of the worse candidates is rejected, by judges that score.
+    """
+
+    family: str = "hotpotqa"
+    orders: int = 2
+    min_gap: float = 0.0
+    continuations: int = 1
+    noise_margin: float = 2.0
+    rejected: Rejected = "worst"
+
+
+@dataclass(frozen=True)
 class Case:
     """The candidates of one prompt, and the means to compare them.
 
@@ -54,13 +76,8 @@ class Case:
         search: asks the index for passages (query, top-k).
         finish: rolls a candidate forward to the method's answer.
         next_query: the first query that the method sends to the index after a candidate; None if it sends none.
-        family: the metric family that scores answers.
         random: the source of chance, seeded per prompt.
-        orders: in how many orders a judge's model sees the candidates, 1 or 2.
-        min_gap: the smallest difference of two scores that makes a pair.
-        continuations: how many answers of a candidate are scored.
-        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
-        rejected: which of the worse candidates is rejected, for judges that score.
+        rules: how candidates are scored and compared.
     """
 
     question: Question
@@ -75,13 +92,8 @@ class Case:
     search: Callable[[str, int], Awaitable[list[Passage]]]
     finish: Finish
     next_query: Callable[[str], Awaitable[str | None]]
-    family: str
     random: random.Random
-    orders: int = 2
-    min_gap: float = 0.0
-    continuations: int = 1
-    noise_margin: float = 2.0
-    rejected: Rejected = "worst"
+    rules: Rules
 
     @property
     def choosable(self) -> list[bool]:
@@ -135,7 +147,32 @@ class Verdict:
     refusal: str = ""
 
 
-Judge = Callable[[Case], Awaitable[Verdict]]
+@dataclass(frozen=True)
+class Judge:
+    """Compares the candidates of one prompt; call it with a case. `judge` makes one of a function.
+
+    Args:
+        name: under which recipes and pairs name it.
+        compare: what it does.
+        kinds: the kinds of candidates that it understands.
+        roles: the roles that need a model of their own, which stays the same whatever is trained.
+    """
+
+    name: str
+    compare: Callable[[Case], Awaitable[Verdict]]
+    kinds: tuple[Kind, ...]
+    roles: tuple[Role, ...]
+
+    async def __call__(self, case: Case) -> Verdict:
+        """The verdict on a case."""
+        return await self.compare(case)
+
+
+def judge(
+    *kinds: Kind, roles: tuple[Role, ...] = ()
+) -> Callable[[Callable[[Case], Coroutine[Any, Any, Verdict]]], Judge]:
+    """Decorates a function from a case to a verdict: makes it a judge of these kinds of candidates, or of all."""
+    return lambda compare: Judge(compare.__name__, compare, kinds or get_args(Kind), roles)
 
 
 def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
@@ -167,18 +204,18 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if highest - value >= max(case.min_gap, RESOLUTION)
+        if highest - value >= max(case.rules.min_gap, RESOLUTION)
     }
     if not lower:
         return replace(verdict, alike=True, reason="candidates too much alike")
     worse = {
         index: (value, error)
         for index, (value, error) in lower.items()
-        if highest - value > case.noise_margin * math.hypot(precision, error)
+        if highest - value > case.rules.noise_margin * math.hypot(precision, error)
     }
     if not worse:
         return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
-    if case.rejected == "hardest":
+    if case.rules.rejected == "hardest":
         worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
     else:
         worst = [index for index, value in worse.items() if value == min(worse.values())]
@@ -211,7 +248,7 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
     """
     whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
     means = [statistics.fmean(values) if values else None for values in whole]
-    if case.continuations == 1:
+    if case.rules.continuations == 1:
         return by_score(case, means)
     noise = [statistics.stdev(values) / math.sqrt(len(values)) if values else None for values in whole]
     return by_score(case, means, noise)

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict, hardest
+from notewriter.data.judges.case import Case, Verdict, hardest, judge
 from notewriter.methods.deepnote import DECIDE
 from notewriter.rollouts.parsing import parse_status
 
@@ -15,6 +15,7 @@ _STATUS_SCHEMA = {
 }
 
 
+@judge("updated note")
 async def decision(case: Case) -> Verdict:
     """Pair a random True with a random False of the adaptive-decision prompt (DeepNote, appendix D: D_KA).
 
@@ -41,7 +42,7 @@ async def decision(case: Case) -> Verdict:
     chosen = case.random.choice(better) if better else None
     verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))
     if better and worse:
-        if case.rejected == "hardest" and chosen is not None:
+        if case.rules.rejected == "hardest" and chosen is not None:
             rejected = hardest(case, chosen, dict.fromkeys(worse, 0.0))
             return replace(verdict, rejected=rejected, worst=[rejected])
         return replace(verdict, rejected=case.random.choice(worse))

@@ -4,13 +4,14 @@ import asyncio
 import statistics
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict, by_mean
+from notewriter.data.judges.case import Case, Verdict, by_mean, judge
 from notewriter.data.judges.metric import answer_score
 from notewriter.ground.records import Passage
 from notewriter.methods.vanilla import ANSWER
 from notewriter.rollouts.parsing import after_thinking
 
 
+@judge("note", "updated note", roles=("answer",))
 async def gain(case: Case) -> Verdict:
     """Rank notes by Gain Beyond RAG: the answerer's score with the note minus its score with plain passages.
 
@@ -35,12 +36,12 @@ async def gain(case: Case) -> Verdict:
                 answer_style=case.options.get("answer_style", "short"),
             )
             for context in contexts
-            for number in range(case.continuations)
+            for number in range(case.rules.continuations)
         )
     )
     scores = [answer_score(case, after_thinking(answer).strip()) for answer in answers]
     baseline, *of_notes = (
-        scores[start : start + case.continuations] for start in range(0, len(scores), case.continuations)
+        scores[start : start + case.rules.continuations] for start in range(0, len(scores), case.rules.continuations)
     )
     plain = statistics.fmean(baseline)
     return replace(by_mean(case, [[score - plain for score in of_note] for of_note in of_notes]), replies=list(answers))

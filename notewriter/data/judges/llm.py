@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict
+from notewriter.data.judges.case import Case, Verdict, judge
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_best_and_worst
 
@@ -11,6 +11,7 @@ BEST_AND_WORST = Stage("judge/best_and_worst", "judge", rehearsal='{"best_id": 1
 """Names the best and the worst of several candidates."""
 
 
+@judge()
 async def llm(case: Case) -> Verdict:
     """A model sees all candidates and names the best and the worst (DeepNote, appendix D: D_Init and D_QR).
 
@@ -19,7 +20,7 @@ async def llm(case: Case) -> Verdict:
     """
     order = list(range(len(case.candidates)))
     case.random.shuffle(order)
-    orders = [order, order[::-1]][: case.orders]
+    orders = [order, order[::-1]][: case.rules.orders]
     ids = list(range(1, len(order) + 1))
     schema = {
         "type": "object",
@@ -48,13 +49,13 @@ async def llm(case: Case) -> Verdict:
     verdict = Verdict(replies=replies, orders=orders, unreadable=parsed.count(None))
     if verdict.unreadable:
         return replace(verdict, reason="judge reply not readable")
-    named = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
-    verdict = replace(verdict, agreements=[named[0] == named[1]] if len(named) == 2 else [])
-    if any(best == worst for best, worst in named):
-        alike = all(best == worst for best, worst in named)
+    choices = [(shown[ids[0]], shown[ids[1]]) for ids, shown in zip(parsed, orders, strict=True) if ids]
+    verdict = replace(verdict, agreements=[choices[0] == choices[1]] if len(choices) == 2 else [])
+    if any(best == worst for best, worst in choices):
+        alike = all(best == worst for best, worst in choices)
         return replace(verdict, reason="judge named one candidate twice", alike=alike)
-    (best, worst), (best_again, worst_again) = named[0], named[-1]
-    if named[0] != named[-1]:
+    (best, worst), (best_again, worst_again) = choices[0], choices[-1]
+    if choices[0] != choices[-1]:
         reason = "judge named others in the other order"
     elif not case.choosable[best]:
         reason = f"the best candidate {case.barred[best]}"

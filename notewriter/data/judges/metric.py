@@ -1,9 +1,10 @@
 """The task's metric scores answers."""
 
-from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.data.judges.case import Case, Verdict, by_score, judge
 from notewriter.evaluation.metrics import score
 
 
+@judge("answer")
 async def metric(case: Case) -> Verdict:
     """Rank answers by the task's metric, without a model (DeepNote, appendix D: D_Ans).
 
@@ -14,5 +15,5 @@ async def metric(case: Case) -> Verdict:
 
 def answer_score(case: Case, answer: str) -> float:
     """The F1 of an answer, or the first metric of a family without F1; in [0, 1]."""
-    scores = score(case.family, answer, case.question)
+    scores = score(case.rules.family, answer, case.question)
     return scores.get("f1", next(iter(scores.values())))

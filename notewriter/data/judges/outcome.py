@@ -3,17 +3,18 @@
 import asyncio
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict, by_mean
+from notewriter.data.judges.case import Case, Verdict, by_mean, judge
 from notewriter.data.judges.metric import answer_score
 
 
+@judge()
 async def outcome(case: Case) -> Verdict:
     """Roll each candidate forward to the method's answer, `continuations` times, and rank by the mean score.
 
     With several continuations, a difference within their noise makes no pair (`by_score`). The answers become the
     verdict's `replies`, those of one candidate in succession.
     """
-    count = case.continuations
+    count = case.rules.continuations
     answers = await asyncio.gather(
         *(case.finish(candidate, number) for candidate in case.candidates for number in range(count))
     )

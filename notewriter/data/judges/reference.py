@@ -1,9 +1,10 @@
 """The gold evidence scores notes."""
 
-from notewriter.data.gold import document_note_score, reference_score
-from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.data.gold_evidence import document_note_score, reference_score
+from notewriter.data.judges.case import Case, Verdict, by_score, judge
 
 
+@judge("note", "updated note", "document note")
 async def reference(case: Case) -> Verdict:
     """Rank notes by how much of the gold evidence they contain for their length (`reference_score`), without a model.
 

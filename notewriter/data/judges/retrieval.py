@@ -2,9 +2,10 @@
 
 import asyncio
 
-from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.data.judges.case import Case, Verdict, by_score, judge
 
 
+@judge("query")
 async def retrieval(case: Case) -> Verdict:
     """Rank queries by the mean reciprocal rank of the supporting passages, without a model.
 
@@ -15,7 +16,7 @@ async def retrieval(case: Case) -> Verdict:
         if query is None:
             scores.append(None)
             continue
-        found = [passage.id for passage in await case.search(query, 10)]
-        ranks = [1 / (found.index(id) + 1) if id in found else 0.0 for id in case.question.supporting_ids]
+        ids = [passage.id for passage in await case.search(query, 10)]
+        ranks = [1 / (ids.index(id) + 1) if id in ids else 0.0 for id in case.question.supporting_ids]
         scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
     return by_score(case, scores)

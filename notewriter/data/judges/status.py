@@ -1,10 +1,11 @@
 """The gold evidence scores adaptive decisions."""
 
-from notewriter.data.gold import is_better
-from notewriter.data.judges.case import Case, Verdict, by_score
+from notewriter.data.gold_evidence import is_better
+from notewriter.data.judges.case import Case, Verdict, by_score, judge
 from notewriter.rollouts.parsing import parse_status
 
 
+@judge("status")
 async def status(case: Case) -> Verdict:
     """Rank decisions by whether they agree with the gold evidence, without a model; an unreadable one is wrong."""
     best_note, new_note = case.variables["best_note"], case.variables["new_note"]

@@ -7,8 +7,8 @@ from notewriter.data.judges.case import Case, Judge, Verdict
 from notewriter.models.client import RequestRefused
 
 
-async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
-    """Ask judges, given with their names, in order; each further one only about the ties of those before it.
+async def decide(judges: Sequence[Judge], case: Case) -> Verdict:
+    """Ask judges in order; each further one only about the ties of those before it.
 
     If one finds all candidates alike, the next judges them all. If one finds several best or several worst candidates,
     the next names one among them. Ties that nobody breaks are broken at random. A judge whose request the endpoint
@@ -19,14 +19,14 @@ async def decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
     return replace(verdict, rejected=None) if verdict.alike else verdict
 
 
-async def _decide(judges: Sequence[tuple[str, Judge]], case: Case) -> Verdict:
+async def _decide(judges: Sequence[Judge], case: Case) -> Verdict:
     """As `decide`, but a worst candidate is named also where no better one is, so that it can break a tie."""
-    (name, judge), *others = judges
+    judge, *others = judges
     try:
-        verdict = replace(await judge(case), judge=name)
+        verdict = replace(await judge(case), judge=judge.name)
     except RequestRefused as refusal:
         reason = "the endpoint refused the judge's request"
-        verdict = Verdict(alike=True, reason=reason, judge=name, refusal=str(refusal))
+        verdict = Verdict(alike=True, reason=reason, judge=judge.name, refusal=str(refusal))
     if not others:
         return verdict
     if verdict.alike:

@@ -264,8 +264,8 @@ def _walk(rng: random.Random, start: Entity, by_name: dict[str, Entity], hops: i
 
 def _needs_every_hop(chain: list[tuple[Entity, str]]) -> bool:
     """Whether no hop's object occurs in an earlier passage of the chain; this also rules out repeated entities."""
-    found = [entity.facts[relation] for entity, relation in chain]
-    return not any(value in entity.text for position, value in enumerate(found) for entity, _ in chain[:position])
+    objects = [entity.facts[relation] for entity, relation in chain]
+    return not any(value in entity.text for position, value in enumerate(objects) for entity, _ in chain[:position])
 
 
 def _wording(rng: random.Random, chain: list[tuple[Entity, str]]) -> str:

@@ -2,17 +2,22 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import httpx2
-import openai
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.connection import UnreadableReply, is_transient, open_http, read_key, reason, retrying
 from notewriter.retrieval.protocol import Scope, SourceOptions
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+else:
+    httpx2, openai = Lazy("httpx2"), Lazy("openai")
 
 T = TypeVar("T")
 
@@ -104,7 +109,7 @@ class Service:
             ) from error
 
 
-def _read(reply: httpx2.Response, read: Callable[[Any], T]) -> T:
+def _read(reply: "httpx2.Response", read: Callable[[Any], T]) -> T:
     if not reply.is_success:
         words = " ".join(escape_controls(reply.text[:300]).split())
         message = f"HTTP {reply.status_code}{f': {words}' if words else ''}"

@@ -12,7 +12,7 @@ from annotated_types import Interval
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import is_hub_id, loading
 from notewriter.retrieval import encoders
 from notewriter.retrieval.protocol import Step
 
@@ -42,7 +42,7 @@ class Rerank:
 
     def __init__(self, options: RerankOptions) -> None:
         model = options.rerank
-        if not checkpoints.is_hub_id(model) and not Path(model).is_dir():
+        if not is_hub_id(model) and not Path(model).is_dir():
             raise UserError(f"rerank: {model} is neither a model folder nor a hub id (owner/name); check the path")
         self.name = f"rerank {model}"
         self._options = options
@@ -85,7 +85,7 @@ class Rerank:
 @functools.cache
 def _load(model: str, device: str | None, max_length: int | None) -> Any:
     cross_encoder = encoders.library("sentence_transformers").CrossEncoder
-    with checkpoints.loading(model, "reranker"):
+    with loading(model, "reranker"):
         return cross_encoder(model, device=device, max_length=max_length, trust_remote_code=False)
 
 

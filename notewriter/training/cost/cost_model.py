@@ -57,7 +57,7 @@ from trl import DPOConfig, ModelConfig, SFTConfig, get_peft_config
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
 from notewriter.training.options import DPOConfiguration, SFTConfiguration
 
@@ -131,7 +131,7 @@ def without_weights(model: ModelConfig) -> PreTrainedModel:
         UserError: its configuration cannot be loaded, or is not a language model's.
     """
     name = model.model_name_or_path or ""
-    configuration = checkpoints.load(AutoConfig, name, revision=model.model_revision)
+    configuration = load(AutoConfig, name, revision=model.model_revision)
     # Some language models exist only as image-text models (Mistral 3).
     families = {
         AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -140,7 +140,7 @@ def without_weights(model: ModelConfig) -> PreTrainedModel:
     family = next((family for family, known in families.items() if type(configuration) in known), None)
     if family is None:
         raise UserError(f"{name}: {configuration.model_type} is not a language model; give another")
-    with checkpoints.loading(name), torch.device("meta"):
+    with loading(name), torch.device("meta"):
         return cast(PreTrainedModel, family.from_config(configuration, trust_remote_code=False))
 
 

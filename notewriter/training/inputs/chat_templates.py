@@ -9,7 +9,8 @@ import jinja2
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from notewriter.ground.errors import UserError
-from notewriter.models import chat_template, checkpoints
+from notewriter.models import chat_template
+from notewriter.models.checkpoint import Checkpoint, load
 
 Message = Mapping[str, str]
 
@@ -23,7 +24,7 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
     Raises:
         UserError: it cannot be loaded, has no chat template, or its template lacks a variable.
     """
-    tokenizer: PreTrainedTokenizerBase = checkpoints.load(AutoTokenizer, name, revision=revision)
+    tokenizer: PreTrainedTokenizerBase = load(AutoTokenizer, name, revision=revision)
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
@@ -34,10 +35,9 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
 
 def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
-    if checkpoints.is_adapter(name):
-        name, revision = checkpoints.adapter_base(name)
+    model = Checkpoint(name, revision).base
     try:
-        configured = GenerationConfig.from_pretrained(name, revision=revision).eos_token_id
+        configured = GenerationConfig.from_pretrained(model.path, revision=model.revision).eos_token_id
     except OSError:
         configured = None
     stops = configured if isinstance(configured, list) else [configured]

@@ -2,18 +2,22 @@
 
 import asyncio
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import openai
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
+from trl import DPOConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.models.connection import UnreadableReply, connect, reason
+from notewriter.training.inputs import rows
 from notewriter.training.inputs.chat_templates import opening_remedy, parting, text_of
 from notewriter.training.inputs.rows import IGNORED, place
+from notewriter.training.options import DPOArguments, SFTArguments
 
 TIMEOUT = 60.0
 """Seconds that a server has for each answer."""
@@ -146,18 +150,45 @@ def choose_padding(tokenizer: PreTrainedTokenizerBase, trained: Iterable[int]) -
         tokenizer.pad_token = next((token for token in free if "pad" in token.lower()), free[0])
 
 
-def prepare(datasets: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> None:
-    """Choose padding and check the tokenised pairs or conversations of every file.
+def load(
+    files: Mapping[str, Path],
+    tokens: Callable[[Path, bool], Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    training: DPOConfig | SFTConfig,
+    arguments: DPOArguments | SFTArguments,
+) -> tuple[dict[str, Dataset], dict[str, int]]:
+    """The rows of each split with their tokens, mixed and checked, and how many were dropped as too long.
+
+    Args:
+        files: the file of each split.
+        tokens: the tokenised rows of a file, and whether they are trained (not those of dev).
+        tokenizer: gets a token for padding, if it has none or one that is trained.
+        stops: the tokens at which a server stops.
+        training: has the limit on lengths, and the seed of the mix.
+        arguments: what becomes of long rows, and what is mixed in.
 
     Raises:
-        UserError: as `check` and `check_pairs`.
+        UserError: rows are too long, or as `check` and `check_pairs`.
     """
-    paired = all("chosen_ids" in dataset.column_names for dataset in datasets.values())
+
+    def within(file: Path, trained: bool = True) -> tuple[Dataset, int]:
+        return rows.within_length(tokens(file, trained), training.max_length, file, arguments.drop_long_rows)
+
+    datasets: dict[str, Dataset] = {}
+    dropped: dict[str, int] = {}
+    for split, file in files.items():
+        datasets[split], dropped[split] = within(file, split == "train")
+    others = {path: within(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
+    checked = {str(files[split]): dataset for split, dataset in datasets.items()} | others
+    paired = all("chosen_ids" in dataset.column_names for dataset in checked.values())
     columns = ("chosen_ids", "rejected_ids") if paired else ("labels",)
-    trained = {token for dataset in datasets.values() for name in columns for row in dataset[name] for token in row}
+    trained = {token for dataset in checked.values() for name in columns for row in dataset[name] for token in row}
     choose_padding(tokenizer, trained - {IGNORED})
-    for file, dataset in datasets.items():
-        (check_pairs if paired else check)(dataset, tokenizer, stops, file)
+    for name, dataset in checked.items():
+        (check_pairs if paired else check)(dataset, tokenizer, stops, name)
+    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
+    return datasets, dropped
 
 
 def check_server(

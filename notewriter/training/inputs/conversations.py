@@ -37,19 +37,10 @@ def load(
         UserError: a row is not a conversation, is too long, or would be trained wrongly.
     """
 
-    def tokens(file: Path) -> tuple[Dataset, int]:
-        conversations = read(file, arguments.split_turns)
-        tokenized = tokenize(conversations, tokenizer, stops, file, training.dataset_num_proc)
-        return rows.within_length(tokenized, training.max_length, file, arguments.drop_long_rows)
+    def tokens(file: Path, trained: bool) -> Dataset:
+        return tokenize(read(file, arguments.split_turns), tokenizer, stops, file, training.dataset_num_proc)
 
-    datasets: dict[str, Dataset] = {}
-    dropped: dict[str, int] = {}
-    for split, file in files.items():
-        datasets[split], dropped[split] = tokens(file)
-    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
-    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
-    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
-    return datasets, dropped
+    return checks.load(files, tokens, tokenizer, stops, training, arguments)
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:

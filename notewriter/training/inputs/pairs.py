@@ -43,21 +43,15 @@ def load(
     if arguments.weight_by_margin:
         check_weighting(training)
 
-    def tokens(file: Path, trained: bool = True) -> tuple[Dataset, int]:
+    def tokens(file: Path, trained: bool) -> Dataset:
         dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
-        if arguments.min_margin is not None and trained:
-            dataset = with_margin(dataset, arguments.min_margin, file)
-        return rows.within_length(dataset, training.max_length, file, arguments.drop_long_rows)
+        if arguments.min_margin is None or not trained:
+            return dataset
+        if file == files["train"]:
+            check_scored(margins_of(dataset), "min_margin", file)
+        return with_margin(dataset, arguments.min_margin, file)
 
-    datasets: dict[str, Dataset] = {}
-    dropped: dict[str, int] = {}
-    for split, file in files.items():
-        datasets[split], dropped[split] = tokens(file, split == "train")
-    if arguments.min_margin is not None:
-        check_scored(margins_of(datasets["train"]), "min_margin", files["train"])
-    others = {path: tokens(file)[0] for path, file in rows.mixed_files(arguments.mix).items()}
-    checks.prepare({str(files[split]): dataset for split, dataset in datasets.items()} | others, tokenizer, stops)
-    datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
+    datasets, dropped = checks.load(files, tokens, tokenizer, stops, training, arguments)
     if arguments.weight_by_margin:
         weights = weights_by_margin(datasets["train"], files["train"])
         datasets["train"] = datasets["train"].add_column(WEIGHT, weights)

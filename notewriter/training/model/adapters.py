@@ -20,7 +20,7 @@ from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import new_folder
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint, load, loading
 from notewriter.training.model import weights
 
 logger = logging.getLogger(__name__)
@@ -44,12 +44,12 @@ def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> b
         UserError: `how` is unknown, or the other options do not fit it.
     """
     name = model.model_name_or_path or ""
-    if not checkpoints.is_adapter(name):
+    if not Checkpoint(name).is_adapter:
         if how:
             raise UserError(f"from_adapter: {name} is not a LoRA adapter; leave from_adapter out")
         return False
     if how is None:
-        # `check_model` names the remedy.
+        # `Checkpoint.check` names the remedy.
         return False
     if how not in (CONTINUE, STACK):
         raise UserError(f"from_adapter: {how!r} is not one of {CONTINUE}, {STACK}")
@@ -60,7 +60,7 @@ def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> b
         raise UserError("from_adapter: continue needs the reference's log-probs; give --precompute_ref_log_probs true")
     if how == CONTINUE and (model.load_in_4bit or model.load_in_8bit):
         raise UserError("from_adapter: continue cannot quantize the base; leave load_in_4bit and load_in_8bit out")
-    checkpoints.check_model(checkpoints.adapter_base(name)[0])
+    Checkpoint(name).base.check()
     if how == CONTINUE:
         _check_lora(name, model)
     return True
@@ -68,7 +68,7 @@ def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> b
 
 def _check_lora(adapter: str, model: ModelConfig) -> None:
     """Refuse LoRA options that an adapter which is trained further does not have."""
-    settings, usual = checkpoints.adapter_settings(adapter), ModelConfig()
+    settings, usual = Checkpoint(adapter).adapter_settings(), ModelConfig()
     for option, key in LORA.items():
         wanted = getattr(model, option)
         if wanted not in (getattr(usual, option), settings.get(key)):
@@ -80,7 +80,7 @@ def _check_lora(adapter: str, model: ModelConfig) -> None:
 
 def lora_options(adapter: Path) -> dict[str, Any]:
     """The LoRA options, by their names in ModelConfig, that an adapter was saved with."""
-    settings = checkpoints.adapter_settings(adapter)
+    settings = Checkpoint(adapter).adapter_settings()
     return {option: settings.get(key) for option, key in LORA.items()}
 
 
@@ -90,7 +90,7 @@ def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
     Raises:
         UserError: as `merge`.
     """
-    folder, adapter_now = Path(output) / MERGED, checkpoints.fingerprint(adapter)
+    folder, adapter_now = Path(output) / MERGED, Checkpoint(adapter).fingerprint()
     merged_from = folder / MERGED_FROM
     if merged_from.is_file() and merged_from.read_text(encoding="utf-8") == adapter_now:
         return str(folder)
@@ -109,12 +109,12 @@ def load_to_continue(adapter: str, loading: dict[str, Any], training: TrainingAr
     Raises:
         UserError: the model cannot be loaded, or the base has changed since the adapter was trained.
     """
-    base, revision = checkpoints.adapter_base(adapter)
-    check_base(Path(adapter), base, revision)
+    base = Checkpoint(adapter).base
+    check_base(Path(adapter), base)
     if training.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
         # Each process has its own device or part, as where TRL loads the model; by default it would take all devices.
         loading = loading | {"device_map": None}
-    model = weights.load_whole(base, **loading | {"revision": revision})
+    model = weights.load_whole(base.path, **loading | {"revision": base.revision})
     # TRL takes either kind.
     return cast(PreTrainedModel, with_adapter(model, Path(adapter), trainable=True))
 
@@ -133,16 +133,16 @@ def merge(adapter: Path, output: Path) -> None:
         raise UserError(f"{adapter}: has no adapter_model.safetensors; wait until its training has ended")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: is not empty; remove it or give another --output_dir")
-    name, revision = checkpoints.adapter_base(adapter)
-    base = checkpoints.check_model(name)
-    check_base(adapter, base, revision)
-    dtype = weights.stored_dtype(base, revision)
-    logger.info("%s: merging into %s", adapter, base)
-    model = weights.load_whole(base, revision=revision, dtype=torch.float32, device_map=None, trust_remote_code=False)
-    with checkpoints.loading(adapter, "LoRA adapter"):
+    base = Checkpoint(adapter).base
+    base.check()
+    check_base(adapter, base)
+    dtype = weights.stored_dtype(base.path, base.revision)
+    logger.info("%s: merging into %s", adapter, base.path)
+    as_float32 = {"dtype": torch.float32, "device_map": None, "trust_remote_code": False}
+    model = weights.load_whole(base.path, revision=base.revision, **as_float32)
+    with loading(adapter, "LoRA adapter"):
         merged = with_adapter(model, adapter).merge_and_unload()
-    has_tokenizer = any((adapter / file).is_file() for file in checkpoints.TOKENIZER)
-    tokenizer = checkpoints.load(AutoTokenizer, str(adapter) if has_tokenizer else base)
+    tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
 
     with new_folder(output) as folder:
         (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)
@@ -159,7 +159,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
     Raises:
         UserError: the adapter cannot be loaded, or belongs to another architecture.
     """
-    with checkpoints.loading(adapter, "LoRA adapter"), warnings.catch_warnings():
+    with loading(adapter, "LoRA adapter"), warnings.catch_warnings():
         # PEFT leaves layers that it has no weights for as they are.
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
@@ -171,7 +171,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
             ) from warning
 
 
-def check_base(adapter: Path, base: str, revision: str) -> None:
+def check_base(adapter: Path, base: Checkpoint) -> None:
     """Compare the base model with the one that the adapter's training recorded.
 
     Raises:
@@ -180,13 +180,13 @@ def check_base(adapter: Path, base: str, revision: str) -> None:
     record = read_training_record(adapter)
     if record is None or record.base_model_fingerprint is None:
         return
-    found, recorded = checkpoints.fingerprint(base, revision), record.base_model_fingerprint
+    now, recorded = base.fingerprint(), record.base_model_fingerprint
     # The hub's id and commit say nothing about a folder's hash; an id that is not downloaded yet has no commit.
-    if found == base or ("@" in found) != ("@" in recorded):
+    if now == base.path or ("@" in now) != ("@" in recorded):
         return
-    if found != recorded:
+    if now != recorded:
         raise UserError(
-            f"{adapter}: was trained on another base model than {base} is now (base_model_fingerprint in "
+            f"{adapter}: was trained on another base model than {base.path} is now (base_model_fingerprint in "
             f"{TRAINING_RECORD} differs); restore that model, or name it in adapter_config.json with "
             "base_model_name_or_path and revision"
         )

@@ -17,7 +17,7 @@ from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint, load, loading
 
 
 def check_base(training: TrainingArguments, model: ModelConfig, *, adapter: bool = False) -> str:
@@ -42,7 +42,7 @@ def named_base(model: ModelConfig) -> str:
     """
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    return checkpoints.check_model(model.model_name_or_path)
+    return Checkpoint(model.model_name_or_path).check()
 
 
 def stored_dtype(name: str, revision: str) -> torch.dtype | None:
@@ -51,11 +51,12 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
     Raises:
         UserError: its configuration cannot be loaded, or has another type.
     """
-    if checkpoints.is_adapter(name):
-        name, revision = checkpoints.adapter_base(name)
-    dtype: torch.dtype | None = checkpoints.load(AutoConfig, name, revision=revision).dtype
+    model = Checkpoint(name, revision).base
+    dtype: torch.dtype | None = load(AutoConfig, model.path, revision=model.revision).dtype
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise UserError(f"{name}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it")
+        raise UserError(
+            f"{model.path}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it"
+        )
     return dtype
 
 
@@ -78,7 +79,7 @@ def check_whole(name: str, revision: str, training: TrainingArguments) -> None:
     Raises:
         UserError: the model cannot be loaded, or lacks weights.
     """
-    if getattr(checkpoints.load(AutoConfig, name, revision=revision), "quantization_config", None) is None:
+    if getattr(load(AutoConfig, name, revision=revision), "quantization_config", None) is None:
         with unsharded(training):
             load_whole(name, revision=revision, device_map="meta", trust_remote_code=False)
 
@@ -89,7 +90,7 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
     Raises:
         UserError: the model cannot be loaded, or lacks weights.
     """
-    with checkpoints.loading(name):
+    with loading(name):
         # As for training: AutoModelForCausalLM would take only the text model of some architectures.
         loaded: Any = create_model_from_path(name, **options, output_loading_info=True)
     model, info = loaded

@@ -13,7 +13,7 @@ from notewriter.artifacts.reading import check_schema
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.ground import jsonl
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
 from notewriter.pages.cards import render_card
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def model_card(
         stats = jsonl.read_object(pairs_stats, dict[str, Any], "check the path")
         check_schema(stats, PAIRS_STATISTICS_SCHEMA, str(pairs_stats), "give the file that notewriter wrote")
     name = repo_id.split("/")[1]
-    adapter = checkpoints.is_adapter(folder)
+    adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
     licence = license or base["license"]
     data = ModelCardData(
@@ -128,12 +128,12 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
     A base that is itself a local folder is followed to the model that it was fetched as or trained from; a path is
     never printed.
     """
-    name = record.base_model or _read_json(folder / checkpoints.ADAPTER).get("base_model_name_or_path")
+    name = record.base_model or _read_json(folder / ADAPTER).get("base_model_name_or_path")
     base: dict[str, str | None] = {"label": NOT_RECORDED, "hub_id": None, "license": None, "origin": None}
     if not name:
         return base
     path = Path(name)
-    if checkpoints.is_hub_id(name):
+    if is_hub_id(name):
         return base | {"label": name, "hub_id": name}
     if origin := _read_json(path / "origin.json"):
         licence = str(origin.get("licence", "")).lower() or None
@@ -148,8 +148,8 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
 
 def adapted_model(folder: Path) -> str | None:
     """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
-    name = _read_json(folder / checkpoints.ADAPTER).get("base_model_name_or_path") or ""
-    if checkpoints.is_hub_id(name):
+    name = _read_json(folder / ADAPTER).get("base_model_name_or_path") or ""
+    if is_hub_id(name):
         return str(name)
     hub_id: str | None = _read_json(Path(name) / "origin.json").get("model")
     return hub_id

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from notewriter.models.checkpoints import STATE, checkpoints_of
+from notewriter.models.checkpoint import STATE, checkpoints_of
 from notewriter.pages.charts import Panel, panels
 
 logger = logging.getLogger(__name__)

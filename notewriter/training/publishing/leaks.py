@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from notewriter.artifacts.parquet import read_rows, read_schema
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import TOKENIZER
 
 PIECE = 4 << 20
 OVERLAP = 16 << 10
@@ -48,7 +48,7 @@ class Kind(Enum):
     """Rows of data, which quote arbitrary pages: key formats, assignments, and paths that are no part of an address."""
 
 
-VOCABULARIES = {*checkpoints.TOKENIZER, "merges.txt"}
+VOCABULARIES = {*TOKENIZER, "merges.txt"}
 BINARY = {".safetensors", ".bin", ".model", ".parquet"}
 
 FORMATS = {

@@ -9,20 +9,20 @@ from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_check
 from notewriter.artifacts.fingerprints import FINGERPRINTS
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import ADAPTER, SETTINGS, TOKENIZER, WEIGHTS, Checkpoint, checkpoints_of
 from notewriter.training.publishing.card import adapted_model
 
 FILES = (
     "*.safetensors",
     "*.safetensors.index.json",
-    *checkpoints.TOKENIZER,
-    *checkpoints.SETTINGS,
+    *TOKENIZER,
+    *SETTINGS,
     "LICENSE*",
     "NOTICE*",
 )
 """The files of a model: everything else (optimizer states, checkpoints of a run, logs) stays, without being listed."""
 
-STALE = (*checkpoints.WEIGHTS, "*.index.json")
+STALE = (*WEIGHTS, "*.index.json")
 """Files of an earlier upload that are deleted unless they are sent again."""
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -36,7 +36,7 @@ def published(checkpoint: Path, run: Path, scratch: Path) -> dict[str, Path | by
     folder = _in_final_type(checkpoint, run, scratch)
     contents: dict[str, Path | bytes] = {path.name: path for path in files(folder)}
     for name, rewrite in (
-        (checkpoints.ADAPTER, lambda settings: _adapter_settings(folder, settings)),
+        (ADAPTER, lambda settings: _adapter_settings(folder, settings)),
         ("tokenizer_config.json", _tokenizer_settings),
         ("config.json", _model_settings),
     ):
@@ -55,15 +55,15 @@ def files(folder: Path) -> list[Path]:
 
 def revisions(run: Path) -> list[Path]:
     """The complete checkpoints of a run with weights in safetensors, in the order of their steps."""
-    return [path for path in checkpoints.checkpoints_of(run).values() if any(path.glob("*.safetensors"))]
+    return [path for path in checkpoints_of(run).values() if any(path.glob("*.safetensors"))]
 
 
 def check_checkpoint(folder: Path) -> None:
     """Raise a `UserError` where `folder` is neither a whole model nor a LoRA adapter, with weights in safetensors."""
     if not folder.is_dir():
         raise UserError(f"{folder}: is not a folder; give the one that a training run saved its model in")
-    if not checkpoints.is_adapter(folder):
-        checkpoints.check_model(folder)
+    if not Checkpoint(folder).is_adapter:
+        Checkpoint(folder).check()
     elif not any(folder.glob("adapter_model.*")):
         raise UserError(f"{folder}: has no adapter_model.safetensors; wait until its training has ended")
     if any(folder.glob("*.safetensors")):
@@ -89,7 +89,7 @@ def best_of(run: Path | str | None, scores: str) -> tuple[Path, BestCheckpoint]:
         raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
     record = Path(scores) / folder.name / FINGERPRINTS
     scored = jsonl.read_object(record, dict[str, str], "evaluate again") if record.is_file() else {}
-    if scored.get("served") not in (None, checkpoints.fingerprint(folder)):
+    if scored.get("served") not in (None, Checkpoint(folder).fingerprint()):
         raise UserError(f"{folder}: is not the checkpoint that {scores} has scores of; give that one's run")
     return folder, best
 

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, get_token
 
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import STATE
 from notewriter.training.publishing import leaks, model_files
 from notewriter.training.publishing.card import model_card
 from notewriter.training.publishing.curves import curves
@@ -151,7 +151,7 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     complete = model_files.revisions(run) if arguments.revisions else []
     if arguments.revisions:
         for path in sorted(set(run.glob("checkpoint-*")) - set(complete)):
-            logger.warning("%s: is not complete (no %s or no safetensors); it is left out", path, checkpoints.STATE)
+            logger.warning("%s: is not complete (no %s or no safetensors); it is left out", path, STATE)
     for revision, saved in (("main", folder), *((path.name, path) for path in complete)):
         contents = model_files.published(saved, run, scratch)
         for name, content in contents.items():

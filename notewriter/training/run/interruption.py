@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from notewriter.models.checkpoints import checkpoints_of
+from notewriter.models.checkpoint import checkpoints_of
 from notewriter.training.run.resumption import on_main_process
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from trl import DPOConfig, ModelConfig, SFTConfig
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import writing
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import adapters, weights
 from notewriter.training.run.interruption import StopOnSignal
@@ -75,7 +75,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
 
 def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
     """Count tokens on from a checkpoint; TRL begins at 0 in every process."""
-    history = TrainerState.load_from_json(str(checkpoint / checkpoints.STATE)).log_history
+    history = TrainerState.load_from_json(str(checkpoint / STATE)).log_history
     counts = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
     trainer._total_train_tokens = int(counts[-1]) if counts else 0  # type: ignore[attr-defined]
 
@@ -98,10 +98,10 @@ def record(
     facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
     variables = run.config["chat_template_kwargs"]
     # An adapter that is trained further belongs to its base, not to itself.
-    name, revision = checkpoints.adapter_base(base) if checkpoints.is_adapter(base) else (base, model.model_revision)
+    whole = Checkpoint(base, model.model_revision).base
     written = TrainingRecord(
         base_model=base,
-        base_model_fingerprint=run.fingerprints.get(of_base(name)) or checkpoints.fingerprint(name, revision),
+        base_model_fingerprint=run.fingerprints.get(of_base(whole.path)) or whole.fingerprint(),
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model, run.path)
         | ({"chat_template_kwargs": variables} if variables else {}),

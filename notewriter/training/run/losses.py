@@ -2,39 +2,60 @@
 
 import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from trl import DPOConfig
 
 from notewriter.ground.errors import UserError
 
-LOSSES = (
-    *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
-    *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
-)
-"""The values of `loss_type`, which TRL types as a list of strings: a test compares them with its loss's branches."""
-
-WITH_REFERENCE = frozenset(LOSSES) - {"sft"}
-
-NEEDS: dict[str, tuple[str, frozenset[str | bool]]] = {
-    "label_smoothing": ("loss_type", frozenset({"robust", "exo_pair", "aot", "aot_unpaired"})),
-    "discopop_tau": ("loss_type", frozenset({"discopop"})),
-    "ld_alpha": ("loss_type", WITH_REFERENCE),
-    "f_divergence_type": ("loss_type", WITH_REFERENCE),
-    "f_alpha_divergence_coef": ("f_divergence_type", frozenset({"alpha_divergence"})),
-    "ref_model_mixup_alpha": ("sync_ref_model", frozenset({True})),
-    "ref_model_sync_steps": ("sync_ref_model", frozenset({True})),
-    "precompute_ref_batch_size": ("precompute_ref_log_probs", frozenset({True})),
-}
-"""Options that TRL reads only with some values of another option, and otherwise ignores silently."""
-
-
 WEIGHT = "weight"
 """The column, and the entry of a batch, with the weight of each pair."""
 
-SORTING = frozenset({"aot", "aot_unpaired"})
-"""Losses that sort a batch, and so have no share that belongs to one pair."""
+
+class Loss(NamedTuple):
+    """What one of TRL's losses reads beside the policy's log-probs, and whether its shares belong to single pairs."""
+
+    reference: bool = True
+    """Whether it reads the reference's log-probs."""
+    smoothing: bool = False
+    """Whether it reads `label_smoothing`."""
+    sorts: bool = False
+    """Whether it sorts a batch, so that no share of it is one pair's."""
+
+
+LOSSES = {
+    "sigmoid": Loss(),
+    "hinge": Loss(),
+    "ipo": Loss(),
+    "exo_pair": Loss(smoothing=True),
+    "nca_pair": Loss(),
+    "robust": Loss(smoothing=True),
+    "bco_pair": Loss(),
+    "sppo_hard": Loss(),
+    "aot": Loss(smoothing=True, sorts=True),
+    "aot_unpaired": Loss(smoothing=True, sorts=True),
+    "apo_zero": Loss(),
+    "apo_down": Loss(),
+    "discopop": Loss(),
+    "sft": Loss(reference=False),
+    "sigmoid_norm": Loss(),
+}
+"""The values of `loss_type`, which TRL types as a list of strings: a test compares them with its loss's branches."""
+
+_WITH_REFERENCE = {name for name, loss in LOSSES.items() if loss.reference}
+
+NEEDS: dict[str, tuple[str, set[str | bool]]] = {
+    "label_smoothing": ("loss_type", {name for name, loss in LOSSES.items() if loss.smoothing}),
+    "discopop_tau": ("loss_type", {"discopop"}),
+    "ld_alpha": ("loss_type", {*_WITH_REFERENCE}),
+    "f_divergence_type": ("loss_type", {*_WITH_REFERENCE}),
+    "f_alpha_divergence_coef": ("f_divergence_type", {"alpha_divergence"}),
+    "ref_model_mixup_alpha": ("sync_ref_model", {True}),
+    "ref_model_sync_steps": ("sync_ref_model", {True}),
+    "precompute_ref_batch_size": ("precompute_ref_log_probs", {True}),
+}
+"""Options that TRL reads only with some values of another option, and otherwise ignores silently."""
 
 
 class WithWeights:
@@ -55,7 +76,7 @@ def weighted(model: Callable[..., Any], weights: torch.Tensor) -> Callable[..., 
     """A model whose loss has the gradient of sum_i w_i loss_i / n for n pairs, of which the chosen sides come first.
 
     TRL reduces a batch to its mean and has no place for weights. Each pair's loss depends on the weights of the model
-    through its own log-probs alone (except for `SORTING`), so that scaling the gradient of these log-probs, shape
+    through its own log-probs alone (except where it sorts), so that scaling the gradient of these log-probs, shape
     (2 n, tokens), scales the pair's share. The value of the loss stays that of unweighted pairs. At a weight of 1 the
     gradient is the same to the bit; a pair of weight 0 has none.
     """
@@ -76,9 +97,9 @@ def check_weighting(training: DPOConfig) -> None:
     Raises:
         UserError: a loss compares the pairs of a batch with each other.
     """
-    if sorting := SORTING & set(training.loss_type):
+    if sorting := [name for name in training.loss_type if LOSSES[name].sorts]:
         raise UserError(
-            f"weight_by_margin: {min(sorting)} sorts the pairs of a batch, and no share of it is one pair's; leave it "
+            f"weight_by_margin: {sorting[0]} sorts the pairs of a batch, and no share of it is one pair's; leave it "
             "out, or use another loss_type"
         )
 

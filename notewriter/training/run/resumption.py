@@ -14,7 +14,7 @@ from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, differences, with_effect
-from notewriter.models.checkpoints import checkpoints_of
+from notewriter.models.checkpoint import checkpoints_of
 from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DPOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from notewriter.ground.errors import writing
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.inputs import rows
 from notewriter.training.model import adapters, weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
@@ -78,7 +78,7 @@ def build_dpo_trainer(
         UserError: the model cannot be loaded or trained with these options.
     """
     training.model_init_kwargs = weights.loading_options(training, model)
-    continued = checkpoints.is_adapter(base)
+    continued = Checkpoint(base).is_adapter
     if not continued:
         on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from trl import DPOConfig, DPOTrainer
 
 from notewriter.ground import jsonl
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import FINGERPRINTED, WEIGHTS, Checkpoint
 from notewriter.training.sharing import self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 
@@ -180,9 +180,9 @@ class CachedReferenceTrainer(DPOTrainer):
         loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
         # Of an adapter also its settings and its base.
-        files = checkpoints.FINGERPRINTED if checkpoints.is_adapter(self.base) else checkpoints.WEIGHTS
+        files = FINGERPRINTED if Checkpoint(self.base).is_adapter else WEIGHTS
         parts = [
-            checkpoints.fingerprint(self.base, loading.get("revision") or "main", files),
+            Checkpoint(self.base, loading.get("revision") or "main").fingerprint(files),
             getattr(self.model.config, "_commit_hash", None),
             with_effect(settings),
             {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},

@@ -12,7 +12,11 @@ STAGES = ["note", "answer"]
 
 
 def record(question, *stages):
-    return {"question_id": question.id, "rows": [row(stage) for stage in stages], "drops": []}
+    return {
+        "question_id": question.id,
+        "rows": [row(stage) | {"question_id": question.id} for stage in stages],
+        "drops": [],
+    }
 
 
 def row(stage, length=100):
@@ -126,7 +130,7 @@ def test_dev_has_its_share_of_pairs_in_addition():
 def recipe_of(stages, options, **changes):
     methods = {"deepnote": PreparedMethod(METHODS["deepnote"], options)}
     methods["vanilla"] = PreparedMethod(METHODS["vanilla"], {})
-    return Recipe({stage: [] for stage in stages}, methods=methods, **changes)
+    return Recipe(stages=stages, methods=methods, **changes)
 
 
 @pytest.mark.parametrize(

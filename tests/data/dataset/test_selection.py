@@ -1,6 +1,7 @@
 import pytest
 
-from notewriter.data.dataset.selection import SelectionArguments, clean_selection
+from notewriter.data.dataset.selection import clean_selection
+from notewriter.data.options import SelectionArguments
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 

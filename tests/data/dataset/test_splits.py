@@ -4,7 +4,8 @@ from pair_rows import row
 
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.data.dataset.quotas import shares_of
-from notewriter.data.dataset.splits import dev_questions, open_splits
+from notewriter.data.dataset.selection import dev_questions
+from notewriter.data.dataset.splits import open_splits
 from notewriter.ground.records import Question
 
 QUESTIONS = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(10)]

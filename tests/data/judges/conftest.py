@@ -5,7 +5,7 @@ import random
 import pytest
 from judge_cases import BEFORE, QUESTION
 
-from notewriter.data.judges.case import Case
+from notewriter.data.judges.case import Case, Rules
 from notewriter.ground.records import Passage
 
 
@@ -46,11 +46,8 @@ def make_case():
             search=search,
             finish=finish,
             next_query=next_query,
-            family=changes.pop("family", "hotpotqa"),
             random=random.Random(seed),
-            orders=changes.pop("orders", 2),
-            min_gap=changes.pop("min_gap", 0.0),
-            **changes,
+            rules=Rules(**changes),
         )
         return case, asked
 

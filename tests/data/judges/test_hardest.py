@@ -51,7 +51,7 @@ async def test_a_further_judge_does_not_replace_the_hardest(make_case):
         return says(variables) if "new_note" in variables else naming("false text", "false")(variables)
 
     case, _ = make_case(candidates, reply=reply, cut=["false"], rejected="hardest")
-    verdict = await decide([("decision", decision), ("llm", llm)], case)
+    verdict = await decide([decision, llm], case)
     assert [candidates[side] for side in (verdict.chosen, verdict.rejected)] == ["true text", "false text"]
     assert verdict.judge == "decision"
 

@@ -6,12 +6,12 @@ from itertools import product
 from judge_cases import BEFORE, BOTH, naming
 
 from notewriter.data.judges import JUDGES, llm, outcome
-from notewriter.data.judges.case import Verdict
+from notewriter.data.judges.case import Verdict, judge
 from notewriter.data.judges.tie_breaking import decide
 
 
 async def test_a_further_judge_is_asked_only_about_ties(make_case):
-    judges = [("outcome", outcome), ("llm", llm)]
+    judges = [outcome, llm]
     case, asked = make_case(list("ab"), answers={"a": "Fulda", "b": "Tolen"})
     verdict = await decide(judges, case)
     assert (verdict.chosen, verdict.rejected, verdict.judge, asked) == (1, 0, "outcome", [])
@@ -34,7 +34,7 @@ async def test_a_further_judge_is_asked_only_about_ties(make_case):
 
 
 async def test_if_all_are_alike_the_next_judge_decides(make_case):
-    judges = [("outcome", outcome), ("llm", llm)]
+    judges = [outcome, llm]
     for answer in ("Tolen", "Fulda"):
         case, _ = make_case(list("abc"), answers=dict.fromkeys("abc", answer), reply=naming("c", "a"))
         verdict = await decide(judges, case)
@@ -49,7 +49,7 @@ async def test_a_tie_of_llm_is_broken_by_the_next_judge(make_case):
     answers = {"a": "Fulda", "b": "Tolen", "c": "Fulda"}
     undecided = lambda variables: '{"best_id": 2, "worst_id": 2}'  # noqa: E731
     case, _ = make_case(list("abc"), answers=answers, reply=undecided)
-    verdict = await decide([("llm", llm), ("outcome", outcome)], case)
+    verdict = await decide([llm, outcome], case)
     assert (verdict.chosen, verdict.judge) == (1, "llm, outcome")
     assert verdict.rejected in (0, 2)
 
@@ -59,7 +59,7 @@ async def test_if_all_are_alike_a_worst_without_a_best_makes_no_pair(make_case):
     case, _ = make_case(
         list("abc"), answers=dict.fromkeys("abc", "Tolen"), reply=lambda _: '{"best_id": 1, "worst_id": 2}'
     )
-    verdict = await decide([("outcome", outcome), ("llm", llm)], case)
+    verdict = await decide([outcome, llm], case)
     assert verdict.chosen is not None, "the method continues with one"
     assert (verdict.rejected, verdict.reason) == (None, "judge named others in the other order")
 
@@ -69,7 +69,7 @@ async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make
     chosen = set()
     for seed in range(20):
         case, _ = make_case(list("abc"), answers=answers, reply=lambda variables: "Hm.", seed=seed)
-        verdict = await decide([("outcome", outcome), ("llm", llm)], case)
+        verdict = await decide([outcome, llm], case)
         assert verdict.rejected == 2 and verdict.reason == ""
         chosen.add(verdict.chosen)
     assert chosen == {0, 1}
@@ -78,16 +78,18 @@ async def test_a_tie_that_the_next_judge_does_not_break_is_broken_at_random(make
 async def test_a_worst_that_only_the_last_of_three_judges_names_breaks_a_tie(make_case):
     """Outcome leaves b to e tied; the reference finds them alike; the model agrees with itself on the worst alone."""
 
+    @judge()
     async def alike(case):
         return Verdict(0, alike=True, reason="candidates too much alike")
 
+    @judge()
     async def names_the_worst_alone(case):
         return Verdict(None, case.candidates.index("d"), reason="judge named others in the other order")
 
     answers = {"a": "Tolen"} | dict.fromkeys("bcde", "Fulda")
     for judges in (
-        [("outcome", outcome), ("last", names_the_worst_alone)],
-        [("outcome", outcome), ("alike", alike), ("last", names_the_worst_alone)],
+        [outcome, names_the_worst_alone],
+        [outcome, alike, names_the_worst_alone],
     ):
         for seed in range(5):
             case, _ = make_case(list("abcde"), answers=answers, seed=seed)
@@ -109,7 +111,7 @@ async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_bette
         answers = {text: chance.choice(["Tolen", "Fulda", None]) for text in candidates}
         reply = lambda _: f'{{"best_id": {chance.randint(1, 6)}, "worst_id": {chance.randint(0, 6)}}}'  # noqa: B023, E731
         case, _ = make_case(candidates, answers=answers, reply=reply, cut=chance.sample(candidates, 2), seed=seed)
-        verdict = await decide([(name, JUDGES[name].judge) for name in (first, second)], case)
+        verdict = await decide([JUDGES[first], JUDGES[second]], case)
         if verdict.chosen is None or verdict.rejected is None:
             assert verdict.reason
         else:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, TrainingArguments
 
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import dpo as train_dpo
 from notewriter.training.model import adapters
 from notewriter.training.model.adapters import merge
@@ -82,13 +82,13 @@ def test_a_continued_adapter_starts_from_what_the_round_before_trained(
     before, after = (load_file(run / "adapter_model.safetensors") for run in (first_round, second))
     assert before.keys() == after.keys()
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert checkpoints.adapter_base(second)[0] == str(tiny_model)
+    assert Checkpoint(second).base.path == str(tiny_model)
     assert not (second / "ref").exists()
     record = json.loads((second / "training.json").read_text())
     assert (record["base_model"], record["parameters"]) == (str(first_round), "lora")
     assert record["hyperparameters"]["lora_alpha"] == 8
     # Of the model that the adapter belongs to, which merging and the next round compare.
-    assert record["base_model_fingerprint"] == checkpoints.fingerprint(tiny_model)
+    assert record["base_model_fingerprint"] == Checkpoint(tiny_model).fingerprint()
 
 
 def test_a_continued_adapter_can_be_continued_and_merged(options: Options, first_round: Path, tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
 
     second = tmp_path / "second"
     assert begins_at_its_reference(second)
-    assert checkpoints.adapter_base(second)[0] == str(second / "base")
+    assert Checkpoint(second).base.path == str(second / "base")
     record = json.loads((second / "training.json").read_text())
-    assert record["base_model_fingerprint"] == checkpoints.fingerprint(second / "base")
+    assert record["base_model_fingerprint"] == Checkpoint(second / "base").fingerprint()
     torch.testing.assert_close(logits(second / "base"), logits(tiny_model, first_round), rtol=1e-4, atol=1e-5)
     assert (logits(second / "base", second) - logits(second / "base")).abs().max() > 1e-4
 

@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3_5Config, Qwe
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
-from notewriter.models.checkpoints import check_model
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import merge
 
 
@@ -44,7 +43,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 def test_the_merged_model_answers_as_base_and_adapter_together(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
     merge.main(["--checkpoint", str(adapter), "--output_dir", str(tmp_path / "merged")])
 
-    check_model(tmp_path / "merged")
+    Checkpoint(tmp_path / "merged").check()
     base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     before = logits(base)
     together = logits(PeftModel.from_pretrained(base, adapter))
@@ -102,7 +101,7 @@ def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_m
         merge.merge(adapter, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
     # A commit on the hub and the hash of a folder cannot be compared.
-    for fingerprint in ("owner/name@abc", checkpoints.fingerprint(tiny_model)):
+    for fingerprint in ("owner/name@abc", Checkpoint(tiny_model).fingerprint()):
         record(fingerprint)
         merge.merge(adapter, tmp_path / f"merged {fingerprint[:3]}")
 

@@ -17,7 +17,7 @@ from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_b
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.ground.errors import UserError
-from notewriter.models import checkpoints
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.publishing import hub as hub_client
 from notewriter.training.publishing import publish
 
@@ -248,7 +248,7 @@ def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, sco
 
 def test_scores_of_another_run_are_refused(hub: Hub, checkpoint: Path, scores: Path) -> None:
     arguments = publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores))
-    served = checkpoints.fingerprint(checkpoint / "checkpoint-10")
+    served = Checkpoint(checkpoint / "checkpoint-10").fingerprint()
     (scores / "checkpoint-10" / "fingerprints.json").write_text(json.dumps({"served": served}))
     publish.publish(arguments)
     hub.requests.clear()

@@ -1,0 +1,90 @@
+"""`notewriter gold`: replies from the gold evidence as conversations for SFT, a warm start before preference learning.
+
+The methods of `gold_stages` are run as for `notewriter pairs`. At these stages the reply is written from the gold
+evidence, without sampling: the supporting facts that the passages contain, a query for the first one that is missing,
+the gold answer. Where the evidence cannot reply (no supporting passage was found, or an answer that nothing in the
+prompt tells), the model replies and nothing is trained. Each reply becomes a conversation, the prompt as at inference
+and the reply as the assistant's turn, for `training/train_sft.py --data`.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from notewriter.artifacts.chains import SCHEMA, Chain
+from notewriter.artifacts.rollouts import GoldRollout
+from notewriter.artifacts.traces import Gold
+from notewriter.data.building import build, load_inputs, read_settings
+from notewriter.data.dataset.contents import GOLD
+from notewriter.data.gold_evidence import WRITERS
+from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts, rows_by_stage
+from notewriter.data.recipe import Recipe, read_gold_recipe
+from notewriter.evaluation.metrics.text import normalise
+from notewriter.evaluation.notes import note_quality
+from notewriter.ground.records import Message, Question, Sampling
+from notewriter.rollouts.method import Stage
+from notewriter.rollouts.resources import Resources
+
+UNKNOWN = "the gold evidence has no reply"
+UNTOLD = "nothing in the prompt tells the answer"
+
+
+def main(argv: list[str]) -> None:
+    """Write conversations; running the command again resumes it."""
+    settings = read_settings(GOLD, argv, prog="notewriter gold", description=__doc__)
+    recipe = read_gold_recipe(settings.arguments)
+    parts, selection = load_inputs(settings)
+    work = partial(roll_out, recipe=recipe)
+    build(GOLD, settings, parts, selection, work, description="writing", count=rows_by_stage)
+
+
+async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:
+    """Run the methods of the gold stages on one question.
+
+    Returns:
+        A `GoldRollout`.
+    """
+    harvest: Any = await harvest_rollouts(question, resources, recipe, WrittenRollout)
+    return {key: harvest[key] for key in GoldRollout.__annotations__}
+
+
+class WrittenRollout(HarvestRollout):
+    """A rollout in which the gold evidence replies at the trained stages, and the model where it has no reply."""
+
+    async def train(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
+    ) -> str | None:
+        """The gold evidence's reply, as a conversation to learn."""
+        attempt = Attempt(stage.name)
+        self._harvest.attempts.append(attempt)
+        text = await WRITERS[stage.kind](self.question, variables, self.search)
+        if text is None:
+            attempt.reason = UNKNOWN
+        elif stage.kind == "answer" and (text := _told_answer(messages, self.question)) is None:
+            attempt.reason = UNTOLD
+        if text is not None:
+            row: Chain = {
+                "schema": SCHEMA,
+                "messages": [*messages, {"role": "assistant", "content": text}],
+                "stage": stage.name,
+                "method": self.trace.method,
+                "question_id": self.question.id,
+                "top_k": self._options.get("top_k"),
+            }
+            attempt.row = row
+            self.trace.steps.append(Gold(stage.name, stage.role, messages, text))
+        return text
+
+
+def _told_answer(messages: list[Message], question: Question) -> str | None:
+    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
+
+    A yes or no can be told by anything.
+    """
+    if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
+        return question.answers[0].strip()
+    evidence = "\n".join(message["content"] for message in messages).replace(question.question, "\n")
+    for answer in question.answers:
+        if note_quality(evidence, replace(question, answers=(answer,))).get("note_has_answer"):
+            return answer.strip()
+    return None

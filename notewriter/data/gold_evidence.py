@@ -1,0 +1,152 @@
+"""Candidates written from the gold evidence, for teachers too weak to find them, and scores against that evidence.
+
+They use nothing that the model cannot see: a note has facts of the passages in its prompt, a query names the title of a
+passage that the index can find. Pairs mark them (`chosen_source.kind`).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from notewriter.evaluation.metrics.text import token_f1
+from notewriter.evaluation.notes import note_quality
+from notewriter.ground.records import Passage, Question
+from notewriter.rollouts.method import Kind
+from notewriter.rollouts.parsing import parse_note
+
+Search = Callable[[str, int], Awaitable[list[Passage]]]
+
+
+async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The supporting facts that occur verbatim in the note so far or the passages; None without any.
+
+    The facts of a passage, or of a paragraph of the note, are one paragraph, as DeepNote's prompts ask.
+    """
+    return _written(_known_facts(question, variables))
+
+
+async def gold_document_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """A note-taker's reply to one document (NotesWriting): its supporting facts that are not in the note yet, or NO.
+
+    None without known facts, since relevance is then unknown.
+    """
+    if not question.supporting_facts:
+        return None
+    facts = _new_facts(question, variables)
+    return "YES#" + "\n".join(facts) if facts else "NO#No relevant information."
+
+
+async def gold_query(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """A question about the title of the passage with the first fact that the note lacks and no query has asked for.
+
+    None if there is no such fact, or the note does not mention the title, so that no model could know it; also None at
+    stages whose prompt has no note.
+    """
+    note, asked = variables.get("note", ""), variables.get("queries", ())
+    for fact in question.supporting_facts:
+        if fact not in note:
+            titles = [passage.title for passage in await search(fact, 3) if passage.title and fact in passage.text]
+            query = f"What is known about {titles[0]}?" if titles and titles[0] in note else None
+            if query not in asked:
+                return query
+    return None
+
+
+async def gold_status(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The adaptive decision according to the gold evidence."""
+    return f'{{"status": "{is_better(question, variables["best_note"], variables["new_note"])}"}}'
+
+
+async def gold_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """The gold answer; None if it is empty, as for an unanswerable question."""
+    return question.answers[0].strip() or None
+
+
+WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
+    "note": gold_note,
+    "updated note": gold_note,
+    "document note": gold_document_note,
+    "query": gold_query,
+    "status": gold_status,
+    "answer": gold_answer,
+}
+"""Writers by kind of stage; a step has none."""
+
+
+async def note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """`gold_note` without the facts that contain a gold answer; None if that removes nothing or leaves nothing."""
+    return _written(_without_answer(_known_facts(question, variables), question))
+
+
+async def document_note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
+    """`gold_document_note` without the facts that contain a gold answer; None likewise."""
+    note = _written(_without_answer([[fact] for fact in _new_facts(question, variables)], question))
+    return note and f"YES#{note}"
+
+
+NEGATIVES: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
+    "note": note_without_answer,
+    "updated note": note_without_answer,
+    "document note": document_note_without_answer,
+}
+"""Writers of notes that read like the gold one and lack what answers the question."""
+
+
+def is_better(question: Question, best_note: str, new_note: str) -> bool:
+    """Whether a new note has a higher `reference_score` than the current one."""
+    return reference_score(new_note, question) > reference_score(best_note, question)
+
+
+def reference_score(note: str, question: Question) -> float:
+    """How much of the gold evidence a note contains for its length, in [0, 1].
+
+    The mean of (a) its token F1 against the supporting facts, which penalises both missing and irrelevant text, and
+    (b) whether it contains a gold answer; (b) alone without known facts.
+    """
+    has_answer = note_quality(note, question).get("note_has_answer", 0.0)
+    if not question.supporting_facts:
+        return has_answer
+    return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
+
+
+def document_note_score(reply: str, question: Question, variables: Mapping[str, Any]) -> float:
+    """The score of a note-taker's reply to one document, in [0, 1].
+
+    If the document has supporting facts that are not in the note yet: the note's token F1 against them. If it has none:
+    1 for a NO and 0 for a note. A reply that is neither YES nor NO scores 0.
+    """
+    note = parse_note(reply)
+    if note is None:
+        return 0.0
+    facts = _new_facts(question, variables)
+    return token_f1(note, " ".join(facts)) if facts else float(not note)
+
+
+Paragraphs = list[list[str]]
+"""The facts of each paragraph of a note."""
+
+
+def _written(paragraphs: Paragraphs) -> str | None:
+    return "\n".join(" ".join(facts) for facts in paragraphs if facts) or None
+
+
+def _without_answer(paragraphs: Paragraphs, question: Question) -> Paragraphs:
+    """The facts that contain no gold answer; empty if that removes nothing."""
+    kept = [[fact for fact in facts if not note_quality(fact, question).get("note_has_answer")] for facts in paragraphs]
+    return kept if kept != paragraphs else []
+
+
+def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:
+    """The supporting facts that occur verbatim in the note so far or the passages, by the paragraph or passage."""
+    note = variables.get("note", "")
+    sources = [*note.split("\n"), note, *(passage.text for passage in variables["passages"])]
+    paragraphs: dict[str, list[str]] = {}
+    for fact in question.supporting_facts:
+        if source := next((text for text in sources if fact in text), None):
+            paragraphs.setdefault(source, []).append(fact)
+    return list(paragraphs.values())
+
+
+def _new_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:
+    """The supporting facts that occur in the passages but not in the note so far."""
+    text = "\n".join(passage.text for passage in variables["passages"])
+    return [fact for fact in question.supporting_facts if fact in text and fact not in variables["note"]]

@@ -1,0 +1,155 @@
+"""The runs of a table's cells: each an ordinary run folder, evaluated and judged as far as that is missing."""
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from notewriter.artifacts.fingerprints import check_fingerprints
+from notewriter.artifacts.journal import ResumeArguments
+from notewriter.artifacts.metrics import Metrics
+from notewriter.artifacts.run_folder import questions_digest, read_digest
+from notewriter.corpora.published import PUBLISHED
+from notewriter.evaluation.evaluate import Evaluation, checked, run
+from notewriter.evaluation.judge import judge
+from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
+from notewriter.experiments.values import Finished
+from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_of
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments
+from notewriter.models.servers import keep
+from notewriter.retrieval.index_folder import read_manifest
+from notewriter.rollouts.identity import contents
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 0.01
+"""The share of its passages by which an index of the same corpus may differ.
+
+Repeated paragraphs, which IRCoT counts, are in an index once, and a malformed line is not in it.
+"""
+
+
+def run_cells(
+    grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArguments, command: Sequence[str] = ()
+) -> dict[str, str]:
+    """Evaluate and judge what is missing of the cells, those of one model after another.
+
+    All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
+
+    Returns the reasons of the cells that failed, by `Cell.folder`.
+    """
+    failed: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def attempt(cell: Cell) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            logger.error("%s failed: %s", cell.name, error)
+            failed[cell.folder] = str(error)
+
+    warned: set[tuple[str, str]] = set()
+    waiting: list[tuple[Cell, Evaluation]] = []
+    runs: dict[Path, Cell] = {}
+    for cell in cells:
+        if cell.lacks:
+            logger.warning("%s is skipped: %s", cell.name, cell.lacks)
+            continue
+        with attempt(cell):
+            other = other_corpus(cell)
+            if other and (cell.benchmark, other) not in warned:
+                warned.add((cell.benchmark, other))
+                logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of(cell))
+        for number, folder in enumerate(folders(grid, output, cell), start=1):
+            # A sample after the first has draws of its own, so replies of its own to the same prompts.
+            cache = output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
+            if folder not in runs:
+                runs[folder] = cell
+                with attempt(cell):
+                    evaluation = checked(*cell.arguments(folder, cache))
+                    if resume.retry_errors or not _is_finished(folder, evaluation):
+                        waiting.append((cell, evaluation))
+    with keep(output / "logs"):
+        for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
+            if cell.folder not in failed:
+                with attempt(cell):
+                    metrics = run(evaluation, resume, command=command)
+                    logger.info("[%d/%d] %s", number, len(waiting), _summary(metrics))
+        judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
+        for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
+            if cell.folder not in failed:
+                with attempt(cell):
+                    models = by.models(output / "cache.sqlite")
+                    judge([folder], by.judgements, models, resume, CostArguments(), command=command)
+    return failed
+
+
+def _by_model(waiting: Sequence[tuple[Cell, Evaluation]]) -> list[tuple[Cell, Evaluation]]:
+    """The evaluations of one model after another, in the order in which the models come first."""
+    names = sorted(names_of(ModelArguments, of="model"))
+    by_model: dict[str, list[tuple[Cell, Evaluation]]] = {}
+    for cell, evaluation in waiting:
+        model = repr([getattr(evaluation.models, name) for name in names])
+        by_model.setdefault(model, []).append((cell, evaluation))
+    return list(itertools.chain.from_iterable(by_model.values()))
+
+
+def folders(grid: Grid, output: Path, cell: Cell) -> list[Path]:
+    """The run folders of a cell's samples."""
+    root = output / "cells" / cell.folder
+    return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, grid.content.samples + 1))]
+
+
+def finished(grid: Grid, output: Path, cell: Cell) -> list[Finished]:
+    """The finished runs of a cell's samples; empty unless all are there."""
+    runs = [Finished(folder) for folder in folders(grid, output, cell) if (folder / "metrics.json").exists()]
+    return runs if len(runs) == grid.content.samples and not cell.lacks else []
+
+
+def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
+    """Whether the folder has the metrics of these questions; its name tells the settings.
+
+    Raises:
+        UserError: a model, an index or prompts have changed since.
+    """
+    if not (folder / "metrics.json").exists():
+        return False
+    check_fingerprints(folder, contents(evaluation.config))
+    return read_digest(folder, "questions") == questions_digest(evaluation.questions)
+
+
+def _summary(metrics: Metrics) -> str:
+    scores = ", ".join(f"{name} {interval.mean:.3f}" for name, interval in list(metrics.metrics.items())[:3])
+    return f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, {scores}"
+
+
+def other_corpus(cell: Cell) -> str:
+    """What a cell searches in place of the table's corpus or retriever; empty where it searches these.
+
+    Raises:
+        UserError: the manifest of an index cannot be read.
+    """
+    if cell.searched is None:
+        return ""
+    published = PUBLISHED.get(cell.searched.corpus)
+    indexes = [manifest for folder in indexes_of(cell.options) if (manifest := read_manifest(folder))]
+    if not indexes:
+        return "corpus not counted" if any(cell.options.get(key) for key in SEARCHED) else ""
+    for manifest in indexes:
+        passages = int(manifest.get("passages", 0))
+        if published and abs(passages - published.documents) > TOLERANCE * published.documents:
+            return f"another corpus: {passages:,} passages"
+    retrievers = ["BM25" if each.get("kind") == "bm25" else Path(str(each.get("encoder"))).name for each in indexes]
+    return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
+
+
+def corpus_of(cell: Cell) -> str:
+    """What the cell should search, in words; empty where that is not stated."""
+    if cell.searched is None:
+        return ""
+    published = PUBLISHED.get(cell.searched.corpus)
+    size = f", {published.documents:,} passages" if published else ""
+    return f"{cell.searched.corpus}{size}, by {cell.searched.retriever}"

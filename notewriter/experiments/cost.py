@@ -1,0 +1,136 @@
+"""What a table would cost: calls and tokens from a rehearsal of every cell, GPU hours and money from these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from notewriter.artifacts.traces import Trace
+from notewriter.evaluation.evaluate import Evaluation, checked
+from notewriter.evaluation.evidence import reference_of
+from notewriter.evaluation.judgements import JUDGEMENTS, Case
+from notewriter.evaluation.steps import chain_of
+from notewriter.experiments.grid import Cell, Grid, Judge, Model
+from notewriter.ground.records import Question
+from notewriter.models.prices import cost
+from notewriter.pages.tables import Table
+from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
+from notewriter.rollouts.resources import Resources
+from notewriter.rollouts.rollout import Rollout
+
+PEAK = 312e12
+"""bfloat16 operations per second of an A100, by its data sheet."""
+
+PREFILL, DECODE = 0.45, 0.10
+"""The shares of the peak at which prompts are read and replies written, with many requests in flight.
+
+Assumed, not measured: an 8B model reads 8,800 tokens and writes 1,950 tokens per second and GPU.
+"""
+
+
+@dataclass(frozen=True)
+class CellCost:
+    """What a cell costs, all its samples together; `gpu_hours` and `money` are 0 where nothing is known to compute."""
+
+    name: str
+    questions: int
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    gpu_hours: float
+    money: float
+
+
+def gpu_seconds(prompt_tokens: float, completion_tokens: float, billions: float) -> float:
+    """Seconds of one A100 for a model of that size: two operations a parameter and token, at the assumed shares."""
+    operations = 2e9 * billions
+    return operations * (prompt_tokens / PREFILL + completion_tokens / DECODE) / PEAK
+
+
+def cost_of(grid: Grid, cells: Sequence[Cell], dry: DryRunArguments, output: Path) -> list[CellCost]:
+    """The cost of each distinct cell, whether it lacks a checkpoint or not.
+
+    Where the question file has fewer questions than the paper took, the cost is that of the paper's number.
+
+    Raises:
+        UserError: a question file or an index is missing.
+    """
+    distinct = {cell.folder: cell for cell in cells}
+    return [
+        _cost(grid, cell, dry, output) for cell in tqdm(distinct.values(), desc="rehearsing", unit="cell", leave=False)
+    ]
+
+
+def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, output: Path) -> CellCost:
+    declared = cell.options.get("limit")
+    evaluation = checked(*cell.arguments(output / "cells" / cell.folder, output / "cache.sqlite"))
+
+    async def work(question: Question, resources: Resources) -> dict[str, Any]:
+        return await _with_judgements(cell.judge, evaluation, question, resources)
+
+    # The tokenizer of a served model may not be here, and its tokens differ little from those of others.
+    models = replace(evaluation.models, serve=None)
+    estimate = rehearse(dry, models, evaluation.parts, evaluation.questions, work, {})
+    questions = max(declared or 0, len(evaluation.questions))
+    scale = grid.content.samples * questions / len(evaluation.questions)
+    hours = money = 0.0
+    for stage, roles in estimate["tokens"].items():
+        for role, usage in roles.items():
+            plays = cell.judge.plays if cell.judge and stage.startswith("judge/") else cell.plays
+            hours += scale * _hours(plays, role, usage)
+            money += scale * _money(plays, usage)
+    total = estimate["tokens_in_all"]
+    return CellCost(
+        name=cell.name,
+        questions=questions,
+        calls=round(scale * total.get("calls", 0)),
+        prompt_tokens=round(scale * total.get("prompt_tokens", 0)),
+        completion_tokens=round(scale * total.get("completion_tokens", 0)),
+        gpu_hours=hours,
+        money=money,
+    )
+
+
+async def _with_judgements(
+    judge: Judge | None, evaluation: Evaluation, question: Question, resources: Resources
+) -> dict[str, Any]:
+    """A question's trace, followed by the calls of the judge."""
+    record = await evaluation.work(question, resources)
+    trace = Trace.from_dict(record)
+    for name in judge.judgements if judge else ():
+        rollout = Rollout(question, name, resources)
+        reference = reference_of(trace, question.question)
+        case = Case(question.question, question.answers, trace.answer, chain_of(trace), reference, rollout.generate)
+        await JUDGEMENTS[name].judge(case)
+        record["steps"] += rollout.trace.to_dict()["steps"]
+    return record
+
+
+def _hours(plays: Model, role: str, usage: Mapping[str, int]) -> float:
+    billions = plays.billions_of(role)
+    return gpu_seconds(usage["prompt_tokens"], usage["completion_tokens"], billions) / 3600 if billions else 0.0
+
+
+def _money(plays: Model, usage: Mapping[str, int]) -> float:
+    if not plays.prices:
+        return 0.0
+    return cost({"policy": plays.prices}, "policy", usage["prompt_tokens"], usage["completion_tokens"])
+
+
+def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:
+    """The costs as a table: a row a cell, and the sum; its caption says what was assumed."""
+    sums = [sum(values) for values in zip(*(astuple(cost)[1:] for cost in costs), strict=True)]
+    hours = sum(cost.gpu_hours for cost in costs) / gpus
+    caption = (
+        f"{hours:,.1f} hours on {gpus} A100s, at {PREFILL:.0%} of their peak for prompts and {DECODE:.0%} for replies "
+        "(assumed), without prefix caches and the start of servers; loops run to their limits"
+    )
+    header = ["cell", "questions", "calls", "prompt tokens", "completion tokens", "GPU hours", "money"]
+    rows = [astuple(cost) for cost in costs] + [("all cells", *sums)]
+    return (
+        caption,
+        header,
+        [[row[0], *(f"{each:,}" for each in row[1:5]), *(f"{each:,.2f}" for each in row[5:])] for row in rows],
+    )

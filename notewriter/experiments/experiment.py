@@ -1,0 +1,99 @@
+"""What an experiment compares: the key `results` of its pipeline file, and the run folders that it names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import MinLen
+
+from notewriter.evaluation.accounting import METRICS as COSTS
+from notewriter.evaluation.catalogue import METRICS
+from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
+from notewriter.experiments.run import Pipeline, read_pipeline
+from notewriter.ground.config import check_mapping
+from notewriter.ground.errors import UserError
+
+
+@dataclass(frozen=True)
+class Results:
+    """The key `results` of a pipeline file.
+
+    Attributes:
+        title: the heading of the page.
+        text: what the experiment asks and how, in Markdown.
+        sets: name -> what tables call it; `set` in a cell's path is the name.
+        cells: what tables call it -> the path of its evaluation runs, with `set`, and `seed` if it has seeds.
+        compare: pairs of cells; differences are the second minus the first.
+        metrics: the scores that are shown and compared; `note_fact_recall` always with `note_words`, which explain it.
+        seeds: the values of `seed`.
+        pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
+    """
+
+    title: Text
+    text: Text
+    sets: Annotated[dict[str, str], MinLen(1)]
+    cells: Annotated[dict[str, str], MinLen(1)]
+    compare: list[tuple[str, str]]
+    metrics: Annotated[list[str], MinLen(1)]
+    seeds: list[int] = field(default_factory=list)
+    pairs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment(Results):
+    """Results with the variables of their file; a cell's path is filled in for each set and seed."""
+
+    variables: Variables = field(default_factory=dict)
+
+    def planned(self, cell: str, of: str) -> dict[int | None, Path]:
+        """Seed -> the run of a cell on a set, whether it exists or not; the seed is None for a cell without seeds."""
+        path = self.cells[cell]
+        seeds = self.seeds if "seed" in names_in(path, self.variables) else [None]
+        return {seed: Path(filled(path, {**self.variables, "set": of, "seed": seed}, cell)) for seed in seeds}
+
+    def runs(self, cell: str, of: str) -> dict[int | None, Path]:
+        """The planned runs of a cell on a set that are finished."""
+        planned = self.planned(cell, of)
+        return {seed: run for seed, run in planned.items() if (run / "metrics.json").is_file()}
+
+
+def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, str]) -> tuple[Experiment, Pipeline]:
+    """The experiment in a pipeline file, and the pipeline; `output_dir` and `changes` as given to the pipeline.
+
+    Raises:
+        UserError: the file is not a pipeline, has no `results`, or they name what does not exist.
+    """
+    pipeline = read_pipeline(file, output_dir, changes)
+    variables, place = pipeline.variables, f"{file}: results"
+    if pipeline.results is None:
+        raise UserError(f"{place}: is missing; it says which runs are compared (docs/pipelines.md)")
+    check_mapping(pipeline.results, Results, place)
+    content = pipeline.results | {
+        key: filled_in(pipeline.results[key], variables, f"{place}: {key}")
+        for key in ("title", "text", "pairs")
+        if key in pipeline.results
+    }
+    compare = [(first, second) for first, second in content["compare"]]
+    metrics: list[str] = content["metrics"]
+    if "note_fact_recall" in metrics and "note_words" not in metrics:
+        metrics = [*metrics, "note_words"]
+    experiment = Experiment(**content | {"compare": compare, "metrics": metrics, "variables": variables})
+    _check_names(place, "compare", [cell for pair in compare for cell in pair], list(experiment.cells))
+    if costs := [metric.name for metric in COSTS if metric.name in metrics]:
+        raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
+    _check_names(place, "metrics", metrics, list(METRICS))
+    for cell, path in experiment.cells.items():
+        here = f"{place}: cells: {cell}"
+        filled(path, {**variables, "set": "", "seed": 0}, here)
+        names = names_in(path, variables)
+        if "set" not in names:
+            raise UserError(f"{here}: has no {{{{ set }}}} in it, so that every set has the same run")
+        if "seed" in names and not experiment.seeds:
+            raise UserError(f"{here}: has {{{{ seed }}}}, and there are no seeds; list them")
+    return experiment, pipeline
+
+
+def _check_names(place: str, key: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"{place}: {key}: {unknown[0]!r} is unknown; known are: {', '.join(known)}")

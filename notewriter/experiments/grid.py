@@ -1,0 +1,449 @@
+"""Tables of papers: a grid of evaluations, with a row for each model, method and setting and a column a benchmark.
+
+A table's file lists products of these names. What they mean is in the file that it includes, which is the same for all
+tables of a paper.
+"""
+
+import functools
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from annotated_types import Interval, MinLen
+
+from notewriter.artifacts.reading import pick
+from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.evaluate import OPTIONS, EvaluateArguments
+from notewriter.evaluation.judgements import JUDGEMENTS
+from notewriter.experiments.files import (
+    MissingVariable,
+    Text,
+    Value,
+    Variables,
+    changed,
+    filled,
+    filled_in,
+    read_file,
+)
+from notewriter.ground import typed
+from notewriter.ground.config import check, check_mapping, choose, read_mapping
+from notewriter.ground.errors import UserError
+from notewriter.ground.options import defaults, names_of
+from notewriter.ground.recipes import find
+from notewriter.methods import METHODS
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
+
+T = TypeVar("T")
+
+Options = dict[str, Any]
+"""Options of `notewriter evaluate`, as a configuration file has them."""
+
+NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
+SEARCHED = names_of(EvaluateArguments, of="retriever")
+"""The options that say what is searched: a later layer of options replaces all of them."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by the name that the paper gives it: how it is reached, and what it costs.
+
+    Args:
+        options: `serve`, or `base_url` and `model`, and whatever else the evaluation of this model needs.
+        billions: its parameters in billions, for estimates; of each role where roles have models of their own.
+        prices: of a million prompt and completion tokens, for a model that is paid for.
+        recipe: what trains it, for a checkpoint that is not published.
+    """
+
+    options: Options
+    billions: float | dict[str, float] | None = None
+    prices: list[float] | None = None
+    recipe: Text | None = None
+
+    def billions_of(self, role: str) -> float | None:
+        """The size of the model that plays a role."""
+        if isinstance(self.billions, dict):
+            return self.billions.get(role, self.billions["policy"])
+        return self.billions
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What an index of a table has: a corpus (`notewriter.corpora.published`), searched by `BM25` or an encoder."""
+
+    corpus: Text
+    retriever: Text
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The model that judges finished runs, and what it judges (`notewriter.evaluation.judgements`).
+
+    Args:
+        options: how it is reached and how it samples.
+        judgements: what it judges.
+        plays: the model, for estimates.
+        name: its name where the table has a judge of its own; empty for the paper's.
+    """
+
+    options: Options
+    judgements: list[str]
+    plays: Model
+    name: str = ""
+
+    def models(self, cache: Path) -> ModelArguments:
+        """The options as those of `notewriter judge`; `cache` is used if they name none."""
+        options: Options = {"cache": str(cache)} | self.options
+        models = ModelArguments(**options)
+        check(models)
+        return models
+
+
+@dataclass(frozen=True)
+class Content:
+    """A table's file and those that it includes.
+
+    Args:
+        title: what the table shows.
+        paper: the paper's name in the published values.
+        columns: the benchmarks of all rows that name none.
+        rows: products: `model`, `method`, `setting` and `columns`, each one name or a list, and `options`.
+        benchmarks: name -> options, and `config`, the recipe with the paper's settings.
+        models: name -> how the model is reached.
+        methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
+        settings: name -> options; what a row changes.
+        indexes: index -> what it has, `corpus` and `retriever`; another corpus is marked in the table.
+        variables: name -> value; null for one that has to be given.
+        place: the table or section of the paper that has the published values; None where the text has none.
+        metrics: what is shown; default: what the paper reports at `place`.
+        judge: the judge; None where no table has judged scores.
+        judge_model: which of `models` judges in its place; `{{ model }}` for the model of each cell.
+        judgements: what is judged.
+        by: what divides each cell into rows, which are the points of a curve: the number of documents a question needs.
+        samples: how often each question is answered, with draws of its own.
+        options: options of all cells.
+        note: what a reader of the table has to know.
+    """
+
+    title: Text
+    paper: Text
+    rows: Annotated[list[dict[str, Any]], MinLen(1)]
+    benchmarks: dict[str, Options]
+    models: dict[str, Options]
+    columns: list[str] = field(default_factory=list)
+    methods: dict[str, Options] = field(default_factory=dict)
+    settings: dict[str, Options] = field(default_factory=dict)
+    indexes: dict[str, dict[str, str]] = field(default_factory=dict)
+    variables: dict[str, Value] = field(default_factory=dict)
+    place: Text | None = None
+    metrics: list[str] = field(default_factory=list)
+    judge: Options | None = None
+    judge_model: Text | None = None
+    judgements: list[str] = field(default_factory=list)
+    by: Literal["gold_documents"] | None = None
+    samples: Annotated[int, Interval(ge=1)] = 1
+    options: Options = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of `rows`, each name or names."""
+
+    method: str | list[str]
+    model: str | list[str]
+    setting: str | list[str] = ""
+    columns: str | list[str] = field(default_factory=list)
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Substitutes:
+    """What stands in for the paper's models, indexes and numbers of questions, each None for the paper's own.
+
+    Args:
+        model: a model that is served in place of every model, the judge too.
+        indexes: a folder of indexes named after the benchmarks, searched in place of the paper's retrievers.
+        limit: the maximum number of questions of a cell.
+        questions: benchmark -> question file.
+        options: options of all cells, such as `serve_options`.
+    """
+
+    model: str | None = None
+    indexes: str | None = None
+    limit: int | None = None
+    questions: Mapping[str, str] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
+
+    @property
+    def given(self) -> bool:
+        """Whether something stands in for the paper's; options do not count, which may be those of the hardware."""
+        return bool(self.model or self.indexes or self.limit or self.questions)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row's entry for a benchmark: an evaluation, of which each sample has a run folder.
+
+    Args:
+        method: its name in the table.
+        model: its name in the table.
+        setting: what differs from the paper's settings; empty: nothing.
+        benchmark: the benchmark.
+        options: of the evaluation, without `output_dir`.
+        plays: the model, for estimates.
+        judge: the judge; None where the table has none.
+        searched: what the cell should search; None where it searches nothing or that is not stated.
+        lacks: why it cannot run; empty where it can.
+    """
+
+    method: str
+    model: str
+    setting: str
+    benchmark: str
+    options: Options
+    plays: Model
+    judge: Judge | None
+    searched: Searched | None = None
+    lacks: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its names within a benchmark."""
+        return ", ".join(filter(None, (self.method, self.model, self.setting)))
+
+    @property
+    def name(self) -> str:
+        """What `--cells` selects it by."""
+        return "/".join(filter(None, (self.benchmark, self.method, self.model, self.setting)))
+
+    @property
+    def folder(self) -> str:
+        """The name of its run folder: a hash of the settings that differ from the defaults, after words to read.
+
+        Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
+        judge. Its cells are answered from the cache. An option of a later version changes no name.
+        """
+        chosen = _chosen(self.options, defaults(*OPTIONS))
+        usual = METHODS[self.options["method"]].options
+        chosen["method_options"] = _chosen(self.options.get("method_options", {}), usual)
+        name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
+        judge = f"-{self.judge.name}" if self.judge and self.judge.name else ""
+        words, judged = (
+            "".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judge)
+        )
+        return f"{words}-{config_hash(chosen, *OPTIONS)}{judged}"
+
+    def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
+        """The options as those of `notewriter evaluate`; `cache` is used if they name none.
+
+        Raises:
+            UserError: a value is of the wrong type.
+        """
+        options: Options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
+        arguments = EvaluateArguments(**pick(options, EvaluateArguments))
+        models = ModelArguments(**pick(options, ModelArguments))
+        costs = CostArguments(**pick(options, CostArguments))
+        for each in (arguments, models, costs):
+            try:
+                check(each)
+            except UserError as error:
+                raise UserError(f"{self.name}: {error}") from error
+        return arguments, models, costs
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table with its cells and what stands in for the paper's."""
+
+    path: Path
+    content: Content
+    cells: list[Cell]
+    substitutes: Substitutes
+
+    @property
+    def name(self) -> str:
+        """The beginning of the names of the files that are written."""
+        return f"{self.path.parent.name}_{self.path.stem}"
+
+
+def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) -> Grid:
+    """Read a table's file; `changes` replaces variables.
+
+    Raises:
+        UserError: a file cannot be read, has unknown keys, or names something that is not there.
+    """
+    path = find(path)
+    found = read_file(path, "check the path of the table")
+    check_mapping(found, Content, str(path))
+    content = Content(**found)
+    variables = changed(content.variables, changes, path)
+    return Grid(path, content, list(_Reader(path, content, variables, substitutes).cells()), substitutes)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What the cells of a file are read with."""
+
+    path: Path
+    content: Content
+    variables: Variables
+    substitutes: Substitutes
+
+    def cells(self) -> Iterator[Cell]:
+        """The cells of all products, in the order of the file."""
+        names: set[str] = set()
+        for number, product in enumerate(self.content.rows):
+            place = f"{self.path}: rows[{number}]"
+            check_mapping(product, Row, place)
+            row = Row(**product)
+            columns = _listed(row.columns) or self.content.columns
+            if not columns:
+                raise UserError(f"{place}: has no columns; name a benchmark, or a list")
+            for each in itertools.product(*map(_listed, (row.method, row.model, row.setting)), columns):
+                cell = self._cell(place, row.options, *each)
+                if cell.name in names:
+                    raise UserError(f"{place}: {cell.name} is given twice; remove one")
+                names.add(cell.name)
+                yield cell
+
+    def _cell(self, place: str, own: Options, method: str, model: str, setting: str, benchmark: str) -> Cell:
+        content, substitutes = self.content, self.substitutes
+        variables = {**self.variables, "benchmark": benchmark, "model": model}
+        of_benchmark = dict(self._entry(place, "benchmark", benchmark, content.benchmarks))
+        plays = self._model(place, model)
+        of_method = {"method": method} | content.methods.get(method, {})
+        recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
+        if recipe.get("method") != of_method["method"]:
+            recipe = _without(recipe, names_of(*OPTIONS, of="method"))
+        layers = [recipe, of_benchmark, of_method, plays.options]
+        layers += [self._entry(place, "setting", setting, content.settings)] if setting else []
+        options = _merged([*layers, content.options, own])
+        searched = next((of for index in indexes_of(options) if (of := self._searched(index, variables))), None)
+        if plays.prices:
+            options["prices"] = {"policy": plays.prices}
+        options = self._served(options)
+        self._entry(place, "method", str(options.get("method")), METHODS)
+        self._entry(place, "dataset", str(options.get("dataset")), BENCHMARKS)
+        if substitutes.indexes:
+            options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
+        if benchmark in substitutes.questions:
+            options = _without(options, names_of(*OPTIONS, of="questions")) | {"path": substitutes.questions[benchmark]}
+        if substitutes.limit:
+            options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
+        if not METHODS[options["method"]].retrieves:
+            options, searched = _without(options, SEARCHED), None
+        if unknown := [key for key in options if key not in NAMES]:
+            raise UserError(
+                f"{place}: {benchmark}/{method}/{model}: unknown key {unknown[0]!r}; known are: {sorted(NAMES)}"
+            )
+        options, missing = _filled(options, variables, place)
+        lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
+        return Cell(method, model, setting, benchmark, options, plays, self._judge(place, variables), searched, lacks)
+
+    def _searched(self, index: str, variables: Variables) -> Searched | None:
+        """What an index has, if the file says so."""
+        for written, entry in self.content.indexes.items():
+            place = f"{self.path}: indexes: {written}"
+            check_mapping(entry, Searched, place)
+            choose(f"corpus of {place}", entry["corpus"], {**PUBLISHED, **UNPUBLISHED})
+            if filled(index, variables, place) == filled(written, variables, place):
+                return Searched(**entry)
+        return None
+
+    @staticmethod
+    def _entry(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
+        try:
+            return choose(kind, name, entries)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+
+    def _model(self, place: str, name: str) -> Model:
+        return _as_model(f"{self.path}: models: {name}", self._entry(place, "model", name, self.content.models))
+
+    def _served(self, options: Options) -> Options:
+        """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
+        if self.substitutes.model:
+            options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
+        return _merged([options, self.substitutes.options])
+
+    def _judge(self, place: str, variables: Variables) -> Judge | None:
+        """The judge of a cell; None where the table has none or needs none."""
+        content, here = self.content, f"{self.path}: judge"
+        for each in content.judgements:
+            choose("judgement", each, JUDGEMENTS)
+        name = filled(content.judge_model, variables, f"{here}_model") if content.judge_model else ""
+        entry = content.judge or {}
+        if name:
+            of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
+            entry = self._entry(place, "model", name, content.models) | of_the_judge
+        if not entry:
+            if content.judgements:
+                raise UserError(f"{self.path}: judgements: there is no judge; add one")
+            return None
+        plays = _as_model(here, entry)
+        options, missing = _filled(self._served(plays.options), variables, here)
+        if missing and name != variables["model"]:
+            raise UserError(f"{here}: add --set {missing}=VALUE")
+        return Judge(pick(options, ModelArguments), content.judgements, plays, name)
+
+
+def indexes_of(options: Options) -> list[str]:
+    """The folders of the indexes that an evaluation searches."""
+    parts = options.get("retriever") or [{"index": folder} for folder in options.get("index") or []]
+    return [
+        str(part[kind]) for part in parts for kind in ("index", "documents") if isinstance(part, dict) and kind in part
+    ]
+
+
+@functools.cache
+def _recipe(name: str) -> Options:
+    return read_mapping(find(name), "name a recipe in config")[1]
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return names if isinstance(names, list) else [names]
+
+
+def _as_model(place: str, entry: Options) -> Model:
+    """A model's entry: what `Model` has besides options, and options."""
+    own = {key: entry[key] for key in ("billions", "prices", "recipe") if key in entry}
+    model = typed.read({"options": {}} | own, Model, place)
+    return replace(model, options=_without(entry, own))
+
+
+def _without(options: Mapping[str, Any], names: Container[str]) -> Options:
+    return {key: value for key, value in options.items() if key not in names}
+
+
+def _chosen(options: Options, usual: Mapping[str, Any]) -> Options:
+    """The options that differ from the usual ones."""
+    return {key: value for key, value in options.items() if value != usual.get(key, MISSING)}
+
+
+def _merged(layers: Sequence[Options]) -> Options:
+    """Options in which later layers win; of mappings, their entries do."""
+    result: Options = {}
+    for layer in layers:
+        if SEARCHED & layer.keys():
+            result = _without(result, SEARCHED)
+        for key, value in layer.items():
+            both = isinstance(value, dict) and isinstance(result.get(key), dict)
+            result[key] = result[key] | value if both else value
+    return result
+
+
+def _filled(options: Options, variables: Variables, place: str) -> tuple[Options, str]:
+    """Options with their variables, and the first variable that has no value; its option is left as it is."""
+    result: Options = {}
+    missing = ""
+    for key, value in options.items():
+        try:
+            result[key] = filled_in(value, variables, f"{place}: {key}")
+        except MissingVariable as error:
+            result[key], missing = value, missing or error.name
+    return result, missing

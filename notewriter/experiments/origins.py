@@ -1,0 +1,169 @@
+"""What evaluated models were made from, by the records of the runs that led to them, and what all that cost."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from notewriter.artifacts import statistics
+from notewriter.artifacts.costs import read_costs
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.run_folder import CONFIG, read_config
+from notewriter.artifacts.run_record import Start, read_run_record
+from notewriter.artifacts.training_record import TrainingRecord, read_training_record
+from notewriter.pages.tables import Table
+
+NOT_RUN = "not run"
+
+
+@dataclass
+class Origins:
+    """The runs that led to a model.
+
+    Attributes:
+        trainings: training runs, the first one first.
+        data: the folders of pairs and chains that they trained on, each once, in that order.
+    """
+
+    trainings: list[Path] = field(default_factory=list)
+    data: list[Path] = field(default_factory=list)
+
+
+def code_of(start: Start) -> str:
+    """The version of this package that a run was started with, and its commit."""
+    return f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
+
+
+def listed(values: Mapping[str, object]) -> str:
+    """Names with their values, in a line."""
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def origins_of(evaluation: Path) -> Origins:
+    """The training runs and data behind the models of an evaluation run; empty if none of them was trained here.
+
+    Raises:
+        UserError: a configuration on the way is damaged.
+    """
+    trainings: list[Path] = []
+    data: list[Path] = []
+    config = read_config(evaluation)
+    for endpoint in [config, *(config.get("models") or {}).values()]:
+        way = list(_trainings(endpoint.get("served") or endpoint.get("serve")))
+        for folder, training in reversed(way):
+            trainings.append(folder)
+            folders = [training.get("pairs"), training.get("data"), *(training.get("mix") or {})]
+            data += [Path(path) for path in folders if path]
+    return Origins(list(dict.fromkeys(trainings)), list(dict.fromkeys(data)))
+
+
+def _trainings(checkpoint: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The training runs that led to a checkpoint with their configurations, the last one first."""
+    while checkpoint and (Path(checkpoint) / CONFIG).is_file():
+        config = read_config(Path(checkpoint))
+        yield Path(checkpoint), config
+        checkpoint = config.get("model_name_or_path")
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """The sums over training runs: optimizer steps, rows seen, tokens computed on, seconds; None if unknown."""
+
+    steps: int = 0
+    rows: int = 0
+    tokens: int | None = 0
+    seconds: float | None = 0.0
+
+
+def _training_cost(origins: Origins) -> TrainingCost:
+    """What the training runs cost, by their records."""
+    total = TrainingCost()
+    for folder in origins.trainings:
+        if (record := read_training_record(folder)) is None:
+            continue
+        run = read_run_record(folder)
+        # The recorded seconds are those of the last start, which may only have written the record.
+        seconds = None if run and len(run.starts) > 1 else record.metrics.get("train_runtime")
+        tokens = record.metrics.get("num_tokens")
+        total = TrainingCost(
+            steps=total.steps + (record.steps or 0),
+            rows=total.rows + _rows_seen(record),
+            tokens=None if tokens is None or total.tokens is None else total.tokens + round(tokens),
+            seconds=None if seconds is None or total.seconds is None else total.seconds + seconds,
+        )
+    return total
+
+
+def _rows_seen(record: TrainingRecord) -> int:
+    """Rows that the optimizer steps had; the last step of an epoch has what is left of them."""
+    rows = sum(record.rows.get("train", {}).values())
+    if rows and "epoch" in record.metrics:
+        return round(record.metrics["epoch"] * rows)
+    return (record.steps or 0) * int(record.hyperparameters.get("batch_size", 0))
+
+
+def statistics_of(folders: list[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Each folder of data that has statistics, with them."""
+    for folder in folders:
+        path = folder / statistics.NAME
+        if path.is_file():
+            record = read_json(path, "restore the file")
+            if isinstance(record, dict):
+                yield folder, record
+
+
+def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
+    """Cell -> what led to its models, by seed: the costs of training and rollouts, as means over the seeds."""
+    rows = []
+    for cell, seeds in origins.items():
+        if not seeds:
+            rows.append([cell, *[NOT_RUN] * 6])
+            continue
+        costs = [_training_cost(each) for each in seeds]
+        spent = [_mean(values) for values in zip(*map(astuple, costs), strict=True)]
+        kinds = ("prompt_tokens", "completion_tokens")
+        rows.append([cell, *spent, *(_mean([_rollout_tokens(each, kind) for each in seeds]) for kind in kinds)])
+    header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
+    return "Training and rollouts", [*header, "rollout prompt tokens", "rollout completion tokens"], rows
+
+
+def _rollout_tokens(origins: Origins, key: str) -> int:
+    made = statistics_of(origins.data)
+    return sum((record.get("tokens_in_all") or {}).get(key, 0) for _, record in made)
+
+
+def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:
+    """Cell -> its evaluation runs: calls, tokens and seconds per question."""
+    rows = []
+    for cell, folders in runs.items():
+        if not folders:
+            rows.append([cell, *[NOT_RUN] * 4])
+            continue
+        metrics = [read_metrics(run / "metrics.json") for run in folders]
+        asked = sum(each.questions for each in metrics)
+        costs = [costs for run in folders if (costs := read_costs(run / "costs.json"))]
+        sums = [
+            sum(each.per_question[cost] * each.questions for each in metrics)
+            for cost in ("calls", "prompt_tokens", "completion_tokens")
+        ]
+        sums.append(sum(each.total.seconds for each in costs))
+        rows.append([cell, *(f"{each / asked:,.1f}" for each in sums)])
+    return "Evaluation, per question", ["cell", "calls", "prompt tokens", "completion tokens", "seconds"], rows
+
+
+def overlaps(origins: Iterable[Sequence[Origins]]) -> Table:
+    """Each evaluation file against each folder of training data, as recorded when the data was made."""
+    rows = {}
+    for folder, record in statistics_of([path for seeds in origins for each in seeds for path in each.data]):
+        for file, overlap in (record.get("hygiene") or {}).get("evaluation_files", {}).items():
+            dropped = overlap["training_questions_dropped"]
+            rows[folder, file] = [str(folder), str(file), str(overlap["questions"]), str(dropped)]
+    header = ["training data", "evaluation file", "its questions", "training questions left out for overlap"]
+    return "Compared when the data was made; what overlapped is not in it", header, list(rows.values())
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):,.0f}" if known else "unknown"

@@ -1,0 +1,72 @@
+"""`notewriter pipeline FILE`: do the runs of a pipeline file, here or as jobs of a Slurm cluster.
+
+    notewriter pipeline pipelines/quickstart
+    notewriter pipeline pipelines/quickstart --on slurm
+    notewriter pipeline pipelines/quickstart --status true
+
+Run again, it resumes. On Slurm it submits only the runs that have no result and no job in the queue.
+"""
+
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import MinLen
+
+from notewriter.experiments import slurm
+from notewriter.experiments.files import changes_of
+from notewriter.experiments.here import run_here
+from notewriter.experiments.run import Pipeline, program, read_pipeline
+from notewriter.ground.config import choose, parse
+
+PLACES = ("here", "slurm")
+
+
+@dataclass
+class PipelineArguments:
+    """The pipeline, and where it runs."""
+
+    file: Annotated[str, MinLen(1)] = field(
+        metadata={"help": "the pipeline: a file or the name of a recipe; `--file` may be omitted if it comes first"}
+    )
+    on: str = field(default="here", metadata={"help": f"one of: {', '.join(PLACES)}"})
+    output_dir: str | None = field(
+        default=None, metadata={"help": "the folder of the run, in place of the one in the file"}
+    )
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
+    )
+    dry_run: bool = field(default=False, metadata={"help": "print the commands, or the sbatch lines, and run nothing"})
+    status: bool = field(default=False, metadata={"help": "print each run's state, job and log, and run nothing"})
+    cluster_env: str = field(
+        default="slurm/cluster.env",
+        metadata={"help": "the settings of the cluster; slurm/cluster.env.example of the project shows them"},
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Run, submit or describe a pipeline."""
+    if argv and not argv[0].startswith("-"):
+        argv = ["--file", *argv]
+    (arguments,) = parse(PipelineArguments, argv, prog="notewriter pipeline", description=__doc__)
+    choose("value of --on", arguments.on, dict.fromkeys(PLACES))
+    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
+    if arguments.status:
+        sys.stdout.write(slurm.status(pipeline))
+    elif arguments.on == "slurm":
+        sys.stdout.write(slurm.submit(pipeline, Path(arguments.cluster_env), dry_run=arguments.dry_run))
+    elif arguments.dry_run:
+        sys.stdout.write(_commands(pipeline))
+    else:
+        run_here(pipeline)
+
+
+def _commands(pipeline: Pipeline) -> str:
+    """The command of every shard of every run, under its title."""
+    return "".join(
+        f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
+        + "".join(f"{shlex.join(program(run.command_line(shard)))}\n" for shard in range(1, run.shards + 1))
+        for run in pipeline.runs
+    )

@@ -1,0 +1,299 @@
+"""Pipelines: the runs in a file, each a command with what it needs, what it comes after and what it leaves."""
+
+import itertools
+import json
+import math
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval, MinLen
+
+from notewriter.artifacts import statistics
+from notewriter.artifacts.training_record import TRAINING_RECORD
+from notewriter.experiments.files import (
+    MAX_RUNS,
+    Text,
+    Value,
+    Variables,
+    changed,
+    filled,
+    filled_in,
+    held,
+    read_file,
+    repeated,
+    words,
+)
+from notewriter.experiments.rising import ended
+from notewriter.ground import typed
+from notewriter.ground.config import check_mapping, given, without_options
+from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import find
+from notewriter.models.server import READY_TIMEOUT
+
+MAX_SHARDS = 1_000
+"""The largest index of an array job that Slurm takes unless the site has raised MaxArraySize."""
+
+SHARD = "%a"
+"""What stands for the number of a shard in a command, as in Slurm's arrays; `{{ shard }}` in a file."""
+
+RESULTS = {
+    "fetch-model": ("--output_dir", "config.json"),
+    "world": ("--output_dir", "test/questions.jsonl"),
+    "split": ("--output_dir", "dev.jsonl"),
+    "index": ("--index", "manifest.json"),
+    "pairs": ("--output_dir", statistics.NAME),
+    "gold": ("--output_dir", statistics.NAME),
+    "chains": ("--output_dir", statistics.NAME),
+    "merge-shards": ("--output_dir", statistics.NAME),
+    "train": ("--output_dir", TRAINING_RECORD),
+    "evaluate": ("--output_dir", "metrics.json"),
+    "report": ("--output", ""),
+    "results": ("--output", ""),
+}
+"""Command of notewriter -> the option that says where it writes, and the file there that it writes last."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs of a cluster.
+
+    `gpus` is the total; they are spread over as many nodes as hold them, or over `nodes` if that is more. `cpus` and
+    `memory_gb` are per node; unset they follow from the GPUs and the cluster's settings. Unset `hours` are the
+    partition's default.
+    """
+
+    nodes: Annotated[int, Interval(ge=1)] = 1
+    gpus: Annotated[int, Interval(ge=0)] = 0
+    cpus: Annotated[int, Interval(ge=1)] | None = None
+    memory_gb: Annotated[int, Interval(ge=1)] | None = None
+    hours: Annotated[float, Interval(gt=0)] | None = None
+
+    def nodes_of(self, gpus_per_node: int) -> int:
+        """The number of nodes on a cluster with `gpus_per_node`."""
+        return max(self.nodes, math.ceil(self.gpus / gpus_per_node))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command with a title.
+
+    Attributes:
+        command: the command line.
+        result: the file that the command writes last, by default that of `RESULTS`. A run whose result exists is
+            finished; a run without one is never taken as finished.
+        after: titles of the runs that must have succeeded before; default: the preceding run.
+        serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
+            share a server.
+        shards: the number of times to run the command, `SHARD` being 1, 2, ...; an array job on a cluster.
+        needs: what it needs of a cluster.
+        while_rising: the rule under which it is needed, of rounds that end early (`notewriter.experiments.rising`).
+    """
+
+    title: Text
+    command: Text
+    result: Text | None = None
+    after: list[str] | None = None
+    serve: Text | None = None
+    shards: Annotated[int, Interval(ge=1, le=MAX_SHARDS)] = 1
+    needs: Needs = field(default_factory=Needs)
+    while_rising: Text | None = None
+
+    @property
+    def slug(self) -> str:
+        """The title as part of a file name."""
+        return re.sub(r"[^\w.]+", "-", self.title.lower()).strip("-")
+
+    def argv(self, shard: int | str = SHARD) -> list[str]:
+        """The command of a shard, without `serve`."""
+        return [word.replace(SHARD, str(shard)) for word in shlex.split(self.command)]
+
+    def command_line(self, shard: int | str = SHARD) -> list[str]:
+        """The command of a shard that stands by itself, with a server of its own if it asks one."""
+        return [*self.argv(shard), *(["--serve", self.serve] if self.serve else [])]
+
+    def results(self) -> dict[int, Path]:
+        """The result of each shard; empty if the run has none."""
+        result = self.result or _result_of(self.argv())
+        if result is None:
+            return {}
+        return {shard: Path(result.replace(SHARD, str(shard))) for shard in range(1, self.shards + 1)}
+
+    def skipped(self) -> str:
+        """Why the run is not needed any more; empty if it is."""
+        return ended(self.while_rising) if self.while_rising else ""
+
+    def missing(self) -> list[int]:
+        """The shards without a result; none of a run that is skipped."""
+        if self.skipped():
+            return []
+        results = self.results()
+        return [shard for shard in range(1, self.shards + 1) if shard not in results or not results[shard].exists()]
+
+    def serve_options(self) -> dict[str, Any]:
+        """vLLM's options in the configuration file or on the command line of the command."""
+        options = self._given("serve_options") or {}
+        try:
+            return dict(json.loads(options) if isinstance(options, str) else options)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.title}: --serve_options is not a JSON object ({error}); correct it") from error
+
+    def replicas(self) -> int:
+        """The servers that the command has of its model."""
+        return int(self._number("replicas", 1))
+
+    def ready_timeout(self) -> float:
+        """The seconds that a server of the command has to be ready."""
+        return self._number("ready_timeout", READY_TIMEOUT)
+
+    def _number(self, option: str, default: float) -> float:
+        value = self._given(option) or default
+        try:
+            return float(value)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.title}: --{option} {value}: is not a number; correct it") from error
+
+    def _given(self, option: str) -> Any:
+        return given(self.argv(1)).get(option)
+
+
+def _result_of(argv: Sequence[str]) -> str | None:
+    """What a command of notewriter writes last, by its own options."""
+    program, command, *_ = [*argv, "", ""]
+    if program != "notewriter" or command not in RESULTS:
+        return None
+    option, name = RESULTS[command]
+    place = next((value for before, value in itertools.pairwise(argv) if before == option), None)
+    if "--checkpoints" in argv:
+        name = "best_checkpoint.json"
+    return place and f"{place}/{name}".rstrip("/")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a pipeline file and those that it includes have; `runs` are entries with or without `each`."""
+
+    output_dir: Text
+    runs: Annotated[list[dict[str, Any]], MinLen(1)]
+    variables: dict[str, Value] = field(default_factory=dict)
+    report: Text | None = None
+    results: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The runs in order, with their variables filled in.
+
+    `output_dir` is the folder of the pipeline, whose name is the pipeline's; `report` is a file to name at the end;
+    `results` is what `notewriter results` makes a page of (`notewriter.experiments.experiment`), with `variables`.
+    """
+
+    output_dir: Text
+    runs: list[Run]
+    variables: dict[str, Value] = field(default_factory=dict)
+    report: Text | None = None
+    results: dict[str, Any] | None = None
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the runs' logs."""
+        return Path(self.output_dir) / "logs"
+
+    def log(self, run: Run, shard: int | str = 1) -> Path:
+        """The log of a shard of a run."""
+        number = self.runs.index(run) + 1
+        ending = f"-{shard}" if run.shards > 1 else ""
+        return self.logs / f"{number:02}-{run.slug}{ending}.log"
+
+    def before(self, run: Run) -> list[Run]:
+        """The runs that must have succeeded before a run starts."""
+        if run.after is None:
+            number = self.runs.index(run)
+            return self.runs[number - 1 : number]
+        return [each for each in self.runs if each.title in run.after]
+
+
+def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[str, str] | None = None) -> Pipeline:
+    """Read a pipeline file; `output_dir` and `changes` replace the file's folder and variables.
+
+    Raises:
+        UserError: the file cannot be read, or is not a pipeline; names the run and the key.
+    """
+    content = read_file(path, "check the path of the pipeline")
+    if output_dir is not None:
+        content["output_dir"] = held(output_dir)
+    check_mapping(content, Content, str(path))
+    variables = changed(content.get("variables", {}), changes or {}, path)
+    variables = {"output_dir": content["output_dir"]} | variables
+    folder = filled(content["output_dir"], variables, f"{path}: output_dir")
+    again = [str(path), "--output_dir", folder]
+    again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
+    variables["pipeline"] = " ".join(map(held, again))
+    entries = repeated(content["runs"], variables, f"{path}: runs")
+    runs: list[Run] = []
+    for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
+        runs.append(_run(entry, scope, place))
+        _check(runs[-1], [each.title for each in runs[:-1]], place)
+    if len(runs) > MAX_RUNS:
+        raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
+    report = filled(content["report"], variables, f"{path}: report") if content.get("report") else None
+    return Pipeline(folder, runs, variables, report, content.get("results"))
+
+
+def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
+    """A run from its entry in a file."""
+    needs = entry.pop("needs", {})
+    check_mapping(entry, Run, place)
+    typed.read(needs, dict[str, Any], f"{place}: needs")
+    variables = {**variables, "shard": SHARD, "shards": entry.get("shards", 1)}
+    needs = {key: _number(value) for key, value in filled_in(needs, variables, f"{place}: needs").items()}
+    check_mapping(needs, Needs, f"{place}: needs")
+    command = shlex.join(words(entry.pop("command"), variables, f"{place}: command"))
+    others = {key: filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
+    return Run(command=command, needs=Needs(**needs), **others)
+
+
+def _number(value: Any) -> Any:
+    """A value of `needs`; the text of a variable is read as if it stood in the file."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _check(run: Run, titles: Sequence[str], place: str) -> None:
+    """Check a run against the titles of those before it."""
+    if run.title in titles:
+        raise UserError(f"{place}: title {run.title!r} is given twice; rename one of the runs")
+    if unknown := [title for title in run.after or [] if title not in titles]:
+        raise UserError(f"{place}: after: {unknown[0]!r} is not the title of an earlier run; earlier are: {titles}")
+    if run.shards > 1:
+        for key, text in (("command", run.command), ("result", run.result)):
+            if text and SHARD not in text:
+                raise UserError(f"{place}: {key} is the same for all {run.shards} shards; use {{{{ shard }}}} in it")
+
+
+def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The launch profile of a training command, and what the launcher starts; None for other commands.
+
+    Training is `notewriter train dpo|sft --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
+    """
+    options = dict(itertools.pairwise(argv))
+    if list(argv[:2]) == ["notewriter", "train"] and "--accelerate" in options:
+        profile = options["--accelerate"]
+        rest = without_options(argv[3:], {"--accelerate"})
+        return str(find(f"accelerate/{profile}")), ["--module", f"notewriter.training.{argv[2]}", *rest]
+    if list(argv[:2]) == ["accelerate", "launch"] and "--config_file" in options:
+        rest = [word for word in without_options(argv[2:], {"--config_file"}) if word != "--quiet"]
+        return options["--config_file"], rest
+    return None
+
+
+def program(argv: Sequence[str]) -> list[str]:
+    """A command with the program of this virtual environment, if it has one of that name."""
+    ours = Path(sys.executable).parent / argv[0]
+    return [str(ours) if ours.is_file() else argv[0], *argv[1:]]

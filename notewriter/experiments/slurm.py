@@ -1,0 +1,226 @@
+"""A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
+
+Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`), a run with
+shards an array job. What is known here is only which jobs belong to which run, in `jobs.json` beside the logs.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from notewriter.experiments.here import last_error
+from notewriter.experiments.run import SHARD, Needs, Pipeline, Run, training_of
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import SLURM
+
+JOBS = "jobs.json"
+"""Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
+
+SETTINGS = {
+    "GPUS_PER_NODE": "8",
+    "GPUS_OPTION": "--gpus-per-node=%d",
+    "CPUS_PER_GPU": "8",
+    "MEMORY_GB_PER_GPU": "60",
+    "CPUS_WITHOUT_GPU": "4",
+    "MEMORY_GB_WITHOUT_GPU": "16",
+    "WHOLE_NODES": "no",
+}
+"""The settings in cluster.env that say what a job asks for, and their defaults; Slurm's own is often one CPU a job."""
+
+Queue = dict[str, dict[str, str]]
+"""Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
+
+
+def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
+    """Submit a job for each run that has shards without a result and no job in the queue; returns a line each.
+
+    With `dry_run` the lines are commands for a shell, and nothing is submitted.
+
+    Raises:
+        UserError: the cluster's settings are missing or wrong, Slurm is not installed, or sbatch refuses a job.
+    """
+    environment = _environment(cluster_env)
+    if not dry_run and not shutil.which("sbatch"):
+        raise UserError("sbatch: not found; run this on a login node of the cluster, or use --dry_run true")
+    jobs = _read_jobs(pipeline)
+    queue = _queue() if shutil.which("squeue") and jobs else {}
+    waiting: dict[str, list[str]] = {}  # the jobs of each run that is not finished yet, by title
+    lines = []
+    for run in pipeline.runs:
+        missing = run.missing()
+        if not missing:
+            lines.append(f"# {run.title}: {'skipped' if run.skipped() else 'finished'}\n")
+            continue
+        queued = {job: queue[job] for job in jobs.get(run.title, []) if job in queue}
+        if queued:
+            # Each task by itself: that others of its array have failed must not hold up what comes after.
+            waiting[run.title] = [
+                f"{job}_{index}" if index else job for job, tasks in queued.items() for index in tasks
+            ]
+            lines += [f"# {run.title}: job {job} ({_summary(tasks)})\n" for job, tasks in queued.items()]
+            missing = [
+                shard for shard in missing if not any({str(shard), ""} & tasks.keys() for tasks in queued.values())
+            ]
+            if not missing:
+                continue
+        after = [job for each in pipeline.before(run) for job in waiting.get(each.title, [])]
+        command = sbatch(pipeline, run, missing, after, environment)
+        if dry_run:
+            name = f"job_{pipeline.runs.index(run) + 1}"
+            waiting.setdefault(run.title, []).append(f"${name}")
+            # Unquoted, since the job's number is a variable of the shell that these lines are pasted into.
+            words = (word if "$job_" in word else shlex.quote(word) for word in command)
+            lines.append(f"# {run.title}\n{name}=$({' '.join(words)})\n")
+            continue
+        pipeline.logs.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            reason = " ".join(done.stderr.split())
+            raise UserError(f"{run.title}: {reason}; change its needs or {cluster_env} and run the command again")
+        # With several clusters sbatch answers JOB;CLUSTER.
+        job = done.stdout.strip().partition(";")[0]
+        waiting.setdefault(run.title, []).append(job)
+        jobs[run.title] = [*queued, job]
+        # Written after each job, so that a submission that is cut short knows its jobs.
+        jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
+        lines.append(f"# {run.title}: submitted as job {job}\n")
+    if dry_run:
+        settings = shlex.quote(environment["CLUSTER_ENV"])
+        begin = [f"set -a; source {settings}; set +a\n", f"export CLUSTER_ENV={settings}\n"]
+        # Slurm does not make the folder of a job's output.
+        lines = [*begin, f"mkdir -p {shlex.quote(str(pipeline.logs))}\n", *lines]
+    return "".join(lines)
+
+
+def sbatch(
+    pipeline: Pipeline, run: Run, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
+) -> list[str]:
+    """The command that submits the missing shards of a run, to start after the jobs `after`.
+
+    `settings` are those of the cluster (`SETTINGS`).
+
+    Raises:
+        UserError: the GPUs cannot be spread evenly over the nodes.
+    """
+    needs, nodes = run.needs, run.needs.nodes_of(int(settings["GPUS_PER_NODE"]))
+    if needs.gpus % nodes:
+        raise UserError(
+            f"{run.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
+        )
+    command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
+    command += [f"--output={pipeline.log(run, SHARD)}", f"--nodes={nodes}"]
+    command += _share_of_a_node(needs, needs.gpus // nodes, settings)
+    command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
+    command += [f"--array={','.join(map(str, missing))}"] if run.shards > 1 else []
+    command += [f"--export=ALL,UNLESS={run.while_rising}"] if run.while_rising else []
+    # Otherwise a job whose predecessor fails waits forever.
+    command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
+    if training := training_of(run.argv()):
+        profile, rest = training
+        return [*command, f"{SLURM}/train.sbatch", profile, *rest]
+    return [*command, f"{SLURM}/run.sbatch", *run.command_line()]
+
+
+def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
+    """sbatch's options for what a job has of each of its nodes, `gpus` of them GPUs."""
+    options = [settings["GPUS_OPTION"].replace("%d", str(gpus))] if gpus else []
+    whole = settings["WHOLE_NODES"] == "yes" and gpus == int(settings["GPUS_PER_NODE"])
+    if whole:
+        # All CPUs, and as --mem=0 all memory.
+        options.append("--exclusive")
+        cpus, memory = 0, 0
+    elif gpus:
+        cpus, memory = gpus * int(settings["CPUS_PER_GPU"]), gpus * int(settings["MEMORY_GB_PER_GPU"])
+    else:
+        cpus, memory = int(settings["CPUS_WITHOUT_GPU"]), int(settings["MEMORY_GB_WITHOUT_GPU"])
+    cpus, memory = needs.cpus or cpus, needs.memory_gb or memory
+    return [*options, *([f"--cpus-per-task={cpus}"] if cpus else []), f"--mem={memory}G"]
+
+
+def status(pipeline: Pipeline) -> str:
+    """A line for each run: its state, its job, its log and, if it failed, the error there."""
+    jobs = _read_jobs(pipeline)
+    queue = _queue() if jobs and shutil.which("squeue") else {}
+    width = max(len(run.title) for run in pipeline.runs)
+    lines = []
+    for run in pipeline.runs:
+        mine, missing = jobs.get(run.title, []), run.missing()
+        queued = [queue[job] for job in mine if job in queue]
+        logs = {shard: pipeline.log(run, shard) for shard in range(1, run.shards + 1)}
+        state, log = "not run", next(iter(logs.values()))
+        if skipped := run.skipped():
+            state = f"skipped: {skipped}"
+        elif not missing:
+            state = "finished"
+        elif queued:
+            state = "; ".join(map(_summary, queued))
+        elif ran := [shard for shard in missing if logs[shard].exists()]:
+            log = logs[ran[0]]
+            error = last_error(log)
+            state = f"failed: {error}" if error else "ended" if not run.results() else "ended without its result"
+        elif mine:
+            state = "cancelled before it started"
+        if run.shards > 1:
+            state += f" ({run.shards - len(missing)} of {run.shards} shards have their result)"
+        parts = [f"job {', '.join(mine)}" if mine else "", str(log) if log.exists() else ""]
+        lines.append("  ".join([f"{run.title:{width}}", state, *filter(None, parts)]) + "\n")
+    return "".join(lines)
+
+
+def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
+    path = pipeline.logs / JOBS
+    jobs: dict[str, list[str]] = {}
+    if path.exists():
+        jobs = jsonl.read_object(path, dict[str, list[str]], "remove it, after cancelling the run's jobs (scancel)")
+    return jobs
+
+
+def _queue() -> Queue:
+    """The user's jobs that have not ended."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%F %K %T"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"squeue: {' '.join(done.stderr.split())}; try again when the cluster's controller answers")
+    queue: Queue = {}
+    for line in done.stdout.splitlines():
+        job, index, state = line.split()
+        if state != "COMPLETING":
+            queue.setdefault(job, {})[index.replace("N/A", "")] = state
+    return queue
+
+
+def _summary(states: Mapping[str, str]) -> str:
+    """`pending`, or `2 running, 1 pending` of an array."""
+    counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
+    if len(states) == 1:
+        return next(iter(counts)).lower()
+    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items())
+
+
+def _environment(cluster_env: Path) -> dict[str, str]:
+    """The environment of sbatch: this one, with the settings of the cluster."""
+    if not cluster_env.is_file():
+        raise UserError(f"{cluster_env}: no such file; copy slurm/cluster.env.example there and fill it in")
+    # A shell file, because the job scripts read it too.
+    script = 'set -a; source "$0" >&2 && env -0'
+    done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
+    environment = SETTINGS | dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    for name, usual in SETTINGS.items():
+        value = environment[name]
+        if usual.isdecimal() and not (value.isdecimal() and int(value)):
+            raise UserError(f"{cluster_env}: {name}={value} is not a number above 0; correct it")
+    if not re.fullmatch(r"--[a-z-]+=[^\s%]*%d", environment["GPUS_OPTION"]):
+        raise UserError(
+            f"{cluster_env}: GPUS_OPTION={environment['GPUS_OPTION']} is not an option of sbatch with %d for the "
+            "number; write, for example, --gres=gpu:a100:%d"
+        )
+    if environment["WHOLE_NODES"] not in ("yes", "no"):
+        raise UserError(f"{cluster_env}: WHOLE_NODES={environment['WHOLE_NODES']} is neither yes nor no; correct it")
+    return environment | {"CLUSTER_ENV": str(cluster_env.resolve())}

@@ -1,0 +1,242 @@
+"""The table files of configs/papers: what they name exists, the papers' values are found, and they run."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
+from notewriter.evaluation.papers import PAPERS, published_rows
+from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
+from notewriter.experiments.table_page import columns, published_of, scored_by
+from notewriter.experiments.values import metric_shown
+from notewriter.ground.recipes import RECIPES
+from notewriter.methods import prepare
+
+CONFIGS = RECIPES / "papers"
+FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
+QUICK = {"deepnote-table_9", "rearag-table_1", "resp-iterations", "noteswriting-table_2"}
+"""A table of each paper, which runs with the unit tests."""
+
+
+def named(path):
+    return f"{path.parent.name}-{path.stem}"
+
+
+@pytest.fixture(params=FILES, ids=named)
+def table(request):
+    return read_grid(request.param, {}, Substitutes())
+
+
+def test_every_table_and_figure_with_results_has_a_file():
+    assert {named(path) for path in FILES} == {
+        *(f"deepnote-table_{number}" for number in (1, 2, 4, 5, 6, 7, 8, 9)),
+        *(f"deepnote-figure_{number}" for number in (3, 4, 5, 6)),
+        *(f"rearag-table_{number}" for number in (1, 2, 3, 4)),
+        "rearag-figure_3",
+        *(
+            "resp-table_2",
+            "resp-table_3",
+            "resp-table_4",
+            "resp-iterations",
+            "resp-figure_3",
+            "resp-figure_4",
+            "resp-figure_5",
+        ),
+        *(f"noteswriting-table_{number}" for number in range(1, 10)),
+        *("noteswriting-figure_2", "noteswriting-figure_3"),
+        "search_r1-seven_sets",
+    }
+
+
+def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_path):
+    for cell in table.cells:
+        arguments, *_ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
+        prepare(arguments.method, arguments.method_options)
+        if cell.judge:
+            cell.judge.models(tmp_path / "cache.sqlite")
+
+
+def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_page(table):
+    page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
+    built = re.findall(r"--index (\S+)", page)
+    for cell in table.cells:
+        for index in indexes_of(cell.options):
+            assert cell.searched, f"{cell.name}: {index}"
+            assert built.count(index) == 1, index
+
+
+def test_the_page_of_the_indexes_has_the_published_numbers_of_passages(table):
+    page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
+    for corpus in {cell.searched.corpus for cell in table.cells if cell.searched}:
+        assert corpus in UNPUBLISHED or f"| {PUBLISHED[corpus].documents:,} |" in page
+
+
+def test_columns_are_metrics_that_there_are(table):
+    for benchmark in {cell.benchmark for cell in table.cells}:
+        names = columns(table, benchmark)
+        assert names and all(metric_shown(name).label for name in names)
+
+
+def test_columns_are_what_the_cells_are_scored_by(table):
+    for cell in table.cells:
+        assert {*published_of(table, cell), *columns(table, cell.benchmark)} <= scored_by(table, cell), cell.name
+
+
+def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table):
+    place = (table.content.paper, table.content.place)
+    rows = [row for row in published_rows() if (row["paper"], row["place"]) == place]
+    if table.content.place is None:
+        assert table.content.metrics and not rows
+        return
+    cells = {(cell.benchmark, cell.method, cell.model, cell.setting) for cell in table.cells}
+    published = {(row["dataset"], row["method"], row["model"], row["setting"]) for row in rows}
+    if table.path.stem == "figure_4":
+        assert cells < published
+    elif table.path.stem == "seven_sets":
+        assert {method for _, method, *_ in cells - published} == {"deepnote", "resp", "renact"} and cells > published
+    else:
+        assert cells == published
+    shown = [cell for cell in table.cells if (cell.benchmark, cell.method, cell.model, cell.setting) in published]
+    assert all(published_of(table, cell) for cell in shown)
+
+
+def test_all_published_rows_are_in_a_table():
+    places = {
+        (PAPERS[path.parent.name], read_grid(path, {}, Substitutes()).content.place)
+        for path in FILES
+        if path.parent.name in PAPERS
+    }
+    assert {(row["paper"], row["place"]) for row in published_rows()} <= places
+
+
+def options_of(path, method, model):
+    """The options of a method's cell with a model, on each benchmark of a table."""
+    cells = read_grid(CONFIGS / path, {}, Substitutes()).cells
+    found = {cell.benchmark: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("path", ["table_1", "table_2", "table_3", "figure_3"])
+def test_rearags_reasoning_model_is_the_preview(path):
+    """ReaRAG, footnote 1."""
+    served = {
+        cell.options["serve"]
+        for cell in read_grid(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
+        if cell.model == "QwQ-32B"
+    }
+    assert served == {"Qwen/QwQ-32B-Preview"}
+
+
+def test_rearags_own_row_is_the_released_checkpoint_in_its_format():
+    """src/infer.py and src/agents.py; the row of one's own training keeps ours."""
+    for options in options_of("rearag/table_1.yaml", "rearag", "ReaRAG-9B").values():
+        assert options["serve"] == "THU-KEG/ReaRAG-9B" and options["method_options"]["released_format"]
+        sampling = options["stage_sampling"]
+        assert sampling["rearag/released"] == {"temperature": 1.0, "top_p": 0.85}
+        assert sampling["rearag/observe"] == {"temperature": 0.95, "top_p": 0.9}
+        assert sampling["rearag/shorten"] == {"temperature": 0.8, "top_p": 0.7, "max_tokens": 64}
+    for options in options_of("rearag/table_4.yaml", "rearag", "ReaRAG-9B trained anew").values():
+        assert "released_format" not in options["method_options"]
+
+
+def test_rearags_in_context_rows_read_a_questions_documents_in_their_order():
+    """ReaRAG, section 4.1: the corpus is appended, neither ranked nor cut."""
+    for benchmark, options in options_of("rearag/table_1.yaml", "in_context", "GLM-4-32B").items():
+        documents, within = options["retriever"]
+        assert documents["documents"].endswith(f"rearag-{benchmark}") and f"rearag-{benchmark}/" in within["within"]
+        assert options["method_options"]["max_words"] >= 58_000
+        # GLM-4-32B-0414 has 32,768 positions of its own, and vLLM refuses more unless they are extended by as much.
+        serving = options["serve_options"]
+        assert serving["max_model_len"] == serving["hf_overrides"]["max_position_embeddings"] > 58_000
+        rope = serving["hf_overrides"]["rope_parameters"]
+        assert rope["factor"] * rope["original_max_position_embeddings"] == serving["max_model_len"]
+
+
+def test_rearags_search_o1_reads_three_passages_and_samples_as_its_authors_do():
+    """ReaRAG, Tables 5 and 6; Search-o1's code: temperature 0.7, top-p 0.8."""
+    for options in options_of("rearag/table_1.yaml", "search_o1", "QwQ-32B").values():
+        assert options["method_options"] == {"top_k": 3}
+        assert set(options["stage_sampling"]) == {"search_o1/reason", "search_o1/reason_in_documents"}
+        assert all(each == {"temperature": 0.7, "top_p": 0.8} for each in options["stage_sampling"].values())
+
+
+def test_resps_baselines_read_as_many_passages_as_resp_and_have_flashrags_settings():
+    """ReSP, section 5.1; FlashRAG's examples/methods/run_exp.py and its pipelines' defaults."""
+    settings = {
+        "iter_retgen": {"iterations": 3, "reasoning": False},
+        "self_rag": {"usefulness_weight": 1.0, "short_instruction": True, "threshold": 0.2, "max_step": 1},
+        "flare": {"theta": 0.2, "beta": 0.2, "max_step": 5, "first_search": False},
+        "ircot": {"max_step": 5},
+    }
+    table = read_grid(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
+    for cell in table.cells:
+        method = prepare(cell.options["method"], {})
+        options = method.options | cell.options.get("method_options", {})
+        assert options.get("top_k", 5) == 5
+        assert settings.get(cell.method, {}).items() <= options.items()
+        assert cell.method != "self_rag" or (cell.options["temperature"], cell.options["top_p"]) == (0.0, 1.0)
+    assert "REPLUG" in table.content.note and "RECOMP" in table.content.note
+
+
+def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit():
+    """ReSP, Figure 4: each search at k = 15 adds passages; NotesWriting, Tables 8 and 9: up to 909,000 tokens read."""
+    (ircot,) = (
+        cell.options["method_options"]
+        for cell in read_grid(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
+        if (cell.method, cell.setting) == ("ircot", "k 15")
+    )
+    assert ircot["top_k"] == 15 and ircot["max_passages"] >= 3 * 15
+    for path, method in (("table_8", "ircot"), ("table_9", "flare")):
+        for benchmark, options in options_of(f"noteswriting/{path}.yaml", method, "GPT-4o-mini").items():
+            assert options["method_options"]["max_step"] == 15
+            assert ("max_passages" in options["method_options"]) == (method == "ircot" and benchmark == "multihoprag")
+
+
+def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
+    table = read_grid(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
+    for cell in table.cells:
+        assert (cell.options["family"], cell.options["temperature"]) == ("nq", 0.0)
+        if cell.method == "search_r1":
+            assert cell.options["method_options"]["answer_unfinished"] is False
+            assert cell.options["serve"].endswith("-ppo-v0.2")
+
+
+def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
+    table = read_grid(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
+    sets = {cell.options["question_set"] for cell in table.cells}
+    assert sets == {"configs/question_sets/2wikimultihopqa/deepnote_cost_ours.yaml"}
+
+
+def covering(cells):
+    """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
+    seen = set()
+    for cell in cells:
+        own = {(cell.method, cell.setting), cell.benchmark}
+        # FanOutQA's scorer is a package of its own.
+        if not own <= seen and (cell.benchmark != "fanoutqa" or find_spec("fanoutqa")):
+            seen |= own
+            yield cell
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=named(path), marks=[] if named(path) in QUICK else [pytest.mark.integration])
+        for path in FILES
+    ],
+)
+def test_a_table_runs_from_the_first_cell_to_its_page(path, run_table, tmp_path):
+    table = read_grid(path, {}, Substitutes())
+    cells = list(covering(table.cells))
+    if not cells:
+        pytest.skip(f"{named(path)} needs the package fanoutqa")
+    printed = run_table(path, "--limit", "1", "--cells", *(cell.name for cell in cells))
+    for cell in cells:
+        assert cell.benchmark in printed and cell.method in printed
+    assert "substitute for" in printed and "✓" not in printed
+    assert "not run" not in printed
+    for ending in ("md", "tex", "html"):
+        assert (tmp_path / "out" / f"{table.name}.{ending}").stat().st_size > 500

@@ -1,0 +1,244 @@
+"""A pipeline on this machine: commands in sequence, and one server for neighbours that ask the same model."""
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+from notewriter.experiments import here
+from notewriter.experiments.here import run_here
+from notewriter.experiments.run import Needs, Pipeline, Run
+from notewriter.ground.errors import UserError
+from notewriter.models import servers
+
+WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); print('wrote', pathlib.Path(sys.argv[1]).name)"
+
+
+def python(code, *arguments):
+    return shlex.join([sys.executable, "-c", code, *map(str, arguments)])
+
+
+class StandIn:
+    """A fake server that records events in order."""
+
+    def __init__(self):
+        self.events = []
+        self.base_url = "http://127.0.0.1:8123/v1"
+
+    @contextlib.contextmanager
+    def serve(self, model, options, **_):
+        self.events.append(("served", model, options["served_model_name"]))
+        try:
+            yield self
+        finally:
+            self.events.append("stopped")
+
+    def ensure_alive(self):
+        self.events.append("looked after")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    stand_in = StandIn()
+    monkeypatch.setattr(servers, "serve", stand_in.serve)
+    run = here._run
+
+    def noted(each, *arguments):
+        stand_in.events.append(each.title)
+        return run(each, *arguments)
+
+    monkeypatch.setattr(here, "_run", noted)
+    return stand_in
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Four small runs; the second and the third ask the same model."""
+    files = [tmp_path / name for name in ("model", "pairs", "before", "checkpoint")]
+    return [
+        Run(
+            file.name,
+            python(WRITE, file),
+            result=str(file),
+            serve="models/tiny" if file.name in {"pairs", "before"} else None,
+        )
+        for file in files
+    ]
+
+
+def run(tmp_path, plan):
+    run_here(Pipeline(str(tmp_path / "run"), plan, report="report.html"))
+
+
+SERVED = ("served", "models/tiny", "tiny")
+
+
+def test_one_server_is_there_for_the_runs_that_ask_it_and_gone_before_training(tmp_path, plan, server, capsys):
+    run(tmp_path, plan)
+    assert server.events == ["model", SERVED, "pairs", "before", "stopped", "checkpoint"]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1].startswith("[ 2/4] pairs ")
+    assert shown[1].endswith("wrote pairs")
+    assert shown[-1].startswith("report: report.html ")
+
+
+@pytest.mark.parametrize(
+    ("finished", "events"),
+    [
+        (["pairs"], ["model", "pairs", SERVED, "before", "stopped", "checkpoint"]),
+        (["pairs", "before"], ["model", "pairs", "before", "checkpoint"]),
+    ],
+)
+def test_a_server_is_started_only_for_what_is_not_finished(tmp_path, plan, server, finished, events):
+    for name in finished:
+        (tmp_path / name).touch()
+    run(tmp_path, plan)
+    assert server.events == events
+
+
+def test_a_finished_run_may_still_start_a_server_of_its_own_but_asks_none_that_does_not_run(tmp_path, plan, server):
+    (tmp_path / "before").touch()
+    run(tmp_path, plan)
+    command = (tmp_path / "run" / "logs" / "03-before.log").read_text().splitlines()[0]
+    assert shlex.split(command) == [*plan[2].argv(), "--serve", "models/tiny"]
+
+
+def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, server, monkeypatch):
+    monkeypatch.setattr(here, "POLL", 0.05)
+    plan[1] = Run("pairs", python("import time; time.sleep(0.5)"), serve="models/tiny")
+    run(tmp_path, plan)
+    assert "looked after" in server.events
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; print('error: no space', file=sys.stderr); sys.exit(2)", "pairs: no space"),
+        ("import sys; sys.exit(3)", "pairs: exited with code 3"),
+    ],
+)
+def test_a_run_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(tmp_path, plan, server, code, message):
+    plan[1] = Run("pairs", python(code), serve="models/tiny")
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, plan)
+    log = tmp_path / "run" / "logs" / "02-pairs.log"
+    assert str(caught.value) == f"{message} (log: {log}); run the same command again to resume"
+    assert server.events[-1] == "stopped"
+
+
+def test_a_server_that_cannot_be_kept_alive_ends_the_run_at_once(tmp_path, plan, server, monkeypatch):
+    monkeypatch.setattr(here, "POLL", 0.05)
+    process = tmp_path / "process"
+    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+    plan[1] = Run("pairs", python(code, process), serve="models/tiny")
+
+    def give_up():
+        if process.exists() and process.read_text():
+            raise UserError("the vLLM server died 4 times")
+
+    monkeypatch.setattr(server, "ensure_alive", give_up)
+    with pytest.raises(UserError, match="died 4 times"):
+        run(tmp_path, plan)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process.read_text()), 0)
+
+
+def test_an_interrupted_run_ends_by_itself_and_so_does_what_it_started(tmp_path, plan, server, monkeypatch):
+    """As `accelerate launch` does with one process, the run does not pass the signal on to its child."""
+    stopped, started = tmp_path / "stopped", tmp_path / "started"
+    code = """
+        import pathlib, signal, subprocess, sys, time
+        stopped, started = map(pathlib.Path, sys.argv[1:])
+        def end(*_):
+            time.sleep(0.2)
+            stopped.touch()
+            sys.exit()
+        signal.signal(signal.SIGTERM, end)
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        started.write_text(str(child.pid))
+        time.sleep(60)
+    """
+    plan[0] = Run("model", python(textwrap.dedent(code), stopped, started))
+
+    def interrupted(process, servers):
+        while not (started.exists() and started.read_text()):
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(here, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, plan)
+    assert stopped.exists()
+    assert not psutil.pid_exists(int(started.read_text()))
+
+
+def test_a_run_that_an_interrupt_has_ended_already_is_no_error(tmp_path, plan, server, monkeypatch):
+    plan[0] = Run("model", python("pass"))
+
+    def interrupted(process, servers):
+        process.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(here, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, plan)
+
+
+def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
+    run(tmp_path, plan)
+    line = (tmp_path / "run" / "logs" / "02-pairs.log").read_text().splitlines()[0]
+    assert shlex.split(line) == [*plan[1].argv(), "--serve", "models/tiny"]
+    (tmp_path / "pairs").unlink()
+    subprocess.run(line, shell=True, check=True)
+    assert (tmp_path / "pairs").exists()
+
+
+def test_a_command_finds_the_shared_server_in_its_environment(tmp_path, plan, server):
+    code = "import os, sys; open(sys.argv[1], 'w').write(os.environ['NOTEWRITER_SERVERS'])"
+    plan[1] = Run("pairs", python(code, tmp_path / "found"), serve="models/tiny")
+    run(tmp_path, plan)
+    (announced,) = json.loads((tmp_path / "found").read_text()).values()
+    assert announced == {"name": "tiny", "base_url": "http://127.0.0.1:8123/v1"}
+
+
+def test_a_run_that_has_its_model_to_itself_starts_its_own_server(tmp_path, plan, server):
+    plan[2] = Run("before", plan[2].command, result=plan[2].result, serve="models/other")
+    run(tmp_path, plan)
+    assert server.events == [run.title for run in plan]
+    assert plan[1].command_line()[-2:] == ["--serve", "models/tiny"]
+
+
+def test_replicas_that_are_no_number_are_named_before_a_run_runs(tmp_path, plan, server):
+    plan[1] = Run("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
+    with pytest.raises(UserError, match=r"^pairs: --replicas two: is not a number"):
+        run(tmp_path, plan)
+    assert server.events == []
+
+
+@pytest.mark.parametrize(("gpus", "chosen", "seen"), [(1, None, "0"), (1, "3", "3"), (8, None, "all"), (8, "3", "3")])
+def test_a_training_on_one_gpu_sees_one(tmp_path, server, monkeypatch, gpus, chosen, seen):
+    """A process that sees several would train on all of them at once, which TRL refuses."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if chosen:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    show = python(
+        "import os, sys; open(sys.argv[1], 'w').write(os.getenv('CUDA_VISIBLE_DEVICES', 'all'))", tmp_path / "f"
+    )
+    monkeypatch.setattr(here, "training_of", lambda argv: ("single.yaml", argv))
+    run(tmp_path, [Run("train", show, needs=Needs(gpus=gpus))])
+    assert (tmp_path / "f").read_text() == seen
+
+
+def test_shards_run_one_after_the_other_with_a_log_each(tmp_path, server, capsys):
+    sharded = Run("pairs", python(WRITE, tmp_path / "part-%a"), result=str(tmp_path / "part-%a"), shards=3)
+    run(tmp_path, [sharded])
+    assert sorted(path.name for path in tmp_path.glob("part-*")) == ["part-1", "part-2", "part-3"]
+    logs = sorted(path.name for path in (tmp_path / "run" / "logs").iterdir())
+    assert logs == ["01-pairs-1.log", "01-pairs-2.log", "01-pairs-3.log"]

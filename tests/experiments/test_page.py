@@ -1,0 +1,319 @@
+"""An experiment's page from hand-made run folders: every number on it can be computed by hand."""
+
+import html
+import json
+import re
+import shutil
+import textwrap
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from notewriter.artifacts.run_record import Start, add_start
+from notewriter.artifacts.training_record import TrainingRecord, write_training_record
+from notewriter.experiments.results import main
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+
+FILE = """
+    output_dir: {folder}
+    runs:
+      - {{title: train, command: train --seed 1}}
+    results:
+      title: What training is worth
+      text: A *made-up* experiment.
+      sets: {{near: held out, far: elsewhere}}
+      seeds: [1, 2]
+      cells:
+        base: "{{{{ output_dir }}}}/base/{{{{ set }}}}"
+        trained: "{{{{ output_dir }}}}/trained-{{{{ seed }}}}/{{{{ set }}}}"
+      metrics: [f1]
+      compare: [[base, trained]]
+    """
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Writes the pipeline file, with a change to its results."""
+
+    def write(**changes):
+        content = yaml.safe_load(textwrap.dedent(FILE.format(folder=tmp_path / "run")))
+        content["results"] |= changes
+        (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return tmp_path / "experiment.yaml"
+
+    return write
+
+
+@pytest.fixture
+def runs(tmp_path, write_run):
+    """The base on the first set is right on none of four questions; the seeds are right on two and on all."""
+    folder = tmp_path / "run"
+    names = "abcd"
+    for cell, values in (("base", [0, 0, 0, 0]), ("trained-1", [1, 1, 0, 0]), ("trained-2", [1, 1, 1, 1])):
+        (folder / cell).mkdir(parents=True)
+        write_run(folder / cell / "near", dict(zip(names, map(float, values), strict=True)))
+    data, model = folder / "pairs", folder / "model"
+    for cell in ("trained-1", "trained-2"):
+        (folder / cell / "near/config.yaml").write_text(yaml.safe_dump({"serve": str(model)}))
+    for made, config in ((data, {}), (model, {"pairs": str(data), "model_name_or_path": "models/base"})):
+        made.mkdir()
+        (made / "config.yaml").write_text(yaml.safe_dump(config))
+    metrics = {"train_runtime": 90.0, "num_tokens": 12345.0}
+    write_training_record(model, TrainingRecord(steps=30, hyperparameters={"batch_size": 8}, metrics=metrics))
+    overlap = {"questions": 100, "training_questions_dropped": 3, "evaluation_questions_met": 2}
+    statistics = {
+        "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
+        "hygiene": {"questions_dropped": {}, "evaluation_files": {"dev.jsonl": overlap}},
+    }
+    (data / "stats.json").write_text(json.dumps(statistics))
+    return folder
+
+
+def page(experiment, tmp_path, *options):
+    main([str(experiment), "--output", str(tmp_path / "page.md"), *options])
+    return (tmp_path / "page.md").read_text()
+
+
+def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "# What training is worth\n" in text
+    assert "3 of 6 evaluations are finished." in text
+    # The mean of the seeds 0.5 and 1.0, whose standard deviation is 0.354; half of the questions are half right.
+    assert "| base | 0.000 \\[0.000, 0.000\\] | not run |" in text
+    assert "| trained | 0.750 ± 0.354 \\[0.500, 1.000\\] | not run |" in text
+    assert "| trained, seed 1 | 0.500 | not run |" in text
+    assert "| trained, seed 2 | 1.000 | not run |" in text
+    # A permutation test of four differences of one sign: 2 of 16 flips are as extreme.
+    (line,) = [line for line in text.splitlines() if line.startswith("| f1, held out")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:4] == ["0.000", "0.750", "+0.750 \\[+0.500, +1.000\\] \\*"]
+    assert float(cells[4]) == pytest.approx(1 / 8, abs=0.01)
+    assert cells[5] == "4"
+
+
+def test_what_rose_and_what_fell_comes_first(experiment, runs, tmp_path):
+    text = page(experiment(compare=[["base", "trained"], ["trained", "base"], ["base", "base"]]), tmp_path)
+    short = text[text.index("## In short") : text.index("## Scores")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in short.splitlines() if "→" in line]
+    assert [row[0] for row in rows] == ["base → trained", "trained → base", "base → base"]
+    assert rows[0][1].startswith("f1 +0.750 (p ") and rows[1][1].startswith("f1 -0.750 (p ")
+    assert rows[2][1] == "none"
+    assert {row[2] for row in rows} == {"not run"}
+
+
+def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "| trained | 30 | 240 | 12,345 | 90 | 7,000 | 800 |" in text
+    assert "| base | 0 | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| trained | 3.0 | 1,500.0 | 80.0 |" in text
+    assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "epoch", "seen"),
+    [
+        # Ten passes over two rows: each of the ten steps has both, and no step has eight.
+        ({"train": {"deepnote/init_note": 2}}, 10.0, 20),
+        ({"train": {"deepnote/init_note": 15, "deepnote/answer": 10}, "dev": {"deepnote/answer": 9}}, 2.64, 66),
+        ({}, 1.0, 80),
+    ],
+)
+def test_rows_seen_are_counted_by_epochs_since_the_last_step_of_one_may_be_small(
+    experiment, runs, tmp_path, rows, epoch, seen
+):
+    metrics = {"train_runtime": 90.0, "num_tokens": 12345.0, "epoch": epoch}
+    record = TrainingRecord(steps=10, rows=rows, hyperparameters={"batch_size": 8}, metrics=metrics)
+    write_training_record(runs / "model", record)
+    assert f"| trained | 10 | {seen} | 12,345 | 90 |" in page(experiment(), tmp_path)
+
+
+def test_the_seconds_of_a_training_that_was_started_again_are_unknown(experiment, runs, tmp_path):
+    start = Start(version="1", commit="a", packages={}, hardware={}, seeds={}, inputs={})
+    add_start(runs / "model", start)
+    assert "| trained | 30 | 240 | 12,345 | 90 |" in page(experiment(), tmp_path)
+    add_start(runs / "model", replace(start, commit="b"))
+    assert "| trained | 30 | 240 | 12,345 | unknown |" in page(experiment(), tmp_path)
+
+
+def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
+    text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
+    assert "| base | – | not run |" in text
+    assert "| trained, seed 1 | – | not run |" in text
+    for run in runs.glob("trained-*/near/predictions.jsonl"):
+        jsonl.write(
+            run, [each | {"scores": {"note_words": 5.0}} for each in map(json.loads, run.read_text().splitlines())]
+        )
+    only = page(experiment(metrics=["note_words"]), tmp_path)
+    assert "| held out |  |  | – |  |  |" in only and "| elsewhere |  |  | not run |  |  |" in only
+
+
+def test_models_of_roles_have_costs_and_overlaps_too(experiment, runs, tmp_path):
+    notes = {"serve": "models/reader", "models": {"notes": {"serve": str(runs / "model")}}}
+    for cell in ("trained-1", "trained-2"):
+        (runs / cell / "near/config.yaml").write_text(yaml.safe_dump(notes))
+    text = page(experiment(), tmp_path)
+    assert "| trained | 30 | 240 | 12,345 | 90 | 7,000 | 800 |" in text
+    assert f"| {runs}/pairs | dev.jsonl | 100 | 3 |" in text.replace("\\", "")
+
+
+def test_cells_are_compared_on_the_seeds_that_both_have(experiment, runs, tmp_path, write_run):
+    # The second seed of the other cell is still to come, and its first equals that of `trained`.
+    (runs / "other-1").mkdir()
+    write_run(runs / "other-1/near", {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0})
+    folders = {
+        "trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}",
+        "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}",
+    }
+    text = page(experiment(cells=folders, compare=[["trained", "other"]]), tmp_path)
+    assert "| f1, held out | 0.500 | 0.500 | +0.000 " in text
+
+
+def test_cells_that_ran_with_different_seeds_are_not_called_not_run(experiment, runs, tmp_path):
+    (runs / "trained-2").rename(runs / "other-2")
+    folders = {
+        "trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}",
+        "other": "{{ output_dir }}/other-{{ seed }}/{{ set }}",
+    }
+    compare = [["trained", "other"], ["trained", "trained"]]
+    text = page(experiment(cells=folders, compare=compare), tmp_path)
+    assert "| trained → other | no seed in common | not run |" in text
+    assert "| held out |  |  | no seed in common |  |  |" in text
+
+
+def test_p_values_are_corrected_for_every_comparison_on_the_page(experiment, runs, tmp_path, write_run):
+    for cell in ("base", "trained-1", "trained-2"):
+        values = [0.0] * 4 if cell == "base" else [1.0] * 4
+        write_run(runs / cell / "far", dict(zip("abcd", values, strict=True)))
+    text = page(experiment(), tmp_path)
+    p_values = [float(line.split("|")[5]) for line in text.splitlines() if line.startswith("| f1, ")]
+    # Each is 1/8 by itself; Holm doubles the smaller one, and the larger is not below it.
+    assert p_values == pytest.approx([0.25, 0.25], abs=0.02)
+
+
+def test_questions_answered_by_yes_or_no_are_told_apart(experiment, runs, tmp_path):
+    assert "by the gold answer" not in page(experiment(), tmp_path)
+    for run in runs.glob("*/near/predictions.jsonl"):
+        first, *others = map(json.loads, run.read_text().splitlines())
+        jsonl.write(run, [first | {"answers": ["No."]}, *others])
+    text = page(experiment(), tmp_path)
+    assert "| cell | held out: 1 yes or no | held out: 3 other |" in text
+    assert "Always answering “no” has an exact match of 0.25 on held out." in text
+    assert "| base | 0.000 \\[0.000, 0.000\\] | 0.000 \\[0.000, 0.000\\] |" in text
+    # The first seed is right on one of the other three questions, the second on all of them.
+    assert "| trained | 1.000 ± 0.000 \\[1.000, 1.000\\] | 0.667 ± 0.471 \\[0.500, 1.000\\] |" in text
+
+
+def test_the_plot_shows_every_cell_that_ran_and_the_page_shows_the_plot(experiment, runs, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "![f1](page-f1.svg)" in text
+    svg = (tmp_path / "page-f1.svg").read_text()
+    assert svg.count("<circle") == 2
+    assert ">0.750</text>" in svg
+
+
+def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_beside_each_cell(
+    experiment, noted_runs, tmp_path
+):
+    folder, _ = noted_runs
+    (tmp_path / "run").mkdir()
+    for cell in ("before", "after"):
+        (tmp_path / "run" / cell).mkdir()
+        shutil.copytree(folder / cell, tmp_path / "run" / cell / "near")
+    cells = {"short": "{{ output_dir }}/before/{{ set }}", "long": "{{ output_dir }}/after/{{ set }}"}
+    text = page(experiment(metrics=["note_fact_recall"], cells=cells, compare=[["short", "long"]]), tmp_path)
+    assert "| long | 12.0 \\[12.0, 12.0\\] | not run |" in text
+    section = text[text.index("## Notes without a model") : text.index("## Differences")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    assert rows[0] == ["cell", "words", "the cell's notes", "overlap", "lead"]
+    assert [row[:3] for row in rows[2:4]] == [["short", "1.0", "0.000"], ["long", "12.0", "0.000"]]
+    for shown in rows[3][3:]:
+        mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) .* \\\*\)", shown).groups()
+        assert float(mean) == -float(difference) > 0.1
+
+
+def test_scores_by_seed_are_shown_where_there_are_seeds(experiment, runs, tmp_path):
+    assert "## Seeds" in page(experiment(), tmp_path)
+    one = experiment(seeds=[], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[])
+    assert "## Seeds" not in page(one, tmp_path)
+
+
+def test_a_page_without_the_passages_of_a_cell_says_why_its_row_is_missing(experiment, noted_runs, tmp_path):
+    folder, world = noted_runs
+    shutil.copytree(folder / "after", tmp_path / "run/base/near")
+    config = tmp_path / "run/base/near/config.yaml"
+    config.write_text(config.read_text().replace(world["index"], "runs/removed"))
+    text = page(
+        experiment(metrics=["note_fact_recall"], cells={"base": "{{ output_dir }}/base/{{ set }}"}, compare=[]),
+        tmp_path,
+    )
+    assert "- base, held out: not shown; runs/removed: is missing" in text
+
+
+def test_a_p_value_at_the_floor_of_the_permutations_is_a_bound(experiment, runs, tmp_path, write_run):
+    for cell, add in (("base", 0.0), ("trained-1", 0.5), ("trained-2", 0.5)):
+        write_run(runs / cell / "far", {str(number): 0.01 * number + add for number in range(30)})
+    text = page(experiment(), tmp_path)
+    p_values = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in text.splitlines() if "f1, " in line}
+    # Two comparisons: 2 / 10,001 is less than 0.001.
+    assert html.unescape(p_values["f1, elsewhere"]) == "<0.001"
+    assert float(p_values["f1, held out"]) == pytest.approx(1 / 8, abs=0.01)
+    text = html.unescape(page(experiment(compare=[["base", "trained"]] * 20), tmp_path))
+    assert "| f1, elsewhere | 0.145 | 0.645 | +0.500 \\[+0.500, +0.500\\] \\* | <0.004 | 30 |" in text
+    assert "(p <0.004)" in text
+
+
+def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_path):
+    for run in runs.glob("*/near/predictions.jsonl"):
+        scores = {"note_words": 30.0, "f1": 0.5, "em": 0.0, "note_has_answer": 1.0}
+        jsonl.write(run, [each | {"scores": scores} for each in map(json.loads, run.read_text().splitlines())])
+    text = page(experiment(metrics=list(scores)), tmp_path)
+    assert "| base | 30.0 \\[30.0, 30.0\\] | not run |" in text
+    assert [path.name for path in sorted(tmp_path.glob("*.svg"))] == ["page-em.svg", "page-f1.svg"]
+
+
+def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
+    text = page(experiment(), tmp_path)
+    assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
+    assert "# train\ntrain --seed 1" in text
+    assert "## " not in text and "|" not in text
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_the_page_is_the_same_when_written_again_and_gives_the_command(experiment, runs, tmp_path):
+    file = experiment()
+    first = page(file, tmp_path)
+    assert page(file, tmp_path) == first
+    assert f"`notewriter results {file} --output {tmp_path}/page.md`" in first
+    main(["--output", f"{tmp_path}/page.md", "--file", str(file)])
+    named = (tmp_path / "page.md").read_text()
+    assert f"`notewriter results --output {tmp_path}/page.md --file {file}`" in named
+    assert "# train\ntrain --seed 1" in first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": ["f2"]}, "results: metrics: 'f2' is unknown; known are: "),
+        ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
+        ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no {{ set }}"),
+        ({"cells": {"base": "runs/{{ sede }}/{{ set }}"}, "compare": []}, r"cells: base: sede in .* is not a variable"),
+        ({"cells": {"base": "runs/{{/{{ set }}"}, "compare": []}, r"cells: base: is no template"),
+        ({"seeds": []}, r"cells: trained: has {{ seed }}, and there are no seeds; list them"),
+        ({"pairs": {"all": "{{ output_dir }}/{{ pear }}"}}, r"pairs: pear in .* is not a variable"),
+        ({"pairs": {"all": "{{ output_dir }}/{{ seed }}"}}, r"pairs: seed in .* is not a variable"),
+        ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
+        ({"sets": {}}, "sets"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+    ],
+)
+def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        page(experiment(**changes), tmp_path)
+
+
+def test_a_pipeline_without_results_has_no_page(tmp_path):
+    (tmp_path / "plain.yaml").write_text("output_dir: x\nruns: [{title: a, command: b}]\n")
+    with pytest.raises(UserError, match=r"plain\.yaml: results: is missing"):
+        page(tmp_path / "plain.yaml", tmp_path)

@@ -1,0 +1,182 @@
+"""Reading pipeline files: runs, variables, shards, and what is wrong with a file."""
+
+import shlex
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from notewriter.experiments.run import Needs, read_pipeline, training_of
+from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import RECIPES
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a pipeline from YAML text."""
+
+    def read(text, *arguments):
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(textwrap.dedent(text))
+        return read_pipeline(path, *arguments)
+
+    return read
+
+
+SHARDED = """
+    output_dir: runs/x
+    variables:
+      data: --path {{ output_dir }}/questions.jsonl
+    runs:
+      - title: Make questions
+        command: make {{ output_dir }}
+      - title: pairs
+        command: >-
+          notewriter pairs {{ data }} --shard {{ shard }}/{{ shards }} --output_dir {{ output_dir }}/pairs-{{ shard }}
+        shards: 3
+        needs: {gpus: 8, hours: 2}
+      - title: another
+        command: "true"
+        after: [Make questions]
+    """
+
+
+def test_variables_may_stand_for_several_words_and_folders_only_for_one(read):
+    pipeline = read(SHARDED, "my runs/x $y")
+    assert pipeline.runs[0].argv() == ["make", "my runs/x $y"]
+    words = ["notewriter", "pairs", "--path", "my runs/x $y/questions.jsonl", "--shard", "2/3"]
+    assert pipeline.runs[1].argv(2) == [*words, "--output_dir", "my runs/x $y/pairs-2"]
+
+
+def test_a_variable_can_have_another_value(read):
+    assert read(SHARDED, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("notewriter index --path c.jsonl --index runs/index", "runs/index/manifest.json"),
+        ("notewriter pairs --index runs/index --output_dir p-{{ shard }}", "p-%a/stats.json"),
+        ("notewriter train dpo --accelerate cpu --output_dir m", "m/training.json"),
+        ("notewriter evaluate --checkpoints m --output_dir e", "e/best_checkpoint.json"),
+        ("notewriter report --runs a b --output r.html", "r.html"),
+        ("notewriter evaluate --method deepnote", None),
+        ("notewriter compare --before a --after b", None),
+        ("make --output_dir x", None),
+    ],
+)
+def test_a_result_follows_from_the_command(read, command, result):
+    (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [{"title": "t", "command": command}]})).runs
+    assert run.results() == ({1: Path(result.replace("%a", "1"))} if result else {})
+
+
+def test_a_run_comes_after_the_one_before_unless_it_says_otherwise(read):
+    pipeline = read(SHARDED)
+    assert [[each.title for each in pipeline.before(run)] for run in pipeline.runs] == [
+        [],
+        ["Make questions"],
+        ["Make questions"],
+    ]
+
+
+def test_a_shard_is_finished_when_its_result_exists(read, tmp_path):
+    pipeline = read(SHARDED, str(tmp_path))
+    assert pipeline.runs[1].missing() == [1, 2, 3]
+    (tmp_path / "pairs-2").mkdir()
+    (tmp_path / "pairs-2" / "stats.json").touch()
+    assert pipeline.runs[1].missing() == [1, 3]
+    assert pipeline.runs[0].missing() == [1]
+
+
+def test_logs_are_numbered_and_named_after_their_runs(read):
+    pipeline = read(SHARDED)
+    assert str(pipeline.log(pipeline.runs[0])) == "runs/x/logs/01-make-questions.log"
+    assert str(pipeline.log(pipeline.runs[1], "%a")) == "runs/x/logs/02-pairs-%a.log"
+
+
+@pytest.mark.parametrize(
+    ("needs", "nodes"), [(Needs(), 1), (Needs(gpus=8), 1), (Needs(gpus=9), 2), (Needs(nodes=4, gpus=8), 4)]
+)
+def test_gpus_are_spread_over_as_many_nodes_as_hold_them(needs, nodes):
+    assert needs.nodes_of(8) == nodes
+
+
+def test_needs_may_be_variables(read):
+    text = """
+        output_dir: runs/x
+        variables: {gpus: 1}
+        runs:
+          - {title: train, command: train, needs: {gpus: "{{ gpus }}"}}
+        """
+    assert read(text).runs[0].needs.gpus == 1
+    assert read(text, None, {"gpus": "8"}).runs[0].needs.gpus == 8
+    with pytest.raises(UserError, match=r"gpus must be int, not 'many'"):
+        read(text, None, {"gpus": "many"})
+
+
+def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
+    text = """
+        output_dir: runs/x
+        variables: {start: models/a}
+        runs:
+          - {title: write the results, command: "notewriter results {{ pipeline }} --output r.md"}
+        """
+    assert read(text).runs[0].argv()[2:-2] == [f"{tmp_path}/pipeline.yaml", "--output_dir", "runs/x"]
+    given = read(text, "runs/my run", {"start": "models/b c"}).runs[0].argv()
+    assert given[3:-2] == ["--output_dir", "runs/my run", "--set", "start=models/b c"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runs": []}, "runs must have at least"),
+        ({"run": []}, "unknown key 'run'; known are: output_dir, runs, variables, report"),
+        ({"runs": [{"title": "a"}]}, r"runs\[0\] has no 'command'"),
+        ({"runs": [{"title": "a", "command": "b", "afer": []}]}, r"runs\[0\]: unknown key 'afer'; known are: title,"),
+        ({"runs": [{"title": "a", "command": "b {{ c }}"}]}, r"runs\[0\]: command: c in .* is not a variable"),
+        ({"runs": [{"title": "a", "command": "it's"}]}, "No closing quotation; close the quotation"),
+        ({"runs": [{"title": "a", "command": "b"}] * 2}, "title 'a' is given twice"),
+        ({"runs": [{"title": "a", "command": "b", "after": ["c"]}]}, "'c' is not the title of an earlier run"),
+        ({"runs": [{"title": "a", "command": "b", "shards": 2}]}, "the same for all 2 shards; use {{ shard }} in it"),
+        ({"runs": [{"title": "a", "command": "b {{ shard }}", "shards": 5000}]}, "shards: 5000 is too large; .* 1000"),
+        ({"runs": [{"title": "a", "command": "b", "needs": {"gpu": 2}}]}, "needs: unknown key 'gpu'; known are: nodes"),
+        ({"runs": [{"title": "a", "command": "b", "needs": {"gpus": -1}}]}, "gpus: -1 is too small"),
+        ({"runs": [{"title": "a", "command": "b", "needs": [8]}]}, "needs must be"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named_with_its_place(read, change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        read(yaml.safe_dump({"output_dir": "runs/x", "runs": [{"title": "t", "command": "c"}]} | change))
+    assert "pipeline.yaml" in str(caught.value) or "needs" in str(caught.value)
+
+
+def test_a_variable_that_there_is_none_of_cannot_be_set(read):
+    with pytest.raises(UserError, match=r"--set model: .* has no such variable; it has data"):
+        read(SHARDED, None, {"model": "x"})
+
+
+@pytest.mark.parametrize("path", sorted((RECIPES / "pipelines").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_pipelines_of_the_project_can_be_read(path):
+    assert read_pipeline(path).runs
+
+
+@pytest.mark.parametrize(
+    ("command", "launch"),
+    [
+        (
+            "notewriter train dpo --accelerate zero3 --config dpo/x",
+            (
+                f"{RECIPES}/accelerate/zero3.yaml",
+                ["--module", "notewriter.training.dpo", "--config", "dpo/x"],
+            ),
+        ),
+        (
+            "accelerate launch --quiet --config_file mine.yaml train.py --config dpo/x",
+            ("mine.yaml", ["train.py", "--config", "dpo/x"]),
+        ),
+        ("notewriter evaluate --output_dir x", None),
+    ],
+)
+def test_a_training_is_known_by_its_command(command, launch):
+    assert training_of(shlex.split(command)) == launch

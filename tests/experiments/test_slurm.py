@@ -1,0 +1,318 @@
+"""Submitting a pipeline, with stand-ins for Slurm's commands that keep a queue in a file."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from metrics_file import write_metrics
+
+from notewriter.experiments import rising, slurm
+from notewriter.experiments.here import ATTEMPT
+from notewriter.experiments.rising import GO_ON
+from notewriter.experiments.run import Needs, Pipeline, Run
+from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import SLURM
+
+TRAIN = "accelerate launch --config_file d.yaml train_dpo.py --lr 1"
+
+# Job ids are 101, 102, ...; each job is pending until the test changes the queue.
+SBATCH = """#!/bin/bash
+[[ -z "$SBATCH_FAILS" ]] || { echo "sbatch: error: invalid partition $SBATCH_PARTITION" >&2; exit 1; }
+job=$((101 + $(wc -l < "$FOLDER/calls")))
+echo "$@" >> "$FOLDER/calls"
+echo "$SBATCH_PARTITION, $GPUS_PER_NODE, $CLUSTER_ENV" >> "$FOLDER/settings"
+echo "$job N/A PENDING" >> "$FOLDER/queue"
+echo "$job"
+"""
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    """The file with what squeue answers."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("squeue", '#!/bin/bash\ncat "$FOLDER/queue"\n')):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("calls", "queue"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    return tmp_path / "queue"
+
+
+@pytest.fixture
+def cluster_env(tmp_path):
+    file = tmp_path / "cluster.env"
+    file.write_text("export SBATCH_PARTITION=a100\nGPUS_PER_NODE=4\n")
+    return file
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    return Pipeline(
+        str(tmp_path / "run"),
+        [
+            Run("world", "notewriter world", result=str(tmp_path / "world")),
+            Run(
+                "pairs",
+                "notewriter pairs --shard %a/3",
+                result=str(tmp_path / "pairs-%a"),
+                serve="models/tiny",
+                shards=3,
+                needs=Needs(gpus=4, hours=1.5, cpus=8, memory_gb=64),
+            ),
+            Run("train", TRAIN, result=str(tmp_path / "model"), needs=Needs(gpus=8)),
+            Run("show", "notewriter compare", after=["world", "train"]),
+        ],
+    )
+
+
+def calls(tmp_path):
+    return (tmp_path / "calls").read_text().splitlines()
+
+
+def test_each_run_is_a_job_that_starts_when_those_before_it_have_succeeded(pipeline, queue, cluster_env, tmp_path):
+    shown = slurm.submit(pipeline, cluster_env)
+    logs = f"{tmp_path}/run/logs"
+    assert calls(tmp_path) == [
+        f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
+        f"--mem=16G {SLURM}/run.sbatch notewriter world",
+        f"--parsable --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
+        "--cpus-per-task=8 --mem=64G --time=90 --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes "
+        f"{SLURM}/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
+        f"--parsable --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
+        "--cpus-per-task=32 --mem=240G --dependency=afterok:102 --kill-on-invalid-dep=yes "
+        f"{SLURM}/train.sbatch d.yaml train_dpo.py --lr 1",
+        f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 --cpus-per-task=4 --mem=16G "
+        f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {SLURM}/run.sbatch notewriter compare",
+    ]
+    assert "# pairs: submitted as job 102\n" in shown
+    assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == ["103"]
+
+
+def test_a_job_of_a_round_is_told_what_ends_the_rounds_and_a_skipped_one_is_not_submitted(queue, cluster_env, tmp_path):
+    def run(number):
+        runs = [str(tmp_path / str(earlier)) for earlier in range(number)]
+        return Run(f"round {number}", "train", result=str(tmp_path / "none"), while_rising=":".join(["f1", *runs]))
+
+    for number, score in enumerate((0.2, 0.1)):
+        (tmp_path / str(number)).mkdir()
+        write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
+    pipeline = Pipeline(str(tmp_path / "run"), [run(1), run(2)])
+    shown = slurm.submit(pipeline, cluster_env)
+    (call,) = calls(tmp_path)
+    assert f"--export=ALL,UNLESS=f1:{tmp_path}/0 " in call
+    assert "# round 2: skipped\n" in shown
+    assert "round 1 did not raise f1 above 0.200 (0.100)" in slurm.status(pipeline)
+
+
+@pytest.mark.parametrize(("rounds", "code"), [(1, GO_ON), (2, 0)])
+def test_a_job_checks_its_rule_before_it_starts(tmp_path, monkeypatch, capsys, rounds, code):
+    for number, score in enumerate((0.2, 0.1)):
+        (tmp_path / str(number)).mkdir()
+        write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
+    monkeypatch.setenv("UNLESS", ":".join(["f1", *(str(tmp_path / str(number)) for number in range(rounds))]))
+    if code:
+        with pytest.raises(SystemExit) as ended:
+            rising.main()
+        assert ended.value.code == code
+    else:
+        rising.main()
+        assert capsys.readouterr().out == "skipped: round 1 did not raise f1 above 0.200 (0.100)\n"
+
+
+def test_only_what_is_missing_is_submitted_again(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    for finished in ("world", "pairs-1", "pairs-3"):
+        (tmp_path / finished).touch()
+    # One shard failed; the training job still waits.
+    queue.write_text("103 N/A PENDING\n")
+    shown = slurm.submit(pipeline, cluster_env)
+    again = calls(tmp_path)[4:]
+    assert len(again) == 2
+    assert "--array=2 " in again[0] and "--dependency" not in again[0]
+    assert "run-show" in again[1] and "--dependency=afterok:103 " in again[1]
+    assert "# world: finished\n" in shown and "# train: job 103 (pending)\n" in shown
+
+
+def test_a_failed_shard_is_submitted_again_while_others_of_its_array_still_run(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    (tmp_path / "world").touch()
+    # Shard 1 has failed, so that Slurm has cancelled what waited for the array.
+    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
+    shown = slurm.submit(pipeline, cluster_env)
+    pairs, train, show = calls(tmp_path)[4:]
+    assert "--array=1 " in pairs and "--dependency" not in pairs
+    assert "run-train" in train and "--dependency=afterok:102_2:102_3:105 " in train
+    assert "run-show" in show and "--dependency=afterok:106 " in show
+    assert "# pairs: job 102 (1 pending, 1 running)\n# pairs: submitted as job 105\n" in shown
+    # All shards are in the queue now, in two arrays.
+    slurm.submit(pipeline, cluster_env)
+    assert len(calls(tmp_path)) == 7
+    status = slurm.status(pipeline).splitlines()[1]
+    assert "1 pending, 1 running; pending (0 of 3 shards have their result)  job 102, 105" in status
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs", "options"),
+    [
+        ({}, Needs(gpus=2), "--gpus-per-node=2 --cpus-per-task=16 --mem=120G"),
+        ({}, Needs(gpus=8, cpus=20), "--gpus-per-node=4 --cpus-per-task=20 --mem=240G"),
+        ({}, Needs(nodes=2, memory_gb=90), "--cpus-per-task=4 --mem=90G"),
+        (
+            {"CPUS_PER_GPU": "16", "MEMORY_GB_PER_GPU": "120", "GPUS_OPTION": "--gpus-per-node=a100:%d"},
+            Needs(gpus=1),
+            "--gpus-per-node=a100:1 --cpus-per-task=16 --mem=120G",
+        ),
+        (
+            {"CPUS_WITHOUT_GPU": "2", "MEMORY_GB_WITHOUT_GPU": "8", "WHOLE_NODES": "yes"},
+            Needs(),
+            "--cpus-per-task=2 --mem=8G",
+        ),
+        ({"WHOLE_NODES": "yes"}, Needs(gpus=2), "--gpus-per-node=2 --cpus-per-task=16 --mem=120G"),
+        (
+            {"WHOLE_NODES": "yes", "GPUS_OPTION": "--gres=gpu:a100:%d"},
+            Needs(gpus=4),
+            "--gres=gpu:a100:4 --exclusive --mem=0G",
+        ),
+        (
+            {"WHOLE_NODES": "yes"},
+            Needs(gpus=8, cpus=20, memory_gb=90),
+            "--gpus-per-node=4 --exclusive --cpus-per-task=20 --mem=90G",
+        ),
+    ],
+)
+def test_a_job_asks_for_the_gpus_cpus_and_memory_of_its_run_and_of_the_cluster(
+    queue, cluster_env, tmp_path, settings, needs, options
+):
+    with open(cluster_env, "a") as file:
+        file.writelines(f"{name}={value}\n" for name, value in settings.items())
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("train", "train", needs=needs)])
+    shown = slurm.submit(pipeline, cluster_env, dry_run=True)
+    assert f"--nodes={needs.nodes_of(4)} {options} {SLURM}/run.sbatch" in shown
+
+
+def test_the_example_of_the_settings_has_the_defaults(pipeline, queue, tmp_path):
+    (tmp_path / "empty.env").touch()
+    shown = {}
+    for file in (SLURM / "cluster.env.example", tmp_path / "empty.env"):
+        shown[file.name] = slurm.submit(pipeline, file, dry_run=True).replace(str(file), "")
+    assert shown["empty.env"] == shown["cluster.env.example"]
+
+
+@pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
+def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
+    run = Run("train", "train", needs=needs)
+    command = slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+    assert f"--gpus-per-node={per_node}" in command
+
+
+def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
+    run = Run("train", "train", needs=Needs(gpus=5))
+    with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
+        slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+
+
+def test_status_tells_what_became_of_each_run(pipeline, queue, cluster_env, tmp_path):
+    slurm.submit(pipeline, cluster_env)
+    (tmp_path / "world").touch()
+    (tmp_path / "pairs-1").touch()
+    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
+    log = pipeline.log(pipeline.runs[2])
+    log.write_text("n1: start\nerror: models/x: is not a model folder\n")
+    assert [line.split("  ", 1)[1].strip() for line in slurm.status(pipeline).splitlines()] == [
+        "finished  job 101",
+        "1 pending, 1 running (1 of 3 shards have their result)  job 102",
+        f"failed: models/x: is not a model folder  job 103  {log}",
+        "cancelled before it started  job 104",
+    ]
+
+
+@pytest.fixture
+def run_job(tmp_path):
+    """Runs a job script as Slurm does at each attempt, its output appended to the log."""
+
+    def run(log, script, *arguments):
+        own = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "CLUSTER_ENV": ""}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a") as file:
+            command = ["bash", str(SLURM / script), *arguments]
+            return subprocess.run(command, env=os.environ | own, cwd=SLURM.parent, stdout=file, stderr=file).returncode
+
+    return run
+
+
+def test_a_failure_before_the_last_attempt_is_no_failure_of_the_run(queue, run_job, tmp_path):
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("show", "notewriter compare")])
+    log = pipeline.log(pipeline.runs[0])
+    assert run_job(log, "run.sbatch", "true") == 2
+    assert "failed: " in slurm.status(pipeline) and "cluster.env: no such file" in slurm.status(pipeline)
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm/cluster.env").write_text(f"VENV={sys.prefix}\n")
+    assert run_job(log, "run.sbatch", "true") == 0
+    assert slurm.status(pipeline) == f"show  ended  {log}\n"
+    assert run_job(log, "run.sbatch", "bash", "-c", "echo error: no space; exit 1") == 1
+    assert slurm.status(pipeline) == f"show  failed: no space  {log}\n"
+
+
+def test_a_training_job_tells_its_attempts_too(run_job, tmp_path):
+    arguments = ["configs/accelerate/cpu.yaml", "training/train_dpo.py"]
+    assert [run_job(tmp_path / "log", "train.sbatch", *arguments) for _ in range(2)] == [2, 2]
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.startswith(ATTEMPT) for line in lines] == [True, False] * 2
+
+
+def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
+    shown = slurm.submit(pipeline, cluster_env, dry_run=True)
+    assert calls(tmp_path) == []
+    assert f"mkdir -p {tmp_path}/run/logs\n" in shown
+    assert "job_2=$(sbatch --parsable" in shown and "--dependency=afterok:$job_1 " in shown
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_lines_of_a_dry_run_submit_the_same_with_the_settings_of_the_cluster(
+    pipeline, queue, cluster_env, tmp_path
+):
+    other = cluster_env.rename(tmp_path / "other cluster.env")
+    lines = slurm.submit(pipeline, other, dry_run=True)
+    subprocess.run(["bash", "-euc", lines], check=True)
+    pasted, settings = calls(tmp_path), (tmp_path / "settings").read_text()
+    assert settings == f"a100, 4, {other}\n" * len(pasted) and (tmp_path / "run/logs").is_dir()
+    for name in ("calls", "settings"):
+        (tmp_path / name).write_text("")
+    slurm.submit(pipeline, other)
+    assert (calls(tmp_path), (tmp_path / "settings").read_text()) == (pasted, settings)
+
+
+def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
+    pipeline, queue, cluster_env, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SBATCH_FAILS", "1")
+    with pytest.raises(UserError, match=r"^world: sbatch: error: invalid partition a100; change its needs or"):
+        slurm.submit(pipeline, cluster_env)
+    monkeypatch.delenv("SBATCH_FAILS")
+    slurm.submit(pipeline, cluster_env)
+    assert len(calls(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; copy slurm/cluster.env.example there"),
+        ("exit 3\n", "correct the file"),
+        ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number above 0"),
+        ("GPUS_PER_NODE=0\n", "GPUS_PER_NODE=0 is not a number above 0"),
+        ("CPUS_PER_GPU=-1\n", "CPUS_PER_GPU=-1 is not a number above 0"),
+        ("GPUS_OPTION=a100\n", "GPUS_OPTION=a100 is not an option of sbatch"),
+        ("GPUS_OPTION=--gres=gpu:a100\n", "GPUS_OPTION=--gres=gpu:a100 is not an option of sbatch with %d"),
+        ("WHOLE_NODES=1\n", "WHOLE_NODES=1 is neither yes nor no"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(pipeline, queue, tmp_path, content, message):
+    file = tmp_path / "wrong.env"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        slurm.submit(pipeline, file)

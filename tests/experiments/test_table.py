@@ -1,0 +1,377 @@
+"""`notewriter table`: cells are shared and resumed, what lacks a checkpoint is skipped, published values are marked."""
+
+import json
+
+import pytest
+import yaml
+from benchmark_files import write_two_questions
+
+from notewriter.corpora.published import PUBLISHED, Published
+from notewriter.experiments import table
+from notewriter.experiments.cost import DECODE, PEAK, PREFILL, gpu_seconds
+from notewriter.experiments.grid import Substitutes, read_grid
+from notewriter.ground.errors import UserError
+
+MODEL = {"serve": "scripted/Small-1B", "billions": 1}
+PAPER = {
+    "paper": "DeepNote",
+    "variables": {"data": "data", "trained": None},
+    "benchmarks": {"hotpotqa": {"dataset": "hotpotqa", "family": "deepnote", "path": "{{ data }}/hotpotqa.json"}},
+    "models": {
+        "Qwen-2.5-7B-Instruct": MODEL,
+        "Other": MODEL | {"serve": "scripted/Other-1B"},
+        "Trained": MODEL | {"serve": "{{ trained }}", "recipe": "configs/dpo/mine.yaml"},
+    },
+    "settings": {"top-k 5": {"method_options": {"top_k": 5}}, "top-k 1": {"method_options": {"top_k": 1}}},
+}
+CELLS = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Trained"]}]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a table file and its base; returns the table file's path."""
+    (tmp_path / "data").mkdir()
+    write_two_questions(tmp_path / "data", "hotpotqa")
+
+    def write(cells=CELLS, name="table_1", paper=PAPER, **changes):
+        content = {"title": "A table", "include": "paper.yaml", "place": "Table 1", "columns": ["hotpotqa"]}
+        (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper, sort_keys=False))
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content | {"rows": cells} | changes, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run(served, tmp_path, capsys):
+    """Runs the command with the paper's own models; returns what it prints."""
+
+    def run(path, *options):
+        capsys.readouterr()
+        data = ["--set", f"data={tmp_path / 'data'}"]
+        table.main([str(path), "--output_dir", str(tmp_path / "out"), *options, *data])
+        return capsys.readouterr().out
+
+    return run
+
+
+def folders(tmp_path):
+    return sorted(path.name for path in (tmp_path / "out/cells").iterdir())
+
+
+def test_a_cell_without_its_checkpoint_is_skipped_and_says_what_to_give(write, run, caplog):
+    printed = run(write())
+    assert "Trained" in printed and "not run" in printed
+    assert "hotpotqa/direct/Trained is skipped: add --set trained=PATH; configs/dpo/mine.yaml trains it" in caplog.text
+
+
+def test_ours_stand_beside_the_published_values_with_a_mark_where_they_lie_inside(write, run, served, tmp_path):
+    printed = run(write())
+    (row,) = (line for line in printed.splitlines() if line.startswith("direct  Qwen"))
+    # Accuracy: "brel" is in both answers; the paper has 19.2. F1 of six words, one of them right: 2 / 7.
+    assert "100.0 [100.0, 100.0]" in row and "19.2" in row and "✓" not in row
+    out = tmp_path / "out"
+    name = f"{tmp_path.name}_table_1"
+    assert "100.0" in (out / f"{name}.md").read_text() and r"\toprule" in (out / f"{name}.tex").read_text()
+    assert "<h2>hotpotqa</h2>" in (out / f"{name}.html").read_text()
+
+
+def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substitute(write, run, monkeypatch):
+    values = {"acc": 100.0, "f1": 1.0}
+    row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "direct", "setting": ""}
+    rows = ({**row, "model": "Qwen-2.5-7B-Instruct", "values": values},)
+    monkeypatch.setattr("notewriter.experiments.table_page.published_rows", lambda: rows)
+    path = write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}])
+    (line,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert "100 ✓" in line and line.count("✓") == 1
+    printed = run(path, "--model", "scripted/Other-1B")
+    (line,) = (line for line in printed.splitlines() if line.startswith("direct"))
+    assert "Other-1B (substitute for Qwen-2.5-7B-Instruct)" in line and "✓" not in line
+    assert "stands in for every model" in printed
+    printed = run(path, "--limit", "1")
+    assert "100.0 [100.0, 100.0]" in printed and "✓" not in printed
+
+
+def test_a_method_that_never_searches_has_no_share_of_fewer_searches(write, run):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    (line,) = (line for line in run(write(cells, metrics=["acc", "fewer_searches"])).splitlines() if "direct" in line)
+    assert line.count("[100.0, 100.0]") == 1 and "–" in line
+
+
+def test_options_of_all_cells_are_named(write, run):
+    printed = run(write([{"method": "direct", "model": "Other"}]), "--options", '{"max_tokens": 64}')
+    assert 'Options of all cells: {"max_tokens": 64}.' in printed
+
+
+def test_tables_share_cells_of_equal_settings_and_ask_nothing_twice(write, run, served, tmp_path):
+    run(write())
+    asked = len(served.endpoint.requests)
+    # Both questions have the same words, so one of them is answered from the cache.
+    assert asked == 1 and len(folders(tmp_path)) == 1
+    # Another table, and a default spelled out.
+    run(write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct", "options": {"top_p": 0.9}}], "table_2"))
+    assert len(served.endpoint.requests) == asked and len(folders(tmp_path)) == 1
+    assert served.calls == ["scripted/Small-1B"]
+    run(write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct", "options": {"top_p": 0.5}}], "table_2"))
+    assert len(served.endpoint.requests) == 2 * asked and len(folders(tmp_path)) == 2
+
+
+def test_a_checkpoint_trained_again_is_not_shown_with_its_old_values(write, run, tmp_path):
+    checkpoint = tmp_path / "trained"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{}")
+    paper = PAPER | {"variables": {"data": "data", "trained": str(checkpoint)}}
+    path = write([{"method": "direct", "model": "Trained"}], paper=paper)
+    run(path)
+    (checkpoint / "config.json").write_text('{"trained": "again"}')
+    with pytest.raises(UserError, match="other contents of served, which have changed since"):
+        run(path)
+
+
+def test_the_cells_of_a_model_share_one_server(write, run, served):
+    models = ["Qwen-2.5-7B-Instruct", "Other"]
+    cells = [
+        {"method": "direct", "model": models},
+        {"method": "direct", "model": models[::-1], "setting": "hot"},
+    ]
+    run(write(cells, paper=PAPER | {"settings": {"hot": {"temperature": 0.9}}}))
+    assert served.calls == ["scripted/Small-1B", "scripted/Other-1B"]
+
+
+def test_each_sample_has_replies_of_its_own(write, run, served, tmp_path):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    run(write(cells, samples=2, metrics=["acc", "f1_deviation"]))
+    assert len(served.endpoint.requests) == 2
+    first, second = folders(tmp_path)
+    assert second == f"{first}-sample2"
+
+
+def test_a_limit_and_a_choice_of_cells(write, run, served):
+    path = write([{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other"]}])
+    printed = run(path, "--limit", "1", "--cells", "*/Other")
+    assert "At most 1 questions a cell" in printed and "Qwen" not in printed
+    assert len(served.endpoint.requests) == 1
+    with pytest.raises(UserError, match="--cells nothing: fits no cell of"):
+        run(path, "--cells", "nothing")
+
+
+def test_judged_scores_are_part_of_a_cell(write, run):
+    printed = run(write(paper=PAPER | {"judge": MODEL, "judgements": ["graded_answer"]}, metrics=["graded_accuracy"]))
+    assert "Accuracy, graded by the judge" in printed and "100.0 [100.0, 100.0]" in printed
+
+
+JUDGED = {"paper": PAPER | {"judge": MODEL | {"serve": "scripted/Judge-1B"}, "judgements": ["graded_answer"]}}
+
+
+def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run, served, tmp_path):
+    cells = [{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}]
+    run(write(cells, metrics=["graded_accuracy"], **JUDGED))
+    assert served.calls == ["scripted/Small-1B", "scripted/Judge-1B"]
+    asked = len(served.endpoint.requests)
+    printed = run(write(cells, "table_2", metrics=["graded_accuracy"], judge_model="Other", **JUDGED))
+    assert served.calls[2:] == ["scripted/Small-1B", "scripted/Other-1B"] and "100.0 [100.0, 100.0]" in printed
+    # The judge alone is asked, in a folder of its own beside the one of the paper's judge.
+    assert {request["model"] for request in served.endpoint.requests[asked:]} == {"Other-1B"}
+    assert len(folders(tmp_path)) == 2
+
+
+def test_each_model_judges_its_own_cells_where_the_table_says_so(write):
+    cells = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other", "Trained"]}]
+    path = write(cells, judge_model="{{ model }}", metrics=["graded_accuracy"], **JUDGED)
+    judges = [cell.judge.options["serve"] for cell in read_grid(path, {}, Substitutes()).cells]
+    assert judges == ["scripted/Small-1B", "scripted/Other-1B", "{{ trained }}"]
+
+
+def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, run, served):
+    printed = run(
+        write(options={"limit": 500}, paper=PAPER | {"judge": MODEL, "judgements": ["explained_answer"]}),
+        "--dry_run",
+        "true",
+    )
+    # A checkpoint that is not there costs what it would.
+    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line.startswith("hotpotqa")}
+    assert rows["hotpotqa/direct/Qwen-2.5-7B-Instruct"] == rows["hotpotqa/direct/Trained"]
+    assert rows["hotpotqa/direct/Trained"][:2] == ["500", "1,000"]
+    assert "hours on 8 A100s" in printed
+    assert not served.endpoint.requests
+
+
+def test_gpu_seconds_are_operations_by_the_assumed_shares():
+    assert gpu_seconds(1e6, 0, 8) == pytest.approx(2 * 8e9 * 1e6 / (PREFILL * PEAK))
+    assert gpu_seconds(0, 1e6, 8) == pytest.approx(2 * 8e9 * 1e6 / (DECODE * PEAK))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"rows": [{"method": "direct", "model": "Other", "methods": "x"}]}, r"rows\[0\]: unknown key 'methods'"),
+        ({"rows": [{"method": "direct", "model": "Gpt"}]}, "unknown model 'Gpt'; choose one of: Other, Qwen"),
+        ({"rows": [{"method": "direct"}]}, "has no 'model'"),
+        ({"rows": [{"method": "indirect", "model": "Other"}]}, "unknown method 'indirect'; choose one of: "),
+        ({"rows": CELLS * 2}, "hotpotqa/direct/Qwen-2.5-7B-Instruct is given twice"),
+        ({"options": {"topk": 3}}, "unknown key 'topk'"),
+        ({"judgements": ["answer"]}, "there is no judge"),
+        ({"judgements": ["answers"]}, "unknown judgement 'answers'"),
+        ({"judge_model": "Gpt"}, "unknown model 'Gpt'"),
+        ({"table": 3}, "unknown key 'table'"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(write, changes, complaint):
+    with pytest.raises(UserError, match=complaint):
+        read_grid(write(**changes), {}, Substitutes())
+
+
+def test_a_variable_that_the_paper_does_not_have_is_named(write):
+    with pytest.raises(UserError, match=r"--set colour: .* has no such variable; it has data, trained"):
+        read_grid(write(), {"colour": "red"}, Substitutes())
+
+
+def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
+    models = PAPER["models"] | {
+        "Other": {"base_url": "http://node:8000/v1", "model": "other", "served": "models/other"}
+    }
+    path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
+    (cell,) = read_grid(path, {}, Substitutes(model="models/small")).cells
+    assert cell.options["serve"] == "models/small"
+    assert not cell.options.keys() & {"base_url", "model", "served"}
+
+
+def test_options_of_all_cells_are_those_of_a_substitute_too(write):
+    models = PAPER["models"] | {"Other": MODEL | {"serve_options": {"tensor_parallel_size": 4}}}
+    path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
+    given = Substitutes(model="models/small", options={"serve_options": {"max_model_len": 4096}})
+    (cell,) = read_grid(path, {}, given).cells
+    assert cell.options["serve_options"] == {"max_model_len": 4096}
+
+
+def test_questions_that_ended_in_an_error_are_counted_beside_the_table(write, run, tmp_path):
+    path = write([{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other"]}])
+    assert "ended in an error" not in run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
+    first["error"] = "the prompt is too long"
+    (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    ended = "Questions that ended in an error, which count as wrong: direct, Other (1 of 2)."
+    assert ended in run(path)
+    assert ended in (tmp_path / "out" / f"{tmp_path.name}_table_1.html").read_text()
+
+
+def test_a_retriever_replaces_an_index(write):
+    cells = [{"method": "vanilla", "model": "Other", "options": {"retriever": [{"index": "a"}]}}]
+    (cell,) = read_grid(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
+    assert cell.options["retriever"] == [{"index": "a"}] and "index" not in cell.options
+    (cell,) = read_grid(write(cells), {}, Substitutes(indexes="mine")).cells
+    assert cell.options["index"] == ["mine/hotpotqa"] and "retriever" not in cell.options
+
+
+def files_of(tmp_path):
+    """The files of the table, by their ending."""
+    return {path.suffix: path.read_text() for path in (tmp_path / "out").glob(f"{tmp_path.name}_table_1.*")}
+
+
+def test_a_cell_that_fails_is_shown_with_its_reason_and_the_others_run(write, run, served, slices, tmp_path):
+    served.endpoint.chat_only = True
+    path = write([{"method": ["self_rag", "direct"], "model": "Qwen-2.5-7B-Instruct"}])
+    with pytest.raises(UserError, match=r"1 of 2 cells failed.* hotpotqa/self_rag/Qwen-2.5-7B-Instruct: "):
+        run(path, *slices)
+    files = files_of(tmp_path)
+    failed, answered = (line for line in files[".md"].splitlines() if line.startswith(("| self", "| direct")))
+    assert "failed" in failed and "100.0" in answered and "failed" not in answered
+    for text in files.values():
+        assert served.endpoint.base_url.partition("//")[2] in text
+    asked = len(served.endpoint.requests)
+    served.endpoint.chat_only = False
+    assert "failed" not in run(path, *slices)
+    # Only the cell that had failed is asked again.
+    assert all("prompt" in request for request in served.endpoint.requests[asked:])
+
+
+def test_a_missing_index_fails_the_cells_that_search_it(write, run, tmp_path):
+    path = write([{"method": ["vanilla", "direct"], "model": "Other"}], options={"index": [str(tmp_path / "none")]})
+    with pytest.raises(UserError, match=r"1 of 2 cells failed.*none"):
+        run(path)
+    assert "100.0" in files_of(tmp_path)[".md"]
+
+
+def test_an_interruption_ends_the_command(write, run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("notewriter.experiments.cells.run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(write())
+
+
+@pytest.fixture
+def over_an_index(write, slices, monkeypatch):
+    """Writes a table over an index of two passages that is said to be of a corpus of so many, beside a value inside."""
+
+    def table(passages, retriever="BM25"):
+        monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
+        row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
+        rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
+        monkeypatch.setattr("notewriter.experiments.table_page.published_rows", lambda: rows)
+        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", "retriever": retriever}}
+        variables = PAPER["variables"] | {"indexes": slices[1]}
+        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["{{ indexes }}/one"]}}
+        return write([{"method": "vanilla", "model": "Other"}], paper=paper)
+
+    return table
+
+
+def test_the_corpus_of_the_table_leaves_the_mark(over_an_index, run):
+    assert "100 ✓" in run(over_an_index(2))
+
+
+def test_another_corpus_is_named_in_the_table_and_has_no_mark(over_an_index, run, tmp_path, caplog):
+    run(over_an_index(5_233_329))
+    assert "another corpus: 2 passages" in caplog.text and "5,233,329" in caplog.text
+    files = files_of(tmp_path)
+    assert files.keys() == {".md", ".tex", ".html"}
+    for text in files.values():
+        assert "Other (another corpus: 2 passages)" in text and "5,233,329 passages" in text
+    assert "100 ✓" not in files[".md"] and r"100 $\surd$" not in files[".tex"] and "100 ✓" not in files[".html"]
+
+
+def test_another_retriever_is_named_too(over_an_index, run):
+    printed = run(over_an_index(2, retriever="e5-base-v2"))
+    assert "Other (another retriever: BM25)" in printed and "100 ✓" not in printed
+
+
+def test_an_index_in_place_of_the_tables_is_held_against_its_corpus(over_an_index, run, slices):
+    path = over_an_index(5_233_329)
+    assert "another corpus: 2 passages" in run(path, "--options", json.dumps({"index": [f"{slices[1]}/musique"]}))
+
+
+def test_a_corpus_that_nobody_knows_is_a_mistake(over_an_index):
+    path = over_an_index(2)
+    base = path.parent / "paper.yaml"
+    base.write_text(base.read_text().replace("corpus: multihoprag", "corpus: multihop"))
+    with pytest.raises(UserError, match=r"indexes: .*'multihop'"):
+        read_grid(path, {}, Substitutes())
+
+
+def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["acc", "searches_when_wrong"], by="gold_documents")
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
+    first |= {"gold_documents": 4, "retrievals": 3, "scores": first["scores"] | {"acc": 0.0, "f1": 0.0, "em": 0.0}}
+    (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    three, four = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert "3 gold documents (n = 1)" in three and "100.0 [100.0, 100.0]" in three and "–" in three
+    assert "4 gold documents (n = 1)" in four and "0.0 [0.0, 0.0]" in four and "3.00 [3.00, 3.00]" in four
+
+
+def test_minutes_are_those_of_all_model_calls(write, run, tmp_path):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["minutes"])
+    run(path)
+    (cell,) = (tmp_path / "out/cells").glob("*-Other-*")
+    traces = [json.loads(line) for line in (cell / "traces.jsonl").read_text().splitlines()]
+    for trace in traces:
+        for step in trace["steps"]:
+            step["completion"]["seconds"] = 45.0
+    (cell / "traces.jsonl").write_text("".join(f"{json.dumps(trace)}\n" for trace in traces))
+    (row,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    assert row.split()[-1] == "1.5"
