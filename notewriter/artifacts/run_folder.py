@@ -20,7 +20,7 @@ from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 logger = logging.getLogger(__name__)
 
