@@ -10,6 +10,7 @@ from notewriter.datasets import BENCHMARKS, load_questions, select, with_metadat
 from notewriter.datasets.question_sets import with_question_set
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
+from notewriter.ground.recipes import find
 from notewriter.ground.records import Question
 
 INDEX = {"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"}
@@ -74,7 +75,7 @@ def load_selected(arguments: QuestionArguments) -> list[Question]:
         ids = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
         questions = [question for question in questions if question.id in ids]
     if arguments.question_set:
-        questions = with_question_set(questions, Path(arguments.question_set), arguments.path)
+        questions = with_question_set(questions, find(arguments.question_set), arguments.path)
     questions = with_metadata(questions, arguments.where or {})
     if arguments.limit is not None and arguments.limit >= len(questions):
         arguments.limit = None

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval, read_metrics
-from notewriter.artifacts.predictions import Prediction, read_predictions
+from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparison import Comparison, compare_uncorrected, corrected, p_value_text
+from notewriter.evaluation.compare import Comparison, compare_uncorrected, corrected, p_value_text
 from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.statistics import PERMUTATIONS, bootstrap_interval, over_seeds, standard_deviation
 from notewriter.experiments.experiment import Experiment
@@ -27,6 +27,7 @@ from notewriter.experiments.origins import (
 )
 from notewriter.experiments.pair_sets import pair_tables
 from notewriter.experiments.run import Pipeline
+from notewriter.experiments.values import Finished
 from notewriter.pages import charts
 from notewriter.pages.tables import Table, markdown
 
@@ -42,43 +43,46 @@ class Score(NamedTuple):
     questions: int
 
 
+Runs = Mapping[int | None, Finished]
+"""Seed -> the run of a cell on a set."""
+
 Scores = dict[tuple[str, str, str], Score]
 """(Cell, set, metric) -> its score; without cells that were not run."""
 
 
-class Grid:
-    """The cells of an experiment on its sets: seed -> finished run, and what it predicted by question id."""
+class Evaluations:
+    """The finished runs of an experiment: (cell, set) -> seed -> run."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
-        self.places = [(cell, name) for cell in experiment.cells for name in experiment.sets]
-        self.runs = {place: experiment.runs(*place) for place in self.places}
-        self.predictions = {
-            place: {seed: read_predictions(run / "predictions.jsonl") for seed, run in runs.items()}
-            for place, runs in self.runs.items()
+        self.runs = {
+            (cell, name): {seed: Finished(run) for seed, run in experiment.runs(cell, name).items()}
+            for cell in experiment.cells
+            for name in experiment.sets
         }
 
-    def of_cells(self) -> dict[str, list[Path]]:
-        """Cell -> its finished runs on all sets."""
-        runs: dict[str, list[Path]] = {cell: [] for cell in self.experiment.cells}
-        for (cell, _), by_seed in self.runs.items():
-            runs[cell] += by_seed.values()
-        return runs
+    def folders(self, cell: str) -> list[Path]:
+        """The finished runs of a cell on all sets."""
+        return [run.folder for name in self.experiment.sets for run in self.runs[cell, name].values()]
 
-    def origins(self) -> dict[str, list[Origins]]:
-        """Cell -> what led to its models, by seed; the sets are those of one model."""
-        by_seed: dict[str, dict[int | None, Path]] = {cell: {} for cell in self.experiment.cells}
-        for (cell, _), runs in self.runs.items():
-            by_seed[cell] = runs | by_seed[cell]
-        return {cell: [origins_of(run) for run in runs.values()] for cell, runs in by_seed.items()}
+    def origins(self, cell: str) -> list[Origins]:
+        """What led to the models of a cell, by seed; the sets are those of one model."""
+        by_seed: dict[int | None, Finished] = {}
+        for name in self.experiment.sets:
+            by_seed = self.runs[cell, name] | by_seed
+        return [origins_of(run.folder) for run in by_seed.values()]
 
     def scores(self, metrics: Iterable[str], wanted: Callable[[Prediction], bool] = lambda prediction: True) -> Scores:
         """The scores on the questions that are wanted."""
         scores = {}
-        for (cell, name), metric in itertools.product(self.places, metrics):
+        for ((cell, name), runs), metric in itertools.product(self.runs.items(), metrics):
             values = {
-                seed: {id: each.scores[metric] for id, each in run.items() if metric in each.scores and wanted(each)}
-                for seed, run in self.predictions[cell, name].items()
+                seed: {
+                    id: each.scores[metric]
+                    for id, each in run.predictions.items()
+                    if metric in each.scores and wanted(each)
+                }
+                for seed, run in runs.items()
             }
             if means := over_seeds(list(values.values())):
                 seeds = {seed: sum(each.values()) / len(each) for seed, each in values.items()}
@@ -124,11 +128,11 @@ def _caption(metric: str) -> str:
     return f"{metric_named(metric).label} ({metric})"
 
 
-def page_of(grid: Grid, pipeline: Pipeline, command: Sequence[str], plots: Mapping[str, str]) -> str:
+def page_of(evaluations: Evaluations, pipeline: Pipeline, command: Sequence[str], plots: Mapping[str, str]) -> str:
     """The page in Markdown; before the first run it has only what is asked and the commands.
 
     Args:
-        grid: what is compared.
+        evaluations: what is compared.
         pipeline: what runs it.
         command: the line that writes the page.
         plots: metric -> the file of its plot, for those that the page shows.
@@ -136,27 +140,28 @@ def page_of(grid: Grid, pipeline: Pipeline, command: Sequence[str], plots: Mappi
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
     """
-    experiment = grid.experiment
-    scores = grid.scores(experiment.metrics)
-    planned = sum(len(experiment.planned(*place)) for place in grid.places)
+    experiment = evaluations.experiment
+    scores = evaluations.scores(experiment.metrics)
+    planned = sum(len(experiment.planned(*place)) for place in evaluations.runs)
     parts = [
         f"# {experiment.title}",
         experiment.text.strip(),
         f"Written from the run folders by `{shlex.join(command)}`; no number is typed by hand. "
-        f"{sum(map(len, grid.runs.values()))} of {planned} evaluations are finished.",
+        f"{sum(map(len, evaluations.runs.values()))} of {planned} evaluations are finished.",
     ]
     if not scores:
-        return _joined([*parts, *_how(grid, pipeline)])
-    origins = grid.origins()
-    differences = _differences(grid)
+        return _joined([*parts, *_how(evaluations, pipeline)])
+    origins = {cell: evaluations.origins(cell) for cell in experiment.cells}
+    folders = {cell: evaluations.folders(cell) for cell in experiment.cells}
+    differences = _differences(evaluations)
     parts += [
         *_in_short(differences),
         "## Scores",
         "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is the "
         "standard deviation over seeds.",
-        markdown([grid.table(metric, scores) for metric in experiment.metrics]),
-        *without_a_model(experiment, grid.runs),
-        *_by_answer(grid),
+        markdown([evaluations.table(metric, scores) for metric in experiment.metrics]),
+        *without_a_model(experiment, evaluations.runs),
+        *_by_answer(evaluations),
         *(f"![{metric}]({file})" for metric, file in plots.items()),
         "## Differences",
         "Paired by question, means over the seeds that both cells have, with 95% bootstrap intervals; an asterisk "
@@ -165,37 +170,37 @@ def page_of(grid: Grid, pipeline: Pipeline, command: Sequence[str], plots: Mappi
         f"are over the questions, not over trainings. Where none of {PERMUTATIONS:,} permutations was as extreme, p is "
         "a bound (<).",
         markdown(_difference_tables(differences)),
-        *_by_seed(grid, scores),
+        *_by_seed(evaluations, scores),
         *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
         "## Costs",
         "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
         "known; seconds of training are those since its last start, unknown if that had other code or another machine. "
         "Evaluation is per question, over all sets; its seconds are those of waiting for the model, of concurrent "
         "calls added up.",
-        markdown([training_costs(origins), evaluation_costs(grid.of_cells())]),
+        markdown([training_costs(origins), evaluation_costs(folders)]),
         "## Overlap of training and evaluation questions",
         markdown([overlaps(origins.values())]),
         "## How it was run",
     ]
-    return _joined([*parts, *_how(grid, pipeline)])
+    return _joined([*parts, *_how(evaluations, pipeline)])
 
 
 def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def plots_of(grid: Grid, metrics: Iterable[str]) -> dict[str, str]:
+def plots_of(evaluations: Evaluations, metrics: Iterable[str]) -> dict[str, str]:
     """Metric -> its plot as SVG, for those of the metrics that some cell has: a group for each set."""
-    scores = grid.scores(metrics)
+    scores = evaluations.scores(metrics)
     plots = {}
     for metric in dict.fromkeys(metric for *_, metric in scores):
         groups = {
             title: [
                 charts.Dot(cell, each.mean, each.low, each.high, series=number)
-                for number, cell in enumerate(grid.experiment.cells)
+                for number, cell in enumerate(evaluations.experiment.cells)
                 if (score := scores.get((cell, name, metric))) and (each := score.interval)
             ]
-            for name, title in grid.experiment.sets.items()
+            for name, title in evaluations.experiment.sets.items()
         }
         label = metric_named(metric).label
         what = f"{label} by set and cell, with 95% intervals; the numbers are in the tables"
@@ -208,12 +213,12 @@ def is_yes_or_no(prediction: Prediction) -> bool:
     return bool(prediction.answers) and normalise(prediction.answers[0]) in ("yes", "no")
 
 
-def _by_answer(grid: Grid) -> list[str]:
+def _by_answer(evaluations: Evaluations) -> list[str]:
     """The first score apart for questions answered by yes or no and for the others; empty if no set has both kinds."""
-    experiment, metric = grid.experiment, grid.experiment.metrics[0]
+    experiment, metric = evaluations.experiment, evaluations.experiment.metrics[0]
     kinds = {
-        "yes or no": grid.scores([metric], is_yes_or_no),
-        "other": grid.scores([metric], lambda prediction: not is_yes_or_no(prediction)),
+        "yes or no": evaluations.scores([metric], is_yes_or_no),
+        "other": evaluations.scores([metric], lambda prediction: not is_yes_or_no(prediction)),
     }
     columns: list[tuple[str, str, Scores]] = []
     always_no = []
@@ -224,14 +229,15 @@ def _by_answer(grid: Grid) -> list[str]:
         }
         if all(numbers.values()):
             columns += [(name, f"{title}: {numbers[kind]} {kind}", scores) for kind, scores in kinds.items()]
-        runs = [run for (_, of), by_seed in grid.predictions.items() if of == name for run in by_seed.values()]
-        golds = {id: normalise(each.answers[0]) for run in runs for id, each in run.items() if each.answers}
+        runs = [run for (_, of), by_seed in evaluations.runs.items() if of == name for run in by_seed.values()]
+        golds = {id: normalise(each.answers[0]) for run in runs for id, each in run.predictions.items() if each.answers}
         if golds:
             always_no.append(f"{list(golds.values()).count('no') / len(golds):.2f} on {title}")
     if not columns:
         return []
     rows = [
-        [cell, *(grid.shown((cell, name, metric), scores) for name, _, scores in columns)] for cell in experiment.cells
+        [cell, *(evaluations.shown((cell, name, metric), scores) for name, _, scores in columns)]
+        for cell in experiment.cells
     ]
     return [
         "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
@@ -240,11 +246,14 @@ def _by_answer(grid: Grid) -> list[str]:
     ]
 
 
-def _by_seed(grid: Grid, scores: Scores) -> list[str]:
+def _by_seed(evaluations: Evaluations, scores: Scores) -> list[str]:
     """The scores of each seed; empty where there are no seeds, whose table would be that of the scores."""
-    if not grid.experiment.seeds:
+    if not evaluations.experiment.seeds:
         return []
-    return ["## Seeds", markdown([grid.table_by_seed(metric, scores) for metric in grid.experiment.metrics])]
+    return [
+        "## Seeds",
+        markdown([evaluations.table_by_seed(metric, scores) for metric in evaluations.experiment.metrics]),
+    ]
 
 
 class _Difference(NamedTuple):
@@ -257,14 +266,14 @@ class _Difference(NamedTuple):
     otherwise: str
 
 
-def _differences(grid: Grid) -> list[_Difference]:
+def _differences(evaluations: Evaluations) -> list[_Difference]:
     """Every comparison on every set, p-values corrected for all of them."""
-    experiment = grid.experiment
+    experiment = evaluations.experiment
     places = [(first, second, name) for first, second in experiment.compare for name in experiment.sets]
     comparisons: list[Comparison] = []
     otherwise: list[str] = []
     for first, second, name in places:
-        runs = grid.runs[first, name], grid.runs[second, name]
+        runs = evaluations.runs[first, name], evaluations.runs[second, name]
         before, after = _of_shared_seeds(*runs)
         found = compare_uncorrected(before, after) if before and after else {}
         comparisons.append({metric: found[metric] for metric in experiment.metrics if metric in found})
@@ -275,12 +284,12 @@ def _differences(grid: Grid) -> list[_Difference]:
     ]
 
 
-def _of_shared_seeds(before: Mapping[int | None, Path], after: Mapping[int | None, Path]) -> tuple[list[Path], ...]:
+def _of_shared_seeds(before: Runs, after: Runs) -> tuple[list[Path], list[Path]]:
     """The runs of two cells that can be compared: where both have seeds, those of the seeds that both have."""
     if None not in before and None not in after:
-        shared = [seed for seed in before if seed in after]
-        return [before[seed] for seed in shared], [after[seed] for seed in shared]
-    return list(before.values()), list(after.values())
+        shared = before.keys() & after.keys()
+        before, after = ({seed: run for seed, run in side.items() if seed in shared} for side in (before, after))
+    return [run.folder for run in before.values()], [run.folder for run in after.values()]
 
 
 def _in_short(differences: Sequence[_Difference]) -> list[str]:
@@ -329,23 +338,23 @@ def _difference_tables(differences: Iterable[_Difference]) -> list[Table]:
     return [(f"{first} → {second}", header, rows) for (first, second), rows in tables.items()]
 
 
-def _how(grid: Grid, pipeline: Pipeline) -> list[str]:
+def _how(evaluations: Evaluations, pipeline: Pipeline) -> list[str]:
     """Code, machine and settings of the evaluations, and the commands of the pipeline."""
-    evaluations = list(itertools.chain.from_iterable(grid.of_cells().values()))
+    folders = [folder for cell in evaluations.experiment.cells for folder in evaluations.folders(cell)]
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
-        for run in evaluations
-        if (record := read_run_record(run))
+        for folder in folders
+        if (record := read_run_record(folder))
         for start in record.starts
     ]
     commands = "\n".join(
         f"# {run.title}\n{shlex.join(run.command_line('$shard' if run.shards > 1 else 1))}" for run in pipeline.runs
     )
-    hashes = "\n".join(f"{run}: {read_metrics(run / 'metrics.json').config_hash}" for run in evaluations)
+    hashes = "\n".join(f"{folder}: {read_metrics(folder / 'metrics.json').config_hash}" for folder in folders)
     return [
         "\n".join(dict.fromkeys(starts)),
         _details(f"The commands of the {len(pipeline.runs)} runs", commands),
-        _details(f"Hashes of the settings of {len(evaluations)} evaluations", hashes) if hashes else "",
+        _details(f"Hashes of the settings of {len(folders)} evaluations", hashes) if hashes else "",
     ]
 
 

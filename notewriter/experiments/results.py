@@ -17,7 +17,7 @@ from annotated_types import MinLen
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.experiments.experiment import read_experiment
 from notewriter.experiments.files import changes_of
-from notewriter.experiments.page import Grid, page_of, plots_of
+from notewriter.experiments.page import Evaluations, page_of, plots_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -53,10 +53,10 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     shares = [metric for metric in experiment.metrics if metric_named(metric).share]
-    grid = Grid(experiment)
-    plots = plots_of(grid, shares[:PLOTS])
+    evaluations = Evaluations(experiment)
+    plots = plots_of(evaluations, shares[:PLOTS])
     files = {metric: f"{output.stem}-{metric}.svg" for metric in plots}
-    page = page_of(grid, pipeline, command, files)
+    page = page_of(evaluations, pipeline, command, files)
     for metric, file in files.items():
         jsonl.write_text(output.with_name(file), [plots[metric]])
     jsonl.write_text(output, [page])

@@ -22,9 +22,12 @@ def names() -> list[str]:
 
 
 def find(name: str | Path) -> Path:
-    """The file with this path, or else that of the recipe with this name; the path itself where there is neither."""
+    """The file with this path, or else that of the recipe with this name; the path itself where there is neither.
+
+    A recipe's path in a checkout, `configs/NAME.yaml`, is a name of it too.
+    """
     path = Path(name)
-    recipe = RECIPES / f"{str(name).removesuffix('.yaml')}.yaml"
+    recipe = RECIPES / f"{str(name).removeprefix('configs/').removesuffix('.yaml')}.yaml"
     return recipe if not path.exists() and not path.is_absolute() and recipe.is_file() else path
 
 

@@ -11,7 +11,7 @@ from notewriter.evaluation.papers import PAPERS, published_rows
 from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
 from notewriter.experiments.table_page import columns, published_of, scored_by
 from notewriter.experiments.values import metric_shown
-from notewriter.ground.recipes import RECIPES
+from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare
 
 CONFIGS = RECIPES / "papers"
@@ -109,6 +109,13 @@ def test_all_published_rows_are_in_a_table():
         if path.parent.name in PAPERS
     }
     assert {(row["paper"], row["place"]) for row in published_rows()} <= places
+
+
+def test_a_table_and_all_that_it_names_are_found_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    grid = read_grid(Path("papers/deepnote/table_9"), {}, Substitutes())
+    assert grid.name == "deepnote_table_9"
+    assert find(grid.cells[0].options["question_set"]).is_file()
 
 
 def options_of(path, method, model):

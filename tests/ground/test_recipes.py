@@ -20,6 +20,7 @@ def test_a_recipe_is_named_without_its_folder_from_anywhere(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert recipes.find("eval/quickstart") == recipes.RECIPES / "eval/quickstart.yaml"
     assert recipes.find("eval/quickstart.yaml") == recipes.RECIPES / "eval/quickstart.yaml"
+    assert recipes.find("configs/eval/quickstart.yaml") == recipes.RECIPES / "eval/quickstart.yaml"
     assert config.given(["--config", "eval/quickstart"])["method"] == "deepnote"
 
 
