@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 from notewriter.datasets import load_questions
-from notewriter.evaluation.metrics import FAMILIES, score
-from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.evaluation.scoring import score_answers
 from notewriter.ground import jsonl
 from notewriter.ground.errors import run
 
@@ -26,10 +26,9 @@ def main() -> None:
 
     questions = load_questions("jsonl", arguments.questions)
     predictions = {record["id"]: record["prediction"] for _, record in jsonl.read(arguments.predictions)}
-    scores = [score(arguments.family, predictions.get(question.id, ""), question) for question in questions]
+    metrics = score_answers(predictions, questions, arguments.family)
     for metric in FAMILIES[arguments.family].metrics:
-        values = [each[metric.name] for each in scores]
-        print(f"{metric.label}: {bootstrap_interval(values).text()}, {len(values)} questions")
+        print(f"{metric.label}: {metrics.metrics[metric.name].text()}, {metrics.questions} questions")
 
 
 if __name__ == "__main__":

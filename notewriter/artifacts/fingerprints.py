@@ -12,16 +12,18 @@ FINGERPRINTS = "fingerprints.json"
 
 
 def read_fingerprints(folder: Path) -> dict[str, str]:
-    """The fingerprints that a run began with; empty for a run of a version that stored none.
+    """The fingerprints that a run began with; empty where there are none yet.
 
     Raises:
         UserError: the file is damaged.
     """
     path = folder / FINGERPRINTS
-    known: dict[str, str] = {}
-    if path.exists():
-        known = jsonl.read_object(path, dict[str, str], f"remove {folder} or choose another output_dir")
-    return known
+    if not path.exists():
+        return {}
+    fingerprints: dict[str, str] = jsonl.read_object(
+        path, dict[str, str], f"remove {folder} or choose another output_dir"
+    )
+    return fingerprints
 
 
 def write_fingerprints(folder: Path, contents: Mapping[str, str]) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +39,7 @@ def check_journal(journal: Path, kind: type) -> None:
     if not journal.exists():
         return
     for number, record in jsonl.read(journal, journal=True):
-        if problem := misfit(record, kind, f"{journal}:{number}"):
-            raise UserError(f"{problem}; remove the line, and its question is repeated")
+        typed.read(record, kind, f"{journal}:{number}", "remove the line, and its question is repeated")
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:

@@ -10,8 +10,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line, writing
-from notewriter.ground.typecheck import misfit
 
 BATCH = 1000
 """Rows in memory."""
@@ -107,9 +107,7 @@ def read_checked(path: Path, required: type, batch: int = BATCH) -> Iterator[dic
         UserError: as `read_rows`, or a row has another type in a required column; names file, row (from 0) and column.
     """
     for number, row in enumerate(read_rows(path, tuple(required.__annotations__), batch)):
-        if problem := misfit(row, required, f"{path}: row {number}"):
-            raise UserError(f"{problem}; fix or remove the row")
-        yield row
+        yield typed.read(row, required, f"{path}: row {number}", "fix or remove the row")
 
 
 def read_schema(path: Path) -> pa.Schema:

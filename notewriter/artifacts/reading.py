@@ -1,16 +1,13 @@
 """How artifacts are read, checked (the schema, then every key against the dataclass) and written."""
 
-import functools
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import hints_of, misfit
 
 R = TypeVar("R")
 
@@ -46,9 +43,9 @@ def check_schema(record: object, schema: str, place: str, remedy: str) -> None:
     Raises:
         UserError: it is missing or names another schema.
     """
-    found = record.get("schema") if isinstance(record, dict) else None
-    if found != schema:
-        raise UserError(f"{place}: has the schema {found!r}, not {schema!r}; {remedy}")
+    own = record.get("schema") if isinstance(record, dict) else None
+    if own != schema:
+        raise UserError(f"{place}: has the schema {own!r}, not {schema!r}; {remedy}")
 
 
 def read_record(record: object, kind: type[R], schema: str, place: str, remedy: str) -> R:
@@ -58,9 +55,7 @@ def read_record(record: object, kind: type[R], schema: str, place: str, remedy: 
         UserError: another schema, a missing key, or a value of the wrong type; begins with `place`.
     """
     check_schema(record, schema, place, remedy)
-    if problem := misfit(record, kind, place):
-        raise UserError(f"{problem}; {remedy}")
-    return build(record, kind)
+    return typed.read(record, kind, place, remedy)
 
 
 def record_of(instance: Any, schema: str) -> dict[str, Any]:
@@ -68,49 +63,9 @@ def record_of(instance: Any, schema: str) -> dict[str, Any]:
     return {"schema": schema, **asdict(instance)}
 
 
-def build(record: Any, kind: type[R]) -> R:
-    """The instance of a dataclass, with those inside it, in a JSON object whose types were checked."""
-    hint: Any = kind
-    made: R = _builder(hint)(record)
-    return made
-
-
 def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """The values of a dataclass's fields in a mapping; other keys are left out."""
     return {field.name: record[field.name] for field in fields(kind) if field.name in record}
-
-
-@functools.cache
-def _builder(hint: Any) -> Callable[[Any], Any]:
-    """What makes dataclasses and tuples of the plain data that fit an annotation; others stay as they are."""
-    kind: Any = get_origin(hint) or hint
-    parts = get_args(hint)
-    if is_dataclass(kind):
-        make: Any = kind
-        builders = {name: _builder(part) for name, part in hints_of(kind).items()}
-        return lambda record: make(**{name: builders[name](record[name]) for name in builders if name in record})
-    if kind in (Union, UnionType):
-        by_kind = {_kind_of(part): _builder(part) for part in parts}
-        return lambda value: by_kind.get(value.get("kind") if isinstance(value, dict) else type(value), _same)(value)
-    inner = [_builder(part) for part in parts if isinstance(part, type) or get_args(part)]
-    if kind is tuple:
-        return tuple
-    if kind is list and inner and inner[0] is not _same:
-        return lambda values: [inner[0](value) for value in values]
-    if kind is dict and inner[1:] and inner[1] is not _same:
-        return lambda values: {key: inner[1](value) for key, value in values.items()}
-    return _same
-
-
-def _kind_of(part: Any) -> object:
-    """What tells a member of a union: the default of its field `kind`, or else its JSON type."""
-    if is_dataclass(part):
-        return next((field.default for field in fields(part) if field.name == "kind"), None)
-    return list if (get_origin(part) or part) is tuple else get_origin(part) or part
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def read_json(path: Path, remedy: str) -> object:

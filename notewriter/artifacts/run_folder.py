@@ -20,7 +20,7 @@ from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +67,12 @@ class RunFolder:
         """
         if (self.path / CONFIG).exists():
             stored = read_config(self.path)
-            if found := self.differences(stored, self.config):
-                named = [f"{key}: {before!r}, not {now!r}" for key, (before, now) in list(found.items())[:NAMED]]
-                more = [f"{len(found) - NAMED} more"] if len(found) > NAMED else []
-                raise UserError(f"{self.path}: contains a run with {' and '.join([*named, *more])}; {REMEDY}")
+            words = [
+                f"{key}: {old!r}, not {new!r}" for key, (old, new) in self.differences(stored, self.config).items()
+            ]
+            if words:
+                more = [f"{len(words) - NAMED} more"] if len(words) > NAMED else []
+                raise UserError(f"{self.path}: contains a run with {' and '.join([*words[:NAMED], *more])}; {REMEDY}")
         for name, digest in self.inputs.items():
             if (self.path / f"{name}.sha256").exists() and read_digest(self.path, name) != digest:
                 raise UserError(

@@ -73,7 +73,7 @@ def _config_file(command: Sequence[str]) -> dict[str, str]:
 
 
 def read_run_record(folder: Path) -> RunRecord | None:
-    """The record in a run folder; None for a run of a version that wrote none.
+    """The record in a run folder; None where there is none.
 
     Raises:
         UserError: the file is not a record; names the key.
@@ -90,8 +90,8 @@ def add_start(folder: Path, start: Start) -> None:
     Raises:
         UserError: the record is damaged or cannot be written.
     """
-    known = read_run_record(folder)
-    starts = known.starts if known else []
+    record = read_run_record(folder)
+    starts = record.starts if record else []
     # The parameters are known only when the endpoints have been asked.
     if not starts or replace(starts[-1], parameters={}) != start:
         _write(folder, [*starts, start])
@@ -103,9 +103,9 @@ def add_parameters(folder: Path, parameters: dict[str, dict[str, str | None]]) -
     Raises:
         UserError: the record is damaged or cannot be written.
     """
-    known = read_run_record(folder)
-    if parameters and known and known.starts[-1].parameters != parameters:
-        _write(folder, [*known.starts[:-1], replace(known.starts[-1], parameters=parameters)])
+    record = read_run_record(folder)
+    if parameters and record and record.starts[-1].parameters != parameters:
+        _write(folder, [*record.starts[:-1], replace(record.starts[-1], parameters=parameters)])
 
 
 def _write(folder: Path, starts: Sequence[Start]) -> None:
@@ -132,27 +132,27 @@ def _commit() -> str | None:
 
 @functools.cache
 def _packages() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            packages[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 @functools.cache
 def _hardware() -> dict[str, str | int]:
-    found: dict[str, str | int] = {"machine": platform.machine(), "cpus": os.cpu_count() or 0}
+    hardware: dict[str, str | int] = {"machine": platform.machine(), "cpus": os.cpu_count() or 0}
     if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        found["processes"] = processes
+        hardware["processes"] = processes
     # The driver's own list of GPUs: torch would take seconds to import, and vLLM may not start after CUDA has.
     drivers = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = [line.split(":", 1)[1].strip() for path in drivers for line in _lines(path) if line.startswith("Model:")]
     if models:
-        found["gpus"] = len(models)
-        found["gpu"] = ", ".join(sorted(set(models)))
-    return found
+        hardware["gpus"] = len(models)
+        hardware["gpu"] = ", ".join(sorted(set(models)))
+    return hardware
 
 
 def _lines(path: Path) -> list[str]:

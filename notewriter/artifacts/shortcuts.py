@@ -94,8 +94,8 @@ def _prompt_ngrams(prompt: str) -> frozenset[tuple[str, ...]]:
 
 
 def _copied(side: Side) -> float | None:
-    ngrams, known = _ngrams(side.text), _prompt_ngrams(side.prompt)
-    return sum(ngram in known for ngram in ngrams) / len(ngrams) if ngrams else None
+    ngrams, prompt = _ngrams(side.text), _prompt_ngrams(side.prompt)
+    return sum(ngram in prompt for ngram in ngrams) / len(ngrams) if ngrams else None
 
 
 def _repeated(side: Side) -> float:
@@ -201,8 +201,8 @@ def separations(rows: Sequence[Sequence[float]]) -> list[Separation]:
 
 def strongest(rows: Sequence[Sequence[float]]) -> tuple[Feature, Separation]:
     """The feature that predicts most of the pairs with these `differences`, of those that are not content."""
-    found = [each for each in zip(FEATURES, separations(rows), strict=True) if not each[0].content]
-    return max(found, key=lambda each: each[1].predicts)
+    measures = [each for each in zip(FEATURES, separations(rows), strict=True) if not each[0].content]
+    return max(measures, key=lambda each: each[1].predicts)
 
 
 def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
@@ -237,12 +237,12 @@ def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> S
         The pairs whose chosen side got more (`higher`) and less (`lower`) than half of the probability; None with fewer
         than `FEWEST` pairs or than `FOLDS` questions.
     """
-    known = {question: number for number, question in enumerate(dict.fromkeys(questions))}
-    if len(rows) < FEWEST or len(known) < FOLDS:
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
+    if len(rows) < FEWEST or len(numbers) < FOLDS:
         return None
     used = [place for place, feature in enumerate(FEATURES) if not feature.content]
     matrix = np.asarray(rows, dtype=np.float64)[:, used]
-    fold = np.array([known[question] % FOLDS for question in questions])
+    fold = np.array([numbers[question] % FOLDS for question in questions])
     scores = np.zeros(len(rows))
     for held_out in range(FOLDS):
         fitted = matrix[fold != held_out]

@@ -1,15 +1,14 @@
 """traces.jsonl: what the rollout of each question did, step by step."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter.artifacts.reading import build, check_present, check_schema, record_of
-from notewriter.ground import jsonl
+from notewriter.artifacts.reading import check_present, check_schema, record_of
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling, SearchPart
-from notewriter.ground.typecheck import misfit
 
 TRACE_SCHEMA = "notewriter/trace/1"
 
@@ -142,9 +141,8 @@ class Trace:
             UserError: another schema, a missing key, or a value of the wrong type.
         """
         check_schema(record, TRACE_SCHEMA, place, REMEDY)
-        if problem := misfit(record, TraceRecord, place):
-            raise UserError(f"{problem}; {REMEDY}")
-        return build(record, cls)
+        whole = typed.read(record, TraceRecord, place, REMEDY)
+        return cls(**{each.name: getattr(whole, each.name) for each in fields(whole)})
 
 
 def read_traces(path: Path) -> Iterator[Trace]:

@@ -92,7 +92,6 @@ def main(argv: list[str]) -> None:
         paths=paths,
         split=splitter(split, source.split),
         is_split=settings["split"] != "none",
-        settings=settings,
         page_title=pages.title_of if pages else None,
     )
     sha256, size = hash_source(source, paths)

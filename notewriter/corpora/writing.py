@@ -60,7 +60,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Build:
-    """What is built: a source, its paths, the way to split, and the settings that the manifest records.
+    """What is built: a source, its paths, and the way to split.
 
     With `page_title`, documents that have none are left out, and the passages of the others have it as their title.
     """
@@ -69,7 +69,6 @@ class Build:
     paths: Sequence[Path]
     split: Callable[[Document], Iterator[tuple[str, str, Origin]]]
     is_split: bool
-    settings: dict[str, Any]
     page_title: Callable[[Document], str | None] | None = None
 
 

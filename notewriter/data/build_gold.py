@@ -17,7 +17,7 @@ from notewriter.artifacts.traces import Gold
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
 from notewriter.data.gold_evidence import WRITERS
-from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts, rows_by_stage
+from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
 from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.notes import note_quality
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     recipe = read_gold_recipe(settings.arguments)
     parts, selection = load_inputs(settings)
     work = partial(roll_out, recipe=recipe)
-    build(GOLD, settings, parts, selection, work, description="writing", count=rows_by_stage)
+    build(GOLD, settings, parts, selection, work, description="writing")
 
 
 async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:
@@ -52,11 +52,15 @@ class WrittenRollout(HarvestRollout):
     """A rollout in which the gold evidence replies at the trained stages, and the model where it has no reply."""
 
     async def train(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
+        self,
+        attempt: Attempt,
+        stage: Stage,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
     ) -> str | None:
         """The gold evidence's reply, as a conversation to learn."""
-        attempt = Attempt(stage.name)
-        self._harvest.attempts.append(attempt)
         text = await WRITERS[stage.kind](self.question, variables, self.search)
         if text is None:
             attempt.reason = UNKNOWN

@@ -1,7 +1,7 @@
 """The frame of `pairs`, `gold` and `chains`: read options and inputs, roll out the questions, write the dataset."""
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,6 @@ def build(
     roll_out: Callable[[Question, Resources], Awaitable[Record]],
     *,
     description: str,
-    count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     begin: Callable[[Path], Work] | None = None,
 ) -> None:
     """Roll out the questions in the run folder, new or resumed, and write the dataset; a dry run only estimates this.
@@ -92,7 +91,6 @@ def build(
         selection: the questions.
         roll_out: rolls out a question; returns its record.
         description: what the progress bar says.
-        count: what the progress bar adds up.
         begin: given the journal, what rolls out the questions that are left; default: `roll_out`.
 
     Raises:
@@ -114,7 +112,9 @@ def build(
         to_do = contents.to_do(arguments, selection, journal)
         if to_do:
             work = begin(journal) if begin else roll_out
-            run_questions(models, parts, members, work, journal, description=description, count=count, costs=costs)
+            run_questions(
+                models, parts, members, work, journal, description=description, count=rows_by_stage, costs=costs
+            )
         checks = read_checks(folder)
         made = contents.finish(arguments, folder, selection, config)
         renew_checks(folder, config, checks, changed=bool(to_do))
@@ -140,7 +140,7 @@ def run_pairs(settings: Settings[PairsArguments]) -> None:
         return partial(roll_out_open_stages, recipe=recipe, quotas=quotas)
 
     work = partial(roll_out, recipe=recipe)
-    build(PAIRS, settings, parts, selection, work, description="rolling out", count=rows_by_stage, begin=begin)
+    build(PAIRS, settings, parts, selection, work, description="rolling out", begin=begin)
 
 
 def build_pairs(**options: Any) -> Path:

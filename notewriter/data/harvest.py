@@ -113,12 +113,15 @@ class HarvestRollout(Rollout):
         self._to_train: dict[str, int] | None = None
 
     async def train(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
+        self,
+        attempt: Attempt,
+        stage: Stage,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
     ) -> str | None:
-        """The reply at a trained stage, with its `Attempt` in the harvest; None leaves it to the model.
-
-        The attempt is added before anything is awaited, so that the order of concurrent prompts is fixed.
-        """
+        """The reply at a trained stage; None leaves it to the model. Completes the `attempt`."""
         raise NotImplementedError
 
     async def run(self, to_the_end: bool = True) -> None:
@@ -149,9 +152,12 @@ class HarvestRollout(Rollout):
     ) -> str:
         """The reply of `train` at a trained stage; one completion at others, and where that has none."""
         if stage.name in self._recipe.stages:
+            # Before anything is awaited, so that the order of concurrent prompts is fixed.
+            attempt = Attempt(stage.name)
+            self._harvest.attempts.append(attempt)
             messages = self.resources.prompts.render(stage.name, **variables)
             sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-            reply = await self.train(stage, messages, sampling, sample, variables)
+            reply = await self.train(attempt, stage, messages, sampling, sample, variables)
             if self._to_train is not None:
                 self._to_train[stage.name] -= 1
             if reply is not None:
@@ -215,8 +221,8 @@ async def harvest_rollouts(
 
 
 def rows_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
-    """The number of rows in the record of a question, by stage; the progress bar shows their sums."""
-    return Counter(row["stage"] for row in record["rows"])
+    """The number of rows in the record of a question, by stage, for the progress bar; a chain has none yet."""
+    return Counter(row["stage"] for row in record.get("rows", ()))
 
 
 def _with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from notewriter.evaluation.metrics import check_family
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.methods import check_index, prepare, stage_named, stages, with_style
 from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
 from notewriter.retrieval.chain import parts_of

@@ -108,22 +108,24 @@ class SamplingRollout(HarvestRollout):
         return self._recipe.rules.continuations
 
     async def train(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
+        self,
+        attempt: Attempt,
+        stage: Stage,
+        messages: list[Message],
+        sampling: Sampling,
+        sample: int,
+        variables: dict[str, Any],
     ) -> str:
         """The candidate that the judge prefers.
 
         Without a pair, the method continues with the judge's favourite if it has one, else with the first candidate,
         which was drawn most conservatively.
         """
-        attempt = Attempt(stage.name)
-        self._harvest.attempts.append(attempt)
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
-        verdict = await self._judge(stage, messages, variables, candidates)
-        attempt.verdict = verdict
+        attempt.verdict = verdict = await self._judge(stage, messages, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
-            chosen, rejected = candidates[verdict.chosen], candidates[verdict.rejected]
-            row = self._row(stage.name, messages, chosen, rejected, verdict, candidates)
-            attempt.reason = pair_fault(row, chosen.cut) or ""
+            row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, verdict.rejected)
+            attempt.reason = pair_fault(row, candidates[verdict.chosen].cut) or ""
             attempt.row = None if attempt.reason else row
         else:
             attempt.reason = verdict.reason
@@ -232,14 +234,12 @@ class SamplingRollout(HarvestRollout):
         self,
         stage: str,
         messages: list[Message],
-        chosen: Candidate,
-        rejected: Candidate,
-        verdict: Verdict,
         candidates: list[Candidate],
+        verdict: Verdict,
+        best: int,
+        worst: int,
     ) -> Pair:
-        texts = [candidate.text for candidate in candidates]
-        scores = dict(zip(texts, verdict.scores, strict=False))
-        noise = dict(zip(texts, verdict.noise, strict=False))
+        chosen, rejected, scores, noise = candidates[best], candidates[worst], verdict.scores, verdict.noise
         drawn = [candidate.completion for candidate in candidates if candidate.completion]
         row: Pair = {
             "schema": SCHEMA,
@@ -252,8 +252,8 @@ class SamplingRollout(HarvestRollout):
             "top_k": self._options.get("top_k"),
             "chosen_source": chosen.source,
             "rejected_source": rejected.source,
-            "chosen_score": scores.get(chosen.text),
-            "rejected_score": scores.get(rejected.text),
+            "chosen_score": scores[best] if scores else None,
+            "rejected_score": scores[worst] if scores else None,
             "judge": verdict.judge,
             "judge_replies": verdict.replies,
             "judge_orders": verdict.orders,
@@ -262,7 +262,7 @@ class SamplingRollout(HarvestRollout):
             "rejected_tokens": rejected.completion.completion_tokens if rejected.completion else None,
         }
         if noise:
-            row |= {"chosen_noise": noise.get(chosen.text), "rejected_noise": noise.get(rejected.text)}
+            row |= {"chosen_noise": noise[best], "rejected_noise": noise[worst]}
         return row
 
 

@@ -19,7 +19,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import shown
+from notewriter.ground.typed import shown
 
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]

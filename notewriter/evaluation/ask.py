@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,10 @@ from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.resources import Resources, check_inputs, open_resources
+from notewriter.rollouts.resources import check_inputs, open_resources
 from notewriter.rollouts.rollout import Rollout
 
 logger = logging.getLogger(__name__)
-
-PrintStep = Callable[[str, str, str], None]
-"""Prints a step, given its headline, its cost and its text."""
 
 BOLD, DIM = "1", "2"
 
@@ -73,7 +70,7 @@ async def _answer(
     arguments: AskArguments, models: ModelArguments, roles: Roles, method: Method, parts: Sequence[Part]
 ) -> Trace:
     async with open_resources(models, roles, parts) as resources:
-        rollout = PrintingRollout(Question("ask", arguments.question, ()), arguments.method, resources, print_step)
+        rollout = PrintingRollout(Question("ask", arguments.question, ()), arguments.method, resources)
         try:
             rollout.trace.answer = await method.run(arguments.question, rollout, **arguments.method_options)
         except RequestRefused as refusal:
@@ -87,10 +84,6 @@ async def _answer(
 class PrintingRollout(Rollout):
     """A rollout that prints every step when it is finished."""
 
-    def __init__(self, question: Question, method: str, resources: Resources, print_step: PrintStep) -> None:
-        super().__init__(question, method, resources)
-        self._print_step = print_step
-
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         """Retrieve passages, and print their titles and first words."""
         passages = await super().retrieve(query, top_k)
@@ -98,7 +91,7 @@ class PrintingRollout(Rollout):
             f"[{number}] {passage.title}: {textwrap.shorten(passage.text, 90, placeholder=' ...')}"
             for number, passage in enumerate(passages, start=1)
         )
-        self._print_step(f"search: {query}", f"{len(passages)} found", "\n".join(lines))
+        print_step(f"search: {query}", f"{len(passages)} found", "\n".join(lines))
         return passages
 
     def record(self, stage: Stage, messages: list[Message], sampling: Sampling, completion: Completion) -> None:
@@ -107,7 +100,7 @@ class PrintingRollout(Rollout):
         tokens = f"{completion.prompt_tokens} + {completion.completion_tokens} tokens"
         cut = ", cut at max_tokens" if completion.finish_reason == "length" else ""
         cost = f"{stage.role}, {tokens}, {completion.seconds:.1f} s{cut}"
-        self._print_step(stage.name, cost, completion.text.strip())
+        print_step(stage.name, cost, completion.text.strip())
 
 
 def print_step(headline: str, cost: str, text: str) -> None:

@@ -23,7 +23,6 @@ from notewriter.artifacts.journal import (
 from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
-from notewriter.artifacts.reading import build
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -33,6 +32,7 @@ from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.judgements import read_run_judgements, summary_of, with_judgements
 from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
 from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
+from notewriter.ground import typed
 from notewriter.ground.config import choose, command_line, from_keywords, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
@@ -186,7 +186,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
 
     def traces() -> Iterator[Trace]:
         """One at a time in memory."""
-        return (build(record, Trace) for record in finished(folder / "traces.jsonl", questions))
+        return (typed.read(record, Trace, str(folder)) for record in finished(folder / "traces.jsonl", questions))
 
     by_id = {question.id: question for question in questions}
     judgements = read_run_judgements(folder)

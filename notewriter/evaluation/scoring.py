@@ -74,8 +74,10 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     )
 
 
-def score(answers: Mapping[str, str], questions: Sequence[Question], family: str, name: str = "answers") -> Metrics:
-    """Score answers of any origin by the rules of a benchmark: `metrics` has a mean and its interval for each score.
+def score_answers(
+    answers: Mapping[str, str], questions: Sequence[Question], family: str, name: str = "answers"
+) -> Metrics:
+    """Score answers of any origin by the rules of a benchmark, with intervals.
 
     Args:
         answers: question id -> answer; a question without one scores as an empty answer.
@@ -90,8 +92,8 @@ def score(answers: Mapping[str, str], questions: Sequence[Question], family: str
     check_questions(family, questions)
     if not questions:
         raise UserError("questions: there are none; load them with load_questions")
-    traces = (Trace(question.id, "", answer=answers.get(question.id, "")) for question in questions)
-    predictions = (prediction_of(question, trace, family) for question, trace in zip(questions, traces, strict=True))
+    traces = [Trace(question.id, "", answer=answers.get(question.id, "")) for question in questions]
+    predictions = [prediction_of(question, trace, family) for question, trace in zip(questions, traces, strict=True)]
     return Metrics(
         name=name,
         dataset="",

@@ -15,10 +15,11 @@ from annotated_types import MinLen
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from notewriter.ground import typed
 from notewriter.ground.config import read_mapping
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.recipes import find
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 MAX_RUNS = 1_000
 """Each is a job of a cluster, whose queue takes 10,000 unless the site has raised MaxJobCount."""
@@ -126,15 +127,13 @@ def repeated(
         if "each" not in entry:
             yield dict(entry), variables, here
             continue
-        if problem := misfit(entry["each"], EACH, f"{here}: each"):
-            raise UserError(problem)
+        typed.read(entry["each"], EACH, f"{here}: each")
         once = [{key: value for key, value in entry.items() if key != "each"}]
         if "runs" in entry:
             if unknown := [key for key in once[0] if key != "runs"]:
                 raise UserError(f"{here}: unknown key {unknown[0]!r} beside each and runs; move it into the runs")
             once = entry["runs"]
-            if problem := misfit(once, list[dict[str, Any]], f"{here}: runs"):
-                raise UserError(problem)
+            typed.read(once, list[dict[str, Any]], f"{here}: runs")
         for values in _combinations(entry["each"]):
             yield from repeated(once, {**variables, **values}, f"{here}: runs" if "runs" in entry else here)
 

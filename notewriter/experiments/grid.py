@@ -7,7 +7,7 @@ tables of a paper.
 import functools
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -28,11 +28,11 @@ from notewriter.experiments.files import (
     filled_in,
     read_file,
 )
+from notewriter.ground import typed
 from notewriter.ground.config import check, check_mapping, choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, names_of
 from notewriter.ground.recipes import find
-from notewriter.ground.typecheck import misfit
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
@@ -417,9 +417,8 @@ def _listed(names: str | list[str]) -> list[str]:
 def _as_model(place: str, entry: Options) -> Model:
     """A model's entry: what `Model` has besides options, and options."""
     own = {key: entry[key] for key in ("billions", "prices", "recipe") if key in entry}
-    if problem := misfit({"options": {}} | own, Model, place):
-        raise UserError(problem)
-    return Model(_without(entry, own), **own)
+    model = typed.read({"options": {}} | own, Model, place)
+    return replace(model, options=_without(entry, own))
 
 
 def _without(options: Mapping[str, Any], names: Container[str]) -> Options:

@@ -29,10 +29,10 @@ from notewriter.experiments.files import (
     words,
 )
 from notewriter.experiments.rising import ended
+from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, given, without_options
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import find
-from notewriter.ground.typecheck import misfit
 from notewriter.models.server import READY_TIMEOUT
 
 MAX_SHARDS = 1_000
@@ -248,8 +248,7 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
     """A run from its entry in a file."""
     needs = entry.pop("needs", {})
     check_mapping(entry, Run, place)
-    if problem := misfit(needs, dict[str, Any], f"{place}: needs"):
-        raise UserError(problem)
+    typed.read(needs, dict[str, Any], f"{place}: needs")
     variables = {**variables, "shard": SHARD, "shards": entry.get("shards", 1)}
     needs = {key: _number(value) for key, value in filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")

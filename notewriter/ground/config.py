@@ -14,12 +14,12 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 
 import yaml
 
-from notewriter.ground import recipes
+from notewriter.ground import recipes, typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import DEFAULTS, names_of
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import hints_of, may_be_empty, misfit, shown
+from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
@@ -389,8 +389,7 @@ def check_mapping(content: Any, kind: Any, place: str) -> None:
     Raises:
         UserError: a key is missing or unknown, or a value has the wrong type.
     """
-    if problem := misfit(content, kind, place):
-        raise UserError(problem)
+    typed.read(content, kind, place)
     known = [each.name for each in dataclasses.fields(kind)]
     if unknown := [key for key in content if key not in known]:
         raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(known)}")

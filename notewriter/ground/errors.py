@@ -69,8 +69,8 @@ def storage_error(error: BaseException, path: str | Path | None = None) -> UserE
         number = _storage_errno(error)
     if number is None:
         return None
-    named = [getattr(error, name, None) for name in ("filename2", "filename")]
-    place = next((str(name) for name in named if isinstance(name, str | Path)), None)
+    paths = [getattr(error, name, None) for name in ("filename2", "filename")]
+    place = next((str(each) for each in paths if isinstance(each, str | Path)), None)
     if path is not None and (place is None or place.startswith(str(path))):
         place = str(path)
     if place is None and number not in WORDS:
@@ -145,8 +145,9 @@ def run(main: Callable[[], None]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    for package in ("notewriter", "data_construction", "eval", "training"):
-        logging.getLogger(package).setLevel(logging.INFO)
+    # A module of it that is run as a program is called `__main__`.
+    for name in ("notewriter", "__main__"):
+        logging.getLogger(name).setLevel(logging.INFO)
     try:
         main()
         # Flushed here because at interpreter exit a full disk behind standard output can no longer be reported.

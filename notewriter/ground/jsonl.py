@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from notewriter.ground import typed
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.locks import acquire
-from notewriter.ground.typecheck import misfit
 
 UNENCODABLE = "backslashreplace"
 """Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
@@ -36,7 +36,7 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
 
 
 def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
-    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typecheck.misfit`).
+    """Read a file that contains one JSON value of an annotated type such as `dict[str, str]` (`typed.read`).
 
     Raises:
         UserError: it cannot be read, is not JSON or has another type; names the file, the key and the remedy.
@@ -47,9 +47,7 @@ def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not JSON ({error}); {remedy}") from error
-    if problem := misfit(value, kind, str(path)):
-        raise UserError(f"{problem}; {remedy}")
-    return value
+    return typed.read(value, kind, str(path), remedy)
 
 
 def _parse(line: str, place: str) -> dict[str, Any]:

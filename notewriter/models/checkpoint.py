@@ -19,7 +19,6 @@ from annotated_types import Interval, MinLen
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.typecheck import misfit
 
 ADAPTER = "adapter_config.json"
 """PEFT's configuration, in the folder of an adapter."""
@@ -104,16 +103,14 @@ class Checkpoint:
         """Where its tokenizer and chat template are: of an adapter that was saved without, those of its base."""
         return self.path if any(map(self._has, TOKENIZER)) else self.base.path
 
-    def adapter_settings(self) -> dict[str, Any]:
+    def adapter_settings(self) -> AdapterSettings:
         """PEFT's configuration of an adapter.
 
         Raises:
             UserError: it is damaged, or of another kind of adapter than LoRA.
         """
         file = Path(self.path) / ADAPTER
-        settings: dict[str, Any] = jsonl.read_object(file, dict[str, Any], "copy or save the adapter again")
-        if problem := misfit(settings, AdapterSettings, str(file)):
-            raise UserError(f"{problem}; copy or save the adapter again")
+        settings: AdapterSettings = jsonl.read_object(file, AdapterSettings, "copy or save the adapter again")
         if settings["peft_type"] != "LORA":
             raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters are supported")
         return settings

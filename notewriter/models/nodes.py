@@ -72,26 +72,6 @@ def own_devices(models: Sequence[Replicated]) -> bool:
     return len(models) > 1 and sum(_size(options) for options, _ in models) <= _device_count()
 
 
-def first_after(models: Sequence[Replicated], options: Mapping[str, Any]) -> int:
-    """The number among servers with `options` of the first that gets none of the devices of the servers of `models`."""
-    held = max(int(os.environ.get("SLURM_GPUS_ON_NODE") or 0), 1) if job_nodes() else None
-
-    def devices(size: int, servers: int) -> int:
-        """The devices up to the last of so many servers, where each is within a node or takes whole ones."""
-        if held is None or size >= held or not servers:
-            return servers * size
-        return (servers - 1) // (held // size) * held + ((servers - 1) % (held // size) + 1) * size
-
-    def needed(size: int, taken: int) -> int:
-        """The servers of this size that cannot be beside `taken` devices."""
-        return next(count for count in range(taken + 1) if devices(size, count) >= taken)
-
-    taken = 0
-    for each, replicas in models:
-        taken = devices(_size(each), needed(_size(each), taken) + replicas)
-    return needed(_size(options), taken)
-
-
 def _size(options: Mapping[str, Any]) -> int:
     """The devices of a server."""
     return math.prod(int(options.get(key) or 1) for key in PARALLEL)
@@ -106,38 +86,52 @@ def _device_count() -> int:
     return torch.accelerator.device_count()
 
 
-def places(options: Mapping[str, Any], replicas: int, first: int = 0) -> list[Place]:
-    """Where `replicas` servers run, counted from server number `first` on the same machines.
+def places(before: Sequence[Replicated], options: Mapping[str, Any], replicas: int) -> list[Place]:
+    """Where `replicas` servers run whose devices follow those of the servers of the models `before`.
 
     In a job of several nodes they fill one node after the other; a node without GPUs counts as one device.
 
     Raises:
         UserError: there are too few devices or nodes, or a server does not divide evenly among nodes.
     """
-    size = _size(options)
     nodes = job_nodes()
-    if not nodes:
-        return [Place(visible_devices(number * size, size)) for number in range(first, first + replicas)]
     gpus = int(os.environ.get("SLURM_GPUS_ON_NODE") or 0)
-    held = max(gpus, 1)
+    held = max(gpus, 1) if nodes else None
+    taken, starts = 0, list[int]()
+    for each, count in [*before, (options, replicas)]:
+        starts = []
+        for _ in range(count):
+            starts.append(_first_device(taken, _size(each), held))
+            taken = starts[-1] + _size(each)
+    size = _size(options)
+    if held is None:
+        return [Place(visible_devices(start, size)) for start in starts]
     if size > held and size % held:
         raise UserError(
             f"serve_options: a server of {size} devices ({' x '.join(PARALLEL)}) does not divide among nodes "
             f"of {held}; choose a multiple of {held}"
         )
-    span, per_node = max(size // held, 1), max(held // size, 1)
-    needed = math.ceil((first + replicas) / per_node) * span
-    if needed > len(nodes):
+    if (needed := math.ceil(taken / held)) > len(nodes):
         raise UserError(
-            f"replicas: {first + replicas} servers of {size} devices need {needed} nodes of {held} but the job has "
+            f"replicas: {replicas} servers of {size} devices need {needed} nodes of {held} but the job has "
             f"{len(nodes)}; submit it with --nodes={needed}, or lower replicas"
         )
     result = []
-    for number in range(first, first + replicas):
-        node, slot = number // per_node * span, number % per_node
-        devices = ",".join(map(str, range(slot * size, (slot + 1) * size))) if gpus and span == 1 else None
+    for start in starts:
+        node, slot = divmod(start, held)
+        span = max(size // held, 1)
+        devices = ",".join(map(str, range(slot, slot + size))) if gpus and span == 1 else None
         result.append(Place(devices, tuple(nodes[node : node + span])))
     return result
+
+
+def _first_device(taken: int, size: int, held: int | None) -> int:
+    """The first device of a server that follows `taken` ones: within a node of `held` devices, or on whole nodes."""
+    if held is None:
+        return math.ceil(taken / size) * size
+    node, slot = divmod(taken, held)
+    slot = math.ceil(slot / size) * size
+    return node * held + slot if slot + size <= held else math.ceil(taken / held) * held
 
 
 def visible_devices(first: int, count: int) -> str:

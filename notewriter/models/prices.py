@@ -51,22 +51,6 @@ class CostArguments:
     )
 
 
-def check_prices(prices: Mapping[str, object]) -> None:
-    """Check that each role has two prices, and at most a factor.
-
-    Raises:
-        UserError: names the role.
-    """
-    for role, price in prices.items():
-        choose("role in prices", role, dict.fromkeys(ROLES))
-        numbers = isinstance(price, list) and all(type(each) in (int, float) and each >= 0 for each in price)
-        if not (numbers and len(price) in (2, 3)):  # type: ignore[arg-type]
-            raise UserError(
-                f"prices: {role}: {price!r} is not [price of a million prompt tokens, of a million completion tokens]; "
-                "a third number is a factor on both"
-            )
-
-
 def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) -> float:
     """What tokens of a role cost, in the currency of the prices."""
     prompt, completion, factor = [*prices.get(role, prices.get("policy", [0.0, 0.0])), 1.0][:3]
@@ -81,12 +65,19 @@ def prices_of(prices: Prices, models: Mapping[str, Any]) -> Prices:
 
 
 def check_costs(costs: CostArguments) -> None:
-    """Check the prices, and that a limit comes with some.
+    """Check that each role has two prices and at most a factor, and that a limit comes with prices.
 
     Raises:
         UserError: names the role or the option.
     """
-    check_prices(costs.prices)
+    for role, price in costs.prices.items():
+        choose("role in prices", role, dict.fromkeys(ROLES))
+        numbers = isinstance(price, list) and all(type(each) in (int, float) and each >= 0 for each in price)
+        if not (numbers and len(price) in (2, 3)):
+            raise UserError(
+                f"prices: {role}: {price!r} is not [price of a million prompt tokens, of a million completion tokens]; "
+                "a third number is a factor on both"
+            )
     if costs.max_cost is not None and not costs.prices:
         raise UserError(
             "max_cost: there are no prices, so that the cost of a call is unknown; add "

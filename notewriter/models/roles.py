@@ -10,18 +10,20 @@ from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 
+from notewriter.ground import typed
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.models import ROLES
 from notewriter.models.chat_template import check_settings, check_template
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
-from notewriter.models.server import READY_TIMEOUT, Server, check_options, with_number_format
+from notewriter.models.serve_options import check_options, with_number_format
+from notewriter.models.server import READY_TIMEOUT, Server
 from notewriter.models.servers import ServerOfParent, Wanted, use
 
 
@@ -188,8 +190,7 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
     Raises:
         UserError: a temperature below 0, a top_p outside (0, 1], or max_tokens below 1; begins with `place`.
     """
-    if problem := misfit(asdict(sampling), Sampling, place):
-        raise UserError(problem)
+    typed.read(asdict(sampling), Sampling, place)
 
 
 def policy_of(arguments: ModelArguments) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from notewriter.ground.locks import locked
 from notewriter.models.chat_template import check_template
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import job_nodes
-from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, check_options
+from notewriter.models.serve_options import check_options
+from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server
 from notewriter.models.servers import Servers, Wanted
 
 logger = logging.getLogger(__name__)

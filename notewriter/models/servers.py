@@ -31,16 +31,9 @@ from typing import Any, NamedTuple
 from notewriter.ground.errors import UserError
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
-from notewriter.models.nodes import Place, Replicated, first_after, own_devices, places
-from notewriter.models.server import (
-    LOOPBACK,
-    READY_TIMEOUT,
-    Server,
-    ensure_key,
-    free_ports,
-    serve,
-    with_number_format,
-)
+from notewriter.models.nodes import Place, Replicated, own_devices, places
+from notewriter.models.serve_options import with_number_format
+from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, ensure_key, free_ports, serve
 
 VARIABLE = "NOTEWRITER_SERVERS"
 """The environment variable that names a parent's servers: a JSON object, `Wanted.key` -> name and addresses."""
@@ -133,8 +126,7 @@ class Servers:
         for group, own, replicas in plan:
             options = with_group(own, group)
             start = partial(serve, group.model, options, host=host, ready_timeout=ready_timeout)
-            first = first_after(self.models, options)
-            where = places(options, replicas, first) if apart else None
+            where = places(self.models, options, replicas) if apart else None
             servers = self._start(start, logs[next(iter(group.names))], port, where)
             self.models.append((options, replicas))
             by_path |= {path: Running(name, servers) for path, name in group.names.items()}

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: what the report and the viewer of pairs and chains share."""
+"""Self-contained HTML pages."""
 
 import base64
 import gzip
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from notewriter.ground import jsonl
@@ -32,17 +32,6 @@ def write_page(output: Path, template: Path, data: Mapping[str, object], **varia
     digest = hashlib.sha256()
     for text in embedded.values():
         digest.update(text.encode())
-    # The script's nonce is the digest of the data, which no text inside the data can predict.
-    parts = _escaped(template).generate(data=embedded, nonce=digest.hexdigest(), **variables)
-    jsonl.write_text(output, parts)
-
-
-def render(template: Path, **variables: object) -> str:
-    """Render a template of HTML or SVG; variables are escaped in it."""
-    return _escaped(template).render(**variables)
-
-
-def _escaped(template: Path) -> Template:
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
@@ -51,7 +40,9 @@ def _escaped(template: Path) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(template.name)
+    # The script's nonce is the digest of the data, which no text inside the data can predict.
+    page = environment.get_template(template.name).generate(data=embedded, nonce=digest.hexdigest(), **variables)
+    jsonl.write_text(output, page)
 
 
 def packed(value: object) -> str:

@@ -24,12 +24,13 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from notewriter.ground import typed
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question, SearchPart
-from notewriter.ground.typecheck import misfit, shown
+from notewriter.ground.typed import shown
 from notewriter.models.cache import ResponseCache
 from notewriter.retrieval import fusion
 from notewriter.retrieval.protocol import (
@@ -273,9 +274,7 @@ def _read_part(part: Mapping[str, Any], place: str) -> tuple[str, Kind, Any]:
         near = difflib.get_close_matches(unknown, names, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"{key} has: {', '.join(names)}"
         raise UserError(f"{place}: unknown key {unknown!r}; {remedy}")
-    if problem := misfit(settings, kind.options, place):
-        raise UserError(problem)
-    options = kind.options(**settings)
+    options: Any = typed.read(settings, kind.options, place)
     try:
         check(options)
     except UserError as error:

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import run_record
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import check_replaceable, new_folder
-from notewriter.ground.typecheck import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +53,7 @@ def checked_manifest(path: str | Path, schema: str, contents: Any) -> dict[str, 
     manifest = read_manifest(path) or {}
     if manifest.get("schema") != schema:
         raise UserError(f"{path}: contains no {schema} index; build it again with `notewriter index`")
-    if problem := misfit(manifest, contents, f"{path}/{MANIFEST}"):
-        raise UserError(f"{problem}; {REMEDY}")
+    typed.read(manifest, contents, f"{path}/{MANIFEST}", REMEDY)
     return manifest
 
 

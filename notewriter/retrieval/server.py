@@ -21,7 +21,7 @@ from annotated_types import Interval, MinLen
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
 

@@ -18,7 +18,7 @@ from notewriter.ground.config import check
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
-from notewriter.models.prices import Prices, check_prices, cost, prices_of
+from notewriter.models.prices import Prices, cost, prices_of
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import Part, without_models
 from notewriter.rollouts.method import Kind, Stage
@@ -150,7 +150,6 @@ def rehearse(
         UserError: an option is out of range, or the tokenizer cannot be loaded.
     """
     check(dry)
-    check_prices(prices)
     sample = questions[:: max(1, len(questions) // dry.dry_run_questions)][: dry.dry_run_questions]
     count, tokens_a_word, counted_with = _counter(
         dry.tokenizer or (models.serve and Checkpoint(models.serve).tokenizer), models.chat_template_kwargs

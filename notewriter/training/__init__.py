@@ -1,1 +1,1 @@
-"""DPO training, what it needs, and publishing its result."""
+"""Training by DPO and SFT: its data, the forward passes, a run, what it will need, and publishing its result."""

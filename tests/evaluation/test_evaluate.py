@@ -10,7 +10,7 @@ from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.comparison import compare
+from notewriter.evaluation.compare import compare
 from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground import jsonl

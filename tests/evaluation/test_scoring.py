@@ -7,7 +7,7 @@ import pytest
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.evaluation.accounting import run_costs
-from notewriter.evaluation.scoring import fewer_searches, prediction_of, score
+from notewriter.evaluation.scoring import fewer_searches, prediction_of, score_answers
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question, Sampling
 
@@ -96,11 +96,11 @@ def test_right_answers_are_counted_that_took_fewer_searches_than_gold_documents(
 
 def test_answers_of_any_origin_are_scored_by_a_benchmark(tmp_path):
     questions = [Question("a", "Who?", ("Ann Lee",)), Question("b", "Where?", ("Rome",)), Question("c", "?", ("x",))]
-    metrics = score({"a": "Ann Lee", "b": "in Rome"}, questions, "hotpotqa")
+    metrics = score_answers({"a": "Ann Lee", "b": "in Rome"}, questions, "hotpotqa")
     assert (metrics.questions, metrics.family) == (3, "hotpotqa")
     assert metrics.metrics["em"].mean == pytest.approx(1 / 3)
     assert metrics.metrics["f1"].mean == pytest.approx((1 + 2 / 3) / 3)
     with pytest.raises(UserError, match="unknown metric family 'rouge'"):
-        score({}, questions, "rouge")
+        score_answers({}, questions, "rouge")
     with pytest.raises(UserError, match="there are none"):
-        score({}, [], "hotpotqa")
+        score_answers({}, [], "hotpotqa")

@@ -10,7 +10,7 @@ import pytest
 
 from notewriter.ground.errors import UserError
 from notewriter.models import nodes
-from notewriter.models.nodes import Place, first_after, own_devices, places, rank_command, start_command
+from notewriter.models.nodes import Place, own_devices, places, rank_command, start_command
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def job(monkeypatch, tmp_path):
 def test_servers_fill_one_node_after_the_other(job, names, gpus, options, replicas, expected):
     if names:
         job(names, gpus)
-    assert places(options, replicas) == expected
+    assert places([], options, replicas) == expected
 
 
 def test_a_second_model_goes_where_the_first_ends(job):
     job(["n1", "n2"], 2)
-    assert places({}, 2, first=2) == [Place("0", ("n2",)), Place("1", ("n2",))]
+    assert places([({}, 2)], {}, 2) == [Place("0", ("n2",)), Place("1", ("n2",))]
 
 
 TWO, THREE, SIXTEEN = ({"tensor_parallel_size": size} for size in (2, 3, 16))
@@ -90,18 +90,18 @@ TWO, THREE, SIXTEEN = ({"tensor_parallel_size": size} for size in (2, 3, 16))
         # Two servers of three fill a node of eight, as far as they can.
         ([(THREE, 3)], {}, Place("3", ("n2",))),
         ([(THREE, 2), ({}, 1)], TWO, Place("0,1", ("n2",))),
-        ([({}, 1)], SIXTEEN, Place(None, ("n3", "n4"))),
+        ([({}, 1)], SIXTEEN, Place(None, ("n2", "n3"))),
         ([(SIXTEEN, 1)], {}, Place("0", ("n3",))),
     ],
 )
 def test_models_of_different_sizes_share_no_device(job, models, options, expected):
     job(["n1", "n2", "n3", "n4"], 8)
-    assert places(options, 1, first_after(models, options)) == [expected]
+    assert places(models, options, 1) == [expected]
 
 
 def test_models_of_different_sizes_share_no_device_of_one_machine(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("abcdefgh"))
-    assert places(TWO, 2, first_after([({}, 3)], TWO)) == [Place("e,f"), Place("g,h")]
+    assert places([({}, 3)], TWO, 2) == [Place("e,f"), Place("g,h")]
     assert own_devices([({}, 1), (TWO, 1)]) and not own_devices([(TWO, 1), ({"tensor_parallel_size": 7}, 1)])
 
 
@@ -116,14 +116,14 @@ def test_models_of_different_sizes_share_no_device_of_one_machine(monkeypatch):
 def test_what_the_job_cannot_hold_is_refused(job, options, replicas, message):
     job(["n1", "n2"], 8)
     with pytest.raises(UserError, match=message):
-        places(options, replicas)
+        places([], options, replicas)
 
 
 def test_without_slurms_commands_the_remedy_is_named(job, monkeypatch, tmp_path):
     job(["n1", "n2"])
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(UserError, match=r"scontrol show hostnames LIST: failed .* submit the job with --nodes=1"):
-        places({}, 1)
+        places([], {}, 1)
 
 
 @pytest.fixture

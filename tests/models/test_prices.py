@@ -13,7 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
-from notewriter.models.prices import SPENT, Budget, CostArguments, check_costs, check_prices, cost, prices_of
+from notewriter.models.prices import SPENT, Budget, CostArguments, check_costs, cost, prices_of
 from notewriter.models.roles import ModelArguments, Roles
 from notewriter.rollouts.resources import budget_of
 
@@ -32,7 +32,7 @@ def test_a_role_without_a_price_has_the_policys_and_a_factor_applies_to_both() -
 @pytest.mark.parametrize("price", [3, [1], [1, 2, 3, 4], [1, "x"], [1, -2], [1, True]])
 def test_prices_of_another_form_are_refused(price: object) -> None:
     with pytest.raises(UserError, match=r"prices: judge: .* is not"):
-        check_prices({"judge": price})
+        check_costs(CostArguments({"judge": price}))
 
 
 def test_a_limit_needs_prices(tmp_path: Path) -> None:

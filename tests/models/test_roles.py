@@ -177,8 +177,8 @@ def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, se
     ],
 )
 def test_the_configuration_names_the_number_format_that_the_processor_decided(monkeypatch, settings, recorded):
-    monkeypatch.setattr("notewriter.models.server._runs_on_cpu", lambda: True)
-    monkeypatch.setattr("notewriter.models.server.number_format", lambda: "float32")
+    monkeypatch.setattr("notewriter.models.serve_options._runs_on_cpu", lambda: True)
+    monkeypatch.setattr("notewriter.models.serve_options.number_format", lambda: "float32")
     assert asdict(ModelArguments(**settings))["serve_options"] == recorded
 
 
@@ -284,7 +284,7 @@ def test_requests_to_servers_on_other_nodes_bypass_proxies(tmp_path, served, mon
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     nodes = [Place(None, ("n2", "n3")), Place(None, ("n1",))]
-    monkeypatch.setattr(servers, "places", lambda options, replicas, first: nodes)
+    monkeypatch.setattr(servers, "places", lambda before, options, replicas: nodes)
     for _ in range(2):
         given_roles(tmp_path, serve="models/tiny", replicas=2)
     assert os.environ["no_proxy"] == "other,n1,n2"

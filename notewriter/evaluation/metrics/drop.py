@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family
 from notewriter.evaluation.metrics.text import ARTICLES, PUNCTUATION
 from notewriter.ground.records import Question
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:

@@ -13,10 +13,9 @@ from annotated_types import Interval, MinLen
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.retrieval.results import results_of, tables
 from notewriter.evaluation.retrieval.searching import search_all
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.typecheck import misfit
 from notewriter.pages import write_page
 from notewriter.pages.tables import html, markdown
 from notewriter.retrieval.chain import Part, parts_of
@@ -101,8 +100,7 @@ def read_chains(arguments: RetrievalEvalArguments) -> dict[str, list[Part]]:
     chains: dict[str, list[Part]] = {"retriever": single} if single else {}
     for name, parts in arguments.chains.items():
         parts = [parts] if isinstance(parts, dict) else parts
-        if problem := misfit(parts, list[dict[str, Any]], f"chains: {name}"):
-            raise UserError(f"{problem}; write a list of parts such as [{{index: PATH}}]")
+        typed.read(parts, list[dict[str, Any]], f"chains: {name}", "write a list of parts such as [{index: PATH}]")
         try:
             chains[name] = parts_of(None, parts)
         except UserError as error:

@@ -5,15 +5,15 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TypedDict, TypeVar
 
 from tqdm import tqdm
 
-from notewriter.ground import jsonl
-from notewriter.ground.errors import UserError
+from notewriter.ground import jsonl, typed
 from notewriter.ground.records import Question, SearchPart
-from notewriter.ground.typecheck import misfit
 from notewriter.retrieval.chain import Chain, Part
+
+L = TypeVar("L")
 
 
 class Searched(TypedDict):
@@ -92,7 +92,7 @@ def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
     Raises:
         UserError: a line is not a search.
     """
-    return {(line["chain"], line["question_id"]): cast(Searched, line) for line in _lines(path, Searched)}
+    return {(line["chain"], line["question_id"]): line for line in _lines(path, Searched)}
 
 
 def read_loads(path: Path) -> dict[str, Load]:
@@ -101,14 +101,12 @@ def read_loads(path: Path) -> dict[str, Load]:
     Raises:
         UserError: a line is not a load.
     """
-    return {line["chain"]: cast(Load, line) for line in _lines(path, Load)}
+    return {line["chain"]: line for line in _lines(path, Load)}
 
 
-def _lines(path: Path, kind: type) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, kind: type[L]) -> Iterator[L]:
     for number, record in jsonl.read(path, journal=True):
-        if problem := misfit(record, kind, f"{path}:{number}"):
-            raise UserError(f"{problem}; remove the line and run the same command again")
-        yield record
+        yield typed.read(record, kind, f"{path}:{number}", "remove the line and run the same command again")
 
 
 async def _throughput(chain: Chain, questions: Sequence[Question], top_k: int, concurrency: int) -> float:

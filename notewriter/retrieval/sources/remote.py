@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.retrieval.protocol import Scope, Source
 from notewriter.retrieval.sources.batching import Batches
 from notewriter.retrieval.sources.service import Service, ServiceOptions, within

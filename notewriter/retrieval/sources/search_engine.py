@@ -15,7 +15,7 @@ from urllib.parse import quote
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.retrieval.protocol import Scope, Source
 from notewriter.retrieval.sources.service import Service, ServiceOptions, address, within
 

@@ -9,7 +9,7 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.text import page_title
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 from notewriter.retrieval.protocol import Restriction, Scope
 
 

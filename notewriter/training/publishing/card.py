@@ -1,13 +1,12 @@
 """The model card: how a checkpoint was trained and what it scores, from the records of its training and evaluations."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from notewriter.artifacts.best_checkpoint import BestCheckpoint
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.reading import check_schema
 from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
@@ -15,8 +14,14 @@ from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord
 from notewriter.ground import jsonl
 from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
 from notewriter.pages.cards import render_card
+from notewriter.training.publishing.arguments import PublishArguments
+from notewriter.training.publishing.data import Data
+from notewriter.training.publishing.model_files import adapted_model, best_of, read_json_of, revisions
 
 logger = logging.getLogger(__name__)
+
+CARD, CURVES, EXAMPLE = "README.md", "curves.svg", "example.json"
+"""Files that are written for the model's repository."""
 
 NOT_RECORDED = "not recorded"
 
@@ -24,57 +29,39 @@ TRAINING_METRICS = ("train_loss", "eval_loss", "rewards/accuracies", "eval_rewar
 """The last logged metrics that are of use to a reader of the card."""
 
 
-def model_card(
-    folder: Path,
-    repo_id: str,
-    *,
-    metrics: Sequence[Path] = (),
-    baseline_metrics: Sequence[Path] = (),
-    pairs_stats: Path | None = None,
-    license: str | None = None,
-    data_repo_id: str | None = None,
-    data_license: str | None = None,
-    example: str | None = None,
-    curves: str | None = None,
-    revisions: Sequence[str] = (),
-    best: BestCheckpoint | None = None,
-) -> str:
+def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = False) -> str:
     """The model card: YAML metadata with the scores as a model-index, and a body from `model_card.md.jinja`.
 
     Args:
-        folder: the checkpoint.
-        repo_id: its repository.
-        metrics: metrics.json files of this checkpoint.
-        baseline_metrics: those of what it is compared with.
-        pairs_stats: the stats.json of the pairs.
-        license: the model's licence; by default that of its base.
-        data_repo_id: the repository of its training data.
-        data_license: the licence of the data.
-        example: the file with a request whose prompt is one of the training data.
-        curves: the file with the training curves.
-        revisions: the revisions with the run's checkpoints.
-        best: what says which of the run's checkpoints this is, unless it is the last.
+        arguments: a checkpoint and its repository, and the scores and statistics that the card shows.
+        data: what is published with it.
+        plotted: whether its training curves are.
 
     Raises:
         UserError: a record does not have the format that notewriter writes; names the file.
     """
+    assert arguments.checkpoint and arguments.repo_id
+    folder = Path(arguments.checkpoint)
     record = read_training_record(folder)
     if record is None:
         logger.warning("%s: missing; the card will say that the training was not recorded", folder / TRAINING_RECORD)
         record = TrainingRecord()
     base = base_model(record, folder)
-    own, baselines = ([read_metrics(path) for path in paths] for paths in (metrics, baseline_metrics))
+    own, baselines = (
+        [read_metrics(Path(path)) for path in paths] for paths in (arguments.metrics, arguments.baseline_metrics)
+    )
+    pairs_stats = Path(arguments.pairs_stats) if arguments.pairs_stats else data.pairs_statistics if data else None
     stats: dict[str, Any] | None = None
     if pairs_stats:
         stats = jsonl.read_object(pairs_stats, dict[str, Any], "check the path")
         check_schema(stats, PAIRS_STATISTICS_SCHEMA, str(pairs_stats), "give the file that notewriter wrote")
-    name = repo_id.split("/")[1]
+    name = arguments.repo_id.split("/")[1]
     adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
-    licence = license or base["license"]
-    data = ModelCardData(
+    licence = arguments.license or base["license"]
+    metadata = ModelCardData(
         base_model=adapted if adapter else base["hub_id"],
-        datasets=[data_repo_id] if data_repo_id else None,
+        datasets=[arguments.data_repo_id] if arguments.data_repo_id else None,
         library_name="peft" if adapter else "transformers",
         license=licence,
         model_name=name,
@@ -84,10 +71,10 @@ def model_card(
     )
     return render_card(
         Path(__file__).with_name("model_card.md.jinja"),
-        data,
+        metadata,
         not_recorded=NOT_RECORDED,
         name=name,
-        repo_id=repo_id,
+        repo_id=arguments.repo_id,
         licence=licence,
         adapter=adapter,
         adapted=adapted,
@@ -97,12 +84,12 @@ def model_card(
         stats=stats,
         evaluations=own + baselines,
         stages=sorted({stage for stages in record.rows.values() for stage in stages}),
-        data_repo_id=data_repo_id,
-        data_license=data_license,
-        example=example,
-        curves=curves,
-        revisions=revisions,
-        best=best,
+        data_repo_id=arguments.data_repo_id,
+        data_license=data.license if data else None,
+        example=EXAMPLE if data and data.first_prompt else None,
+        curves=CURVES if plotted else None,
+        revisions=[path.name for path in revisions(folder)] if arguments.revisions else (),
+        best=best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
 
 
@@ -128,14 +115,14 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
     A base that is itself a local folder is followed to the model that it was fetched as or trained from; a path is
     never printed.
     """
-    name = record.base_model or _read_json(folder / ADAPTER).get("base_model_name_or_path")
+    name = record.base_model or read_json_of(folder / ADAPTER).get("base_model_name_or_path")
     base: dict[str, str | None] = {"label": NOT_RECORDED, "hub_id": None, "license": None, "origin": None}
     if not name:
         return base
     path = Path(name)
     if is_hub_id(name):
         return base | {"label": name, "hub_id": name}
-    if origin := _read_json(path / "origin.json"):
+    if origin := read_json_of(path / "origin.json"):
         licence = str(origin.get("licence", "")).lower() or None
         hub_id = origin.get("model")
         return {"label": hub_id or path.name, "hub_id": hub_id, "license": licence, "origin": origin.get("note")}
@@ -144,19 +131,3 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
         further = base_model(TrainingRecord(base_model=earlier.base_model), path)
         return {**further, "label": f"{path.name} (trained from {further['label']})"}
     return base | {"label": path.name}
-
-
-def adapted_model(folder: Path) -> str | None:
-    """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
-    name = _read_json(folder / ADAPTER).get("base_model_name_or_path") or ""
-    if is_hub_id(name):
-        return str(name)
-    hub_id: str | None = _read_json(Path(name) / "origin.json").get("model")
-    return hub_id
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    record: dict[str, Any] = jsonl.read_object(path, dict[str, Any], "restore the file or remove it")
-    return record

@@ -9,8 +9,7 @@ from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_check
 from notewriter.artifacts.fingerprints import FINGERPRINTS
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoint import ADAPTER, SETTINGS, TOKENIZER, WEIGHTS, Checkpoint, checkpoints_of
-from notewriter.training.publishing.card import adapted_model
+from notewriter.models.checkpoint import ADAPTER, SETTINGS, TOKENIZER, WEIGHTS, Checkpoint, checkpoints_of, is_hub_id
 
 FILES = (
     "*.safetensors",
@@ -130,6 +129,23 @@ def _adapter_settings(folder: Path, settings: Settings) -> Settings:
     """Those of an adapter with its base model by its hub id, or else by its folder's name."""
     name = settings.get("base_model_name_or_path") or ""
     return settings | {"base_model_name_or_path": adapted_model(folder) or Path(name).name}
+
+
+def adapted_model(folder: Path) -> str | None:
+    """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
+    name = read_json_of(folder / ADAPTER).get("base_model_name_or_path") or ""
+    if is_hub_id(name):
+        return str(name)
+    hub_id: str | None = read_json_of(Path(name) / "origin.json").get("model")
+    return hub_id
+
+
+def read_json_of(path: Path) -> Settings:
+    """The JSON object in a file; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    record: Settings = jsonl.read_object(path, Settings, "restore the file or remove it")
+    return record
 
 
 def _tokenizer_settings(settings: Settings) -> Settings:

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
@@ -13,67 +13,13 @@ from notewriter.ground import config
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import STATE
 from notewriter.training.publishing import leaks, model_files
-from notewriter.training.publishing.card import model_card
+from notewriter.training.publishing.arguments import PublishArguments
+from notewriter.training.publishing.card import CARD, CURVES, EXAMPLE, card
 from notewriter.training.publishing.curves import curves
 from notewriter.training.publishing.data import Data, example_request, read_data
 from notewriter.training.publishing.hub import Repository, check_repo_id, upload
 
 logger = logging.getLogger(__name__)
-
-CARD, CURVES, EXAMPLE = "README.md", "curves.svg", "example.json"
-"""Files that are written for the model's repository."""
-
-
-@dataclass
-class PublishArguments:
-    """Upload a checkpoint, its training data or both to the Hugging Face Hub, with cards made from their records.
-
-    Log in first with `hf auth login`, or set HF_TOKEN. Of a checkpoint only the model's own files are uploaded:
-    weights (safetensors), configuration, tokenizer, licence. Optimizer states, a run's checkpoints and logs are not.
-    When an upload is interrupted, run the same command again: what has arrived is not sent twice.
-    """
-
-    checkpoint: str | None = field(
-        default=None, metadata={"help": "the folder that a training run saved its model or adapter in"}
-    )
-    repo_id: str | None = field(
-        default=None, metadata={"help": "the model's repository, owner/name; created if it does not exist"}
-    )
-    data: str | None = field(
-        default=None,
-        metadata={"help": "the folder of pairs or chains that it was trained on, published as a dataset repository"},
-    )
-    data_repo_id: str | None = field(
-        default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
-    )
-    revisions: bool = field(
-        default=False,
-        metadata={"help": "publish the run's checkpoints too, each as a revision of the model's repository"},
-    )
-    load_best: str | None = field(
-        default=None,
-        metadata={
-            "help": "the output folder of `notewriter evaluate --checkpoints` over this run: publish the checkpoint "
-            "that scored best in place of the last, with its metrics.json unless --metrics is given"
-        },
-    )
-    metrics: list[str] = field(
-        default_factory=list,
-        metadata={"help": "metrics.json files of evaluations of this checkpoint, for the card and its model-index"},
-    )
-    baseline_metrics: list[str] = field(
-        default_factory=list,
-        metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
-    )
-    pairs_stats: str | None = field(
-        default=None,
-        metadata={"help": "the stats.json beside the training pairs, for the yield of each stage (default: of --data)"},
-    )
-    license: str | None = field(
-        default=None, metadata={"help": "the licence's identifier on the hub, such as apache-2.0; the base model binds"}
-    )
-    private: bool = field(default=True, metadata={"help": "whether only you can see it; false makes it public"})
-    dry_run: bool = field(default=False, metadata={"help": "list the files and print the cards; upload nothing"})
 
 
 def main(argv: list[str]) -> None:
@@ -166,33 +112,13 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
 def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, bytes]:
     """The files that are written for the model's repository: card, training curves, an example request."""
     assert arguments.checkpoint and arguments.repo_id
-    texts = {CARD: card(arguments, data).encode("utf-8")}
-    if plot := curves(Path(arguments.checkpoint)):
+    plot = curves(Path(arguments.checkpoint))
+    texts = {CARD: card(arguments, data, bool(plot)).encode("utf-8")}
+    if plot:
         texts[CURVES] = plot.encode("utf-8")
     if data and data.first_prompt:
         texts[EXAMPLE] = example_request(arguments.repo_id, data.first_prompt)
     return texts
-
-
-def card(arguments: PublishArguments, data: Data | None = None) -> str:
-    """The checkpoint's model card, with the scores and statistics that the command names."""
-    assert arguments.checkpoint and arguments.repo_id
-    folder = Path(arguments.checkpoint)
-    stats = Path(arguments.pairs_stats) if arguments.pairs_stats else data.pairs_statistics if data else None
-    return model_card(
-        folder,
-        arguments.repo_id,
-        metrics=[Path(path) for path in arguments.metrics],
-        baseline_metrics=[Path(path) for path in arguments.baseline_metrics],
-        pairs_stats=stats,
-        license=arguments.license,
-        data_repo_id=arguments.data_repo_id,
-        data_license=data.license if data else None,
-        example=EXAMPLE if data and data.first_prompt else None,
-        curves=CURVES if curves(folder) else None,
-        revisions=[path.name for path in model_files.revisions(folder)] if arguments.revisions else (),
-        best=model_files.best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
-    )
 
 
 def _listing(repository: Repository, arguments: PublishArguments) -> str:

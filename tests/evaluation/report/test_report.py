@@ -124,7 +124,7 @@ def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", ":1: is not JSON"),
+        ("{", ": is not JSON"),
         ("[]", ": has the schema None"),
         ('{"schema": "notewriter/costs/0"}', ": has the schema 'notewriter/costs/0'"),
         (json.dumps({"schema": COSTS_SCHEMA}), " has no 'stages'"),

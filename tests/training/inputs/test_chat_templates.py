@@ -1,8 +1,11 @@
 """What a chat template makes of messages, whichever way it ends a turn."""
 
+from pathlib import Path
+
 import jinja2
 import pytest
 from chat_families import STOPS, TEMPLATES, tokenizer_of
+from transformers import AutoTokenizer
 
 from notewriter.training.inputs import chat_templates
 
@@ -64,3 +67,10 @@ def test_whatever_a_template_fails_with_it_is_the_templates_failure(template: st
 
     with pytest.raises(jinja2.TemplateError, match=words):
         chat_templates.render([QUESTION], tokenizer)
+
+
+def test_stop_tokens_are_the_tokenizers_and_the_generation_configurations(tiny_model: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
+
+    assert chat_templates.stop_tokens(str(tmp_path), "main", tokenizer) == {tokenizer.eos_token_id, 7, 9}

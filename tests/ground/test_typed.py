@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from annotated_types import Interval, MinLen
 
-from notewriter.ground.typecheck import misfit
+from notewriter.ground.typed import misfit
 
 ITSELF: list[Any] = []
 ITSELF.append(ITSELF)
@@ -42,6 +42,7 @@ class Reply:
         ([["a", 1]], list[tuple[str, float]]),
         ((), tuple[str, ...]),
         ({"role": "user", "content": "", "more": 3}, Message),
+        ({"role": "\ud83d", "content": "", "\ud83d": 3, 4: 5}, Message),
         ({"query": "x", "kind": "search", "more": 3}, Search | Reply),
         ({"text": "x", "kind": "reply", "tokens": [["a", -1]]}, Search | Reply),
         (1, Annotated[int, Interval(ge=1, le=1)]),
@@ -64,11 +65,11 @@ def test_what_fits(value, hint):
         ({"a": {"b": float("inf")}}, dict[str, Any], "x: a: b must be a finite number, not inf"),
         ({"a": b""}, dict[str, Any], "x: a must be a string, a number, true, false, a list or a mapping, not b''"),
         (ITSELF, list[Any], "x refers to itself or is nested too deeply"),
-        (["a"], tuple[str, float], "x must be tuple[str, float], not ['a']"),
+        (["a"], tuple[str, float], "x has no item 1"),
         ({"role": "user"}, Message, "x has no 'content'"),
         ([], Message, "x must be Message, not []"),
         ({"kind": "search"}, Search | Reply, "x has no 'query'"),
-        ({"query": "x", "kind": "search", "found": [{"role": 3}]}, Search | Reply, "x: found[0] has no 'content'"),
+        ({"query": "x", "kind": "search", "found": [{"role": "a"}]}, Search | Reply, "x: found[0] has no 'content'"),
         (
             {"query": "x", "kind": "dream"},
             Search | Reply,
@@ -78,7 +79,7 @@ def test_what_fits(value, hint):
         (0, Annotated[int, Interval(ge=1, le=9)], "x: 0 is too small; give at least 1 and at most 9"),
         (1.0, Annotated[float, Interval(gt=0, lt=1)], "x: 1.0 is too large; give above 0 and below 1"),
         (0, Annotated[int, Interval(ge=1)] | None, "x: 0 is too small; give at least 1"),
-        ([], Annotated[list[str], MinLen(1)], "x must have at least 1, not []"),
+        ([], Annotated[list[str], MinLen(1)], "x must be at least 1 long, not []"),
         ("a" * 99, int, f"x must be int, not '{'a' * 59}..."),
     ],
 )

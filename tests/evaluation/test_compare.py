@@ -2,8 +2,7 @@ import pytest
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import main
-from notewriter.evaluation.comparison import Paired, compare, format_table, p_value_text
+from notewriter.evaluation.compare import Paired, compare, format_table, main, p_value_text
 from notewriter.evaluation.statistics import FLOOR, permutation_test
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
