@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from notewriter import cli
-from notewriter.ground import recipes
-from notewriter.ground import config
+from notewriter.ground import config, recipes
 from notewriter.training import train
 
 ROOT = Path(__file__).parents[2]
