@@ -1,5 +1,6 @@
 """Rounds of training from a pipeline file: killed and resumed, ended by their score, traceable to the base."""
 
+import json
 import os
 import shlex
 import signal
@@ -10,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_endpoint import fake_endpoint
 from tiny_world import tiny_world
 
 from notewriter.artifacts.metrics import read_metrics
@@ -29,7 +29,6 @@ FILE = """
     variables:
       questions: --dataset jsonl --path PATH --index INDEX --cache {{ output_dir }}/cache.sqlite
       method: --method_options '{"top_k":1,"adaptive_retrieval":false}'
-      endpoint: --base_url BASE_URL --model fake
       previous: "{{ 'MODEL' if round == 1 else output_dir ~ '/round-' ~ (round - 1) ~ '/checkpoint' }}"
       earlier: >-
         '{ {%- for before in range(1, round) %}{{ ", " if before > 1 }}"{{ output_dir }}/round-{{ before }}/pairs": 0.5
@@ -37,17 +36,19 @@ FILE = """
       scores: "f1{% for before in range(round) %}:{{ output_dir }}/round-{{ before }}/dev{% endfor %}"
     runs:
       - title: the start on dev
+        serve: MODEL
         command: >-
-          notewriter evaluate {{ questions }} {{ method }} {{ endpoint }} --max_tokens 100
+          notewriter evaluate {{ questions }} {{ method }} --max_tokens 100
           --output_dir {{ output_dir }}/round-0/dev
       - each: {round: [1, 2, 3]}
         runs:
           - title: round {{ round }} pairs
             while_rising: "{{ scores }}"
+            serve: "{{ previous }}"
             command: >-
               notewriter pairs {{ questions }} --stages '{"deepnote/answer":"metric"}' --gold_stages deepnote/answer
               --method_options '{"deepnote":{"adaptive_retrieval":false}}' --top_k_range 1 1 --temperatures 0.5
-              --top_ps 1.0 --dev_share 0 --seed {{ round }} {{ endpoint }} --served {{ previous }}
+              --top_ps 1.0 --dev_share 0 --seed {{ round }}
               --output_dir {{ output_dir }}/round-{{ round }}/pairs
           - title: round {{ round }} DPO
             while_rising: "{{ scores }}"
@@ -61,62 +62,80 @@ FILE = """
             result: "{{ output_dir }}/round-{{ round }}/checkpoint/training.json"
           - title: round {{ round }} on dev
             while_rising: "{{ scores }}"
+            serve: "{{ output_dir }}/round-{{ round }}/checkpoint"
             command: >-
-              notewriter evaluate {{ questions }} {{ method }} {{ endpoint }} --max_tokens 10{{ round }}
-              --served {{ output_dir }}/round-{{ round }}/checkpoint
+              notewriter evaluate {{ questions }} {{ method }} --max_tokens 10{{ round }}
               --output_dir {{ output_dir }}/round-{{ round }}/dev
     """
 
 
+SERVER = """
+import argparse, json, os
+from fake_endpoint import make_server
+
+parser = argparse.ArgumentParser(allow_abbrev=False)
+parser.add_argument("--port", type=int)
+parser.add_argument("--served-model-name")
+given, _ = parser.parse_known_args()
+
+def answer(request):
+    text = request["messages"][-1]["content"]
+    # The scripted student tells its rounds apart by the token limit.
+    known = json.loads(os.environ["ANSWERS"]) if request["max_tokens"] in (101, 102) else {}
+    return next((known[each] for each in known if each in text), "a guess that is wrong")
+
+server, endpoint = make_server(answer, port=given.port)
+endpoint.model = given.served_model_name
+server.serve_forever()
+"""
+
+
 def test_two_rounds_survive_a_kill_and_a_third_that_is_not_needed_is_skipped(tiny_model: Path, tmp_path: Path) -> None:
     world = tiny_world(tmp_path / "world", QUESTIONS)
-    questions = load_questions("jsonl", world["path"])
+    # The student answers half of the questions from round 1 on, so round 2 raises nothing.
+    questions = load_questions("jsonl", world["path"])[: QUESTIONS // 2]
+    answers = {question.question: question.answers[0] for question in questions}
+    for folder in ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai"):
+        (tmp_path / "site" / folder).mkdir(parents=True)
+        (tmp_path / "site" / folder / "__init__.py").touch()
+    (tmp_path / "site/vllm/entrypoints/openai/api_server.py").write_text(SERVER)
+    environment = {"PYTHONPATH": f"{tmp_path}/site:{PROJECT}:{PROJECT}/tests", "ANSWERS": json.dumps(answers)}
+    content = FILE
+    for name, value in {
+        "FOLDER": tmp_path,
+        "PATH": world["path"],
+        "INDEX": world["index"],
+        "MODEL": tiny_model,
+        "PYTHON": shlex.quote(sys.executable),
+        "PROJECT": PROJECT,
+    }.items():
+        content = content.replace(name, str(value))
+    (tmp_path / "rounds.yaml").write_text(textwrap.dedent(content))
 
-    def answer(request):
-        """Half of the answers are right from round 1 on, so round 2 raises nothing."""
-        text = request["messages"][-1]["content"]
-        # The scripted student tells its rounds apart by the token limit.
-        known = questions[: QUESTIONS // 2] if request["max_tokens"] in (101, 102) else []
-        return next((each.answers[0] for each in known if each.question in text), "a guess that is wrong")
+    def start():
+        return subprocess.Popen(
+            [sys.executable, "-m", "notewriter.cli", "pipeline", str(tmp_path / "rounds.yaml")],
+            cwd=PROJECT,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
-    with fake_endpoint(answer) as endpoint:
-        content = FILE
-        for name, value in {
-            "FOLDER": tmp_path,
-            "PATH": world["path"],
-            "INDEX": world["index"],
-            "BASE_URL": endpoint.base_url,
-            "MODEL": tiny_model,
-            "PYTHON": shlex.quote(sys.executable),
-            "PROJECT": PROJECT,
-        }.items():
-            content = content.replace(name, str(value))
-        (tmp_path / "rounds.yaml").write_text(textwrap.dedent(content))
-
-        def start():
-            return subprocess.Popen(
-                [sys.executable, "-m", "notewriter.cli", "pipeline", str(tmp_path / "rounds.yaml")],
-                cwd=PROJECT,
-                env=os.environ | {"PYTHONPATH": str(PROJECT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-
-        run = tmp_path / "run"
-        with start() as running:
-            # In the second round, while it trains.
-            while running.poll() is None and not (run / "round-2/checkpoint/config.yaml").exists():
-                time.sleep(0.05)
-            if running.poll() is None:
-                os.killpg(running.pid, signal.SIGKILL)
-            printed = running.stdout.read()
-        assert running.returncode == -signal.SIGKILL, printed
-        first_round = (run / "round-1/checkpoint/model.safetensors").stat().st_mtime_ns
-        with start() as running:
-            printed = running.stdout.read()
-        assert running.returncode == 0, printed
+    run = tmp_path / "run"
+    with start() as running:
+        # In the second round, while it trains.
+        while running.poll() is None and not (run / "round-2/checkpoint/config.yaml").exists():
+            time.sleep(0.05)
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        printed = running.stdout.read()
+    assert running.returncode == -signal.SIGKILL, printed
+    first_round = (run / "round-1/checkpoint/model.safetensors").stat().st_mtime_ns
+    with start() as running:
+        printed = running.stdout.read()
+    assert running.returncode == 0, printed
 
     assert (run / "round-1/checkpoint/model.safetensors").stat().st_mtime_ns == first_round
     scores = [read_metrics(run / f"round-{number}/dev/metrics.json").metrics["f1"].mean for number in range(3)]
