@@ -7,7 +7,6 @@
 Run again, it resumes. On Slurm it submits only the runs that have no result and no job in the queue.
 """
 
-import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from annotated_types import MinLen
 from notewriter.experiments import slurm
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.here import run_here
-from notewriter.experiments.run import Pipeline, program, read_pipeline
+from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground.config import choose, parse
 
 PLACES = ("here", "slurm")
@@ -58,15 +57,6 @@ def main(argv: list[str]) -> None:
     elif arguments.on == "slurm":
         sys.stdout.write(slurm.submit(pipeline, Path(arguments.cluster_env), dry_run=arguments.dry_run))
     elif arguments.dry_run:
-        sys.stdout.write(_commands(pipeline))
+        sys.stdout.write(commands(pipeline))
     else:
         run_here(pipeline)
-
-
-def _commands(pipeline: Pipeline) -> str:
-    """The command of every shard of every run, under its title."""
-    return "".join(
-        f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
-        + "".join(f"{shlex.join(program(run.command_line(shard)))}\n" for shard in range(1, run.shards + 1))
-        for run in pipeline.runs
-    )

@@ -4,14 +4,15 @@ The runs are those of the recipe pipelines/quickstart. Each is a command that ca
 line of the run's log. Finished runs do nothing when the quickstart is started again.
 """
 
+import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from notewriter.experiments.here import run_here
-from notewriter.experiments.run import read_pipeline
+from notewriter.experiments.run import commands, read_pipeline
+from notewriter.ground import recipes
 from notewriter.ground.config import parse
 
-FILE = Path("pipelines/quickstart")
+FILE = recipes.file_named("pipelines/quickstart")
 
 
 @dataclass
@@ -22,9 +23,14 @@ class QuickstartArguments:
     model_dir: str = field(
         default="models/SmolLM2-135M-Instruct", metadata={"help": "the model to start from; fetched if missing"}
     )
+    dry_run: bool = field(default=False, metadata={"help": "print the commands and run nothing"})
 
 
 def main(argv: list[str]) -> None:
     """Do the runs in order and print the output of the last one, the table."""
     (arguments,) = parse(QuickstartArguments, argv, prog="notewriter quickstart", description=__doc__)
-    run_here(read_pipeline(FILE, arguments.output_dir, {"model_dir": arguments.model_dir}))
+    pipeline = read_pipeline(FILE, arguments.output_dir, {"model_dir": arguments.model_dir})
+    if arguments.dry_run:
+        sys.stdout.write(commands(pipeline))
+    else:
+        run_here(pipeline)

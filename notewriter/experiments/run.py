@@ -297,3 +297,12 @@ def program(argv: Sequence[str]) -> list[str]:
     """A command with the program of this virtual environment, if it has one of that name."""
     ours = Path(sys.executable).parent / argv[0]
     return [str(ours) if ours.is_file() else argv[0], *argv[1:]]
+
+
+def commands(pipeline: Pipeline) -> str:
+    """The command of every shard of every run, under its title."""
+    return "".join(
+        f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
+        + "".join(f"{shlex.join(program(run.command_line(shard)))}\n" for shard in range(1, run.shards + 1))
+        for run in pipeline.runs
+    )
