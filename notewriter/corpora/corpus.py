@@ -18,11 +18,10 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from notewriter.corpora import SOURCES
 from notewriter.corpora.pages import Pages
 from notewriter.corpora.published import difference, published
 from notewriter.corpora.source import Skipped, Source
-from notewriter.corpora.sources import per_question
+from notewriter.corpora.sources import SOURCES, per_question
 from notewriter.corpora.sources.per_question import PerQuestionArguments
 from notewriter.corpora.splitting import SplitArguments, load_tokenizer, splitter
 from notewriter.corpora.writing import (

@@ -12,7 +12,8 @@ import pytest
 from corpus_files import read_corpus, read_skipped
 
 from notewriter.artifacts.traces import Retrieval, Trace
-from notewriter.corpora import SOURCES, corpus, published, reading
+from notewriter.corpora import corpus, published, reading
+from notewriter.corpora.sources import SOURCES
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.evaluation.evidence import supporting_recall
 from notewriter.ground.errors import UserError
