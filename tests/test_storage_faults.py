@@ -151,13 +151,6 @@ COMMANDS = {
         ],
         ("dense/manifest.json", "dense/embeddings.float32", "dense/passages.jsonl"),
     ),
-    "sharded index": Command(
-        lambda inputs, folder: [
-            *("index", "--path", inputs.folder / "world/train/corpus.jsonl", "--index", folder / "dense"),
-            *("--encoder", inputs.folder / "encoder", "--device", "cpu", "--shard", "1/2"),
-        ],
-        ("dense.shards/1-of-2/embeddings.float32", "dense.shards/1-of-2/done.json"),
-    ),
     "pairs": Command(
         lambda inputs, folder: ["pairs", *inputs.options(folder, "pairs", PAIRS)],
         tuple(f"pairs/{name}" for name in DATASET),

@@ -286,9 +286,9 @@ def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) 
         UserError: a file cannot be read, has unknown keys, or names something that is not there.
     """
     path = find(path)
-    found = read_file(path, "check the path of the table")
-    check_mapping(found, Content, str(path))
-    content = Content(**found)
+    keys = read_file(path, "check the path of the table")
+    check_mapping(keys, Content, str(path))
+    content = Content(**keys)
     variables = changed(content.variables, changes, path)
     return Grid(path, content, list(_Reader(path, content, variables, substitutes).cells()), substitutes)
 

@@ -165,5 +165,5 @@ def overlaps(origins: Iterable[Sequence[Origins]]) -> Table:
 
 def _mean(values: Iterable[float | None]) -> str:
     """The mean of the values that are known."""
-    known = [value for value in values if value is not None]
-    return f"{sum(known) / len(known):,.0f}" if known else "unknown"
+    numbers = [value for value in values if value is not None]
+    return f"{sum(numbers) / len(numbers):,.0f}" if numbers else "unknown"

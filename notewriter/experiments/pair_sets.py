@@ -70,8 +70,8 @@ def _separations(pairs_of: Mapping[str, Sequence[Pair]]) -> Table:
             both = [sides(pair) for pair in pairs if pair["stage"] == stage]
             words = [statistics.fmean(len(side.text.split()) for side in each) for each in zip(*both, strict=True)]
             feature, separation = strongest([differences(*each) for each in both])
-            told = f"{feature.more}: {separation.share:.0%}"
-            rows.append([name, stage, str(len(both)), *(f"{each:.1f}" for each in words), told])
+            most = f"{feature.more}: {separation.share:.0%}"
+            rows.append([name, stage, str(len(both)), *(f"{each:.1f}" for each in words), most])
     header = ["set", "stage", "pairs", "words, chosen", "words, rejected", "how often the chosen side ..."]
     return "What separates the sides beside what they say: lengths, and the feature that tells most", header, rows
 

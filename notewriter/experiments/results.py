@@ -17,7 +17,7 @@ from annotated_types import MinLen
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.experiments.experiment import read_experiment
 from notewriter.experiments.files import changes_of
-from notewriter.experiments.page import Evaluations, page_of, plots_of
+from notewriter.experiments.results_page import Evaluations, page_of, plots_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError

@@ -19,9 +19,9 @@ from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.experiments.cells import run_cells
-from notewriter.experiments.cost import cost_of, cost_table
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Cell, Grid, Substitutes, read_grid
+from notewriter.experiments.table_cost import cost_of, cost_table
 from notewriter.experiments.table_page import parts_of, tables_of, write_table_page
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse

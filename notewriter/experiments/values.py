@@ -14,7 +14,7 @@ from notewriter.evaluation.catalogue import METRICS
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import bootstrap_interval, over_seeds, standard_deviation
-from notewriter.models.prices import cost, prices_of
+from notewriter.models.prices import Prices, cost, prices_of
 
 
 @dataclass(frozen=True)
@@ -33,114 +33,95 @@ class Finished:
         """The model calls by question id."""
         return {trace.question_id: trace.generations for trace in read_traces(self.folder / "traces.jsonl")}
 
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """Of its models; empty where it names none."""
+        config = read_config(self.folder)
+        return prices_of(config.get("prices") or {}, config.get("models") or {})
 
-PerQuestion = dict[str, float]
-"""Question id -> value; questions without one are left out."""
+    @functools.cached_property
+    def searches(self) -> bool:
+        """Whether it searched for any question whose gold documents are known."""
+        return any(each.gold_documents and each.retrievals for each in self.predictions.values())
 
+    def tokens(self, kind: str, of: Prediction, *, notes: bool) -> int:
+        """A question's tokens of the note-taker, or of all other models."""
+        calls = [call for call in self.calls.get(of.question_id, []) if (call.role == "notes") == notes]
+        return sum(getattr(call.completion, kind) for call in calls)
 
-def _each(value: Callable[[Prediction], float | None]) -> Callable[[Finished], PerQuestion]:
-    def values(run: Finished) -> PerQuestion:
-        each = {id: value(prediction) for id, prediction in run.predictions.items()}
-        return {id: float(number) for id, number in each.items() if number is not None}
+    def seconds(self, of: Prediction) -> float:
+        """What a question's model calls took, added up."""
+        return sum(call.completion.seconds for call in self.calls.get(of.question_id, []))
 
-    return values
+    def money(self, of: Prediction) -> float | None:
+        """The price of a question's tokens; None without prices."""
+        calls = [(call.role, call.completion) for call in self.calls.get(of.question_id, [])]
+        spent = (cost(self.prices, role, each.prompt_tokens, each.completion_tokens) for role, each in calls)
+        return sum(spent) if self.prices else None
 
-
-def _tokens(kind: str, *, notes: bool) -> Callable[[Finished], PerQuestion]:
-    def values(run: Finished) -> PerQuestion:
-        return {
-            id: float(sum(getattr(call.completion, kind) for call in calls if (call.role == "notes") == notes))
-            for id, calls in run.calls.items()
-        }
-
-    return values
-
-
-def _seconds(run: Finished) -> PerQuestion:
-    return {id: sum(call.completion.seconds for call in calls) for id, calls in run.calls.items()}
-
-
-def _money(run: Finished) -> PerQuestion:
-    config = read_config(run.folder)
-    prices = prices_of(config.get("prices") or {}, config.get("models") or {})
-    if not prices:
-        return {}
-    return {
-        id: sum(
-            cost(prices, call.role, call.completion.prompt_tokens, call.completion.completion_tokens) for call in calls
-        )
-        for id, calls in run.calls.items()
-    }
-
-
-def _fewer(run: Finished) -> PerQuestion:
-    """Of right answers whose gold documents are known; none where nothing was searched (`scoring.fewer_searches`)."""
-    counted = {id: each for id, each in run.predictions.items() if each.gold_documents}
-    if not any(each.retrievals for each in counted.values()):
-        return {}
-    return {id: float(each.retrievals < each.gold_documents) for id, each in counted.items() if is_right(each)}
+    def fewer_searches(self, of: Prediction) -> bool | None:
+        """Whether a right answer has fewer searches than gold documents (`scoring.fewer_searches`)."""
+        counts = self.searches and of.gold_documents and is_right(of)
+        return of.retrievals < of.gold_documents if counts else None
 
 
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
     return Metric(name, label, meaning, better=None, decimals=decimals, share=False)
 
 
-SHOWN: dict[str, tuple[Metric, Callable[[Finished], PerQuestion]]] = {
-    metric.name: (metric, values)
-    for metric, values in (
-        (
-            replace(METRICS["retrievals"], decimals=2),
-            _each(lambda prediction: prediction.retrievals),
-        ),
+SHOWN: dict[str, tuple[Metric, Callable[[Finished, Prediction], float | None]]] = {
+    metric.name: (metric, value)
+    for metric, value in (
+        (replace(METRICS["retrievals"], decimals=2), lambda run, of: of.retrievals),
         (
             _count("searches_when_right", "Searches, if right", "Searches of the questions with a full score.", 2),
-            _each(lambda prediction: prediction.retrievals if is_right(prediction) else None),
+            lambda run, of: of.retrievals if is_right(of) else None,
         ),
         (
             _count("searches_when_wrong", "Searches, if wrong", "Searches of the questions without a full score.", 2),
-            _each(lambda prediction: None if is_right(prediction) else prediction.retrievals),
+            lambda run, of: None if is_right(of) else of.retrievals,
         ),
         (
             Metric("fewer_searches", "Fewer searches", "Share of right answers with fewer searches than gold pages."),
-            _fewer,
+            Finished.fewer_searches,
         ),
         (
             Metric("no_search", "No search", "Share of questions without a single search.", better="lower"),
-            _each(lambda prediction: float(not prediction.retrievals)),
+            lambda run, of: not of.retrievals,
         ),
         (
             Metric("errors", "Errors", "Share of questions whose prompts the model's context cannot hold.", "lower"),
-            _each(lambda prediction: float(bool(prediction.error))),
+            lambda run, of: bool(of.error),
         ),
         (
             _count("words_retrieved", "Words retrieved", "Length of the retrieved passages.", 2),
-            _each(lambda prediction: prediction.words_retrieved),
+            lambda run, of: of.words_retrieved,
         ),
         (
             _count("words_answered_from", "Words answered from", "Length of the text before the answer.", 2),
-            _each(lambda prediction: prediction.words_answered_from),
+            lambda run, of: of.words_answered_from,
         ),
         (
             _count("main_prompt_tokens", "Main tokens in", "Tokens sent to all models but the note-taker."),
-            _tokens("prompt_tokens", notes=False),
+            lambda run, of: run.tokens("prompt_tokens", of, notes=False),
         ),
         (
             _count("main_completion_tokens", "Main tokens out", "Tokens written by all models but the note-taker."),
-            _tokens("completion_tokens", notes=False),
+            lambda run, of: run.tokens("completion_tokens", of, notes=False),
         ),
         (
             _count("notes_prompt_tokens", "Notes tokens in", "Tokens sent to the note-taker."),
-            _tokens("prompt_tokens", notes=True),
+            lambda run, of: run.tokens("prompt_tokens", of, notes=True),
         ),
         (
             _count("notes_completion_tokens", "Notes tokens out", "Tokens written by the note-taker."),
-            _tokens("completion_tokens", notes=True),
+            lambda run, of: run.tokens("completion_tokens", of, notes=True),
         ),
-        (replace(METRICS["seconds"], decimals=2), _seconds),
-        (_count("money", "Money", "Price of a question's tokens.", 6), _money),
+        (replace(METRICS["seconds"], decimals=2), Finished.seconds),
+        (_count("money", "Money", "Price of a question's tokens.", 6), Finished.money),
     )
 }
-"""What a table can show besides the scores of `evaluation.catalogue`, with what computes it for each question."""
+"""What a table can show besides the scores of `evaluation.catalogue`, with a question's value; None leaves it out."""
 
 SUMMARIES = {
     metric.name: metric
@@ -185,7 +166,7 @@ def value_of(
         numbers = [each.mean for each in means if isinstance(each, Interval)]
         return standard_deviation(numbers) if len(numbers) > 1 else None
     if name == "minutes":
-        return sum(sum(_seconds(sample).values()) for sample in samples) / 60 / len(samples)
+        return sum(sum(_per_question("seconds", sample).values()) for sample in samples) / 60 / len(samples)
     if name == "compression":
         costs = [read_costs(sample.folder / "costs.json") for sample in samples]
         ratios = [each.compression for each in costs if each and each.compression]
@@ -196,7 +177,9 @@ def value_of(
     return bootstrap_interval([scale * value for value in counted]) if counted else None
 
 
-def _per_question(name: str, run: Finished) -> PerQuestion:
-    if name in SHOWN:
-        return SHOWN[name][1](run)
-    return {id: each.scores[name] for id, each in run.predictions.items() if name in each.scores}
+def _per_question(name: str, run: Finished) -> dict[str, float]:
+    """Question id -> value; questions without one are left out."""
+    if name not in SHOWN:
+        return {id: each.scores[name] for id, each in run.predictions.items() if name in each.scores}
+    values = {id: SHOWN[name][1](run, each) for id, each in run.predictions.items()}
+    return {id: float(value) for id, value in values.items() if value is not None}

@@ -1,4 +1,9 @@
-"""Connections to endpoints: addresses, keys, and which faults are worth another try (`http` reads the replies)."""
+"""Connections to endpoints: addresses, keys, and which faults are worth another try (`http` reads the replies).
+
+All that speaks HTTP here does so through this module: models by `connect`, other services that take and give JSON by
+`open_http`. `retrying` repeats a call after faults that may pass, waits for a server that is being restarted, and heeds
+Retry-After; `reason` is an error in words, without secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 """The servers of an endpoint: which of them a request goes to, and how those of this process are restarted."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import openai
+if TYPE_CHECKING:
+    import openai
 
 COOLDOWN = 10.0
 """Seconds for which a failed replica is avoided while another one is up."""

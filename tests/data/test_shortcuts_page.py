@@ -2,7 +2,7 @@ import json
 import re
 
 import pytest
-from test_viewer import HOSTILE, write
+from dataset_folders import HOSTILE, write
 
 from notewriter.data.shortcuts_page import main
 from notewriter.ground.errors import UserError

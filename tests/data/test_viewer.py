@@ -3,14 +3,11 @@ import gzip
 import json
 import re
 
-import pyarrow
-import pyarrow.parquet
 import pytest
+from dataset_folders import HOSTILE, write
 
 from notewriter.data.viewer import CHUNK, main, write_viewer
 from notewriter.ground.errors import UserError
-
-HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'
 
 
 def pair(number, stage="deepnote/init_note"):
@@ -23,12 +20,6 @@ def pair(number, stage="deepnote/init_note"):
         "judge_replies": ["Better: 1"],
         "chosen_score": 0.5,
     }
-
-
-def write(folder, rows, split="train"):
-    folder.mkdir(exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{split}.parquet")
-    return folder
 
 
 def embedded(path):

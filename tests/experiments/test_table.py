@@ -8,8 +8,8 @@ from benchmark_files import write_two_questions
 
 from notewriter.corpora.published import PUBLISHED, Published
 from notewriter.experiments import table
-from notewriter.experiments.cost import DECODE, PEAK, PREFILL, gpu_seconds
 from notewriter.experiments.grid import Substitutes, read_grid
+from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, gpu_seconds
 from notewriter.ground.errors import UserError
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}

@@ -39,10 +39,13 @@ SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "1
 
 OMITTED = {
     *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
-    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
+    *("serve", "serve_options", "served", "port", "base_url", "model", "models", "concurrency"),
     *("retriever", "question_set"),
 }
-"""Settings that name folders and servers of this machine, or that the card states elsewhere."""
+"""Settings that name folders and servers of this machine, or that the card states elsewhere.
+
+Data of 0.2 may have `served`, a folder; `notewriter overlap` writes its card again.
+"""
 
 
 class CardKind(NamedTuple):

@@ -3,7 +3,6 @@
 import logging
 import statistics
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, SFTConfig
 
+from notewriter.ground.terminal import escape_controls
 from notewriter.training.inputs.chat_templates import text_of
 from notewriter.training.inputs.checks import Sample, pair_samples, trained_runs
 from notewriter.training.inputs.rows import IGNORED, count_by_stage
@@ -60,7 +60,7 @@ def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, colour: bool,
 def lengths_by_stage(lengths: Mapping[str, Sequence[int]], bars: int = 24) -> str:
     """A line per stage: rows, quantiles of their lengths in tokens, and a histogram from 0 to the longest of all."""
     longest = max(max(values) for values in lengths.values())
-    width = max(len("stage"), *(len(plain(stage)) for stage in lengths))
+    width = max(len("stage"), *(len(escape_controls(stage)) for stage in lengths))
     lines = [f"{'stage':{width}}  {'rows':>7} {'min':>6} {'median':>6} {'95%':>6} {'max':>6}  0 to {longest} tokens"]
     for stage, values in sorted(lengths.items()):
         ordered = sorted(values)
@@ -70,7 +70,7 @@ def lengths_by_stage(lengths: Mapping[str, Sequence[int]], bars: int = 24) -> st
         # A non-empty bar is at least the lowest block.
         histogram = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // max(counts))] for count in counts)
         lines.append(
-            f"{plain(stage):{width}}  {len(ordered):>7} {ordered[0]:>6} {statistics.median_low(ordered):>6} "
+            f"{escape_controls(stage):{width}}  {len(ordered):>7} {ordered[0]:>6} {statistics.median_low(ordered):>6} "
             f"{ordered[int(0.95 * (len(ordered) - 1))]:>6} {ordered[-1]:>6}  {histogram}"
         )
     return "\n".join(lines) + "\n"
@@ -86,7 +86,7 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
     trained = sum(label != IGNORED for label in labels)
     side = f", {sample['side']}" if "side" in sample else ""
     title = f"{sample['stage']}, question {sample['question_id']}{side}"
-    parts = [f"--- {plain(title)}: {trained} of {len(ids)} tokens are trained\n"]
+    parts = [f"--- {escape_controls(title)}: {trained} of {len(ids)} tokens are trained\n"]
     shown = 0
     for start, end in [*trained_runs(labels), (len(ids), len(ids))]:
         masked = ids[shown:start]
@@ -105,14 +105,4 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
 
 
 def _text(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
-    return plain(text_of(ids, tokenizer), keep="\n")
-
-
-def plain(text: str, keep: str = "") -> str:
-    """A text with its control and format characters escaped, except those in `keep`."""
-    return "".join(
-        character
-        if character in keep or unicodedata.category(character)[0] != "C"
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return escape_controls(text_of(ids, tokenizer))

@@ -1,4 +1,4 @@
-"""Measures of a ranking against values computed by hand."""
+"""Measures of a ranking against values computed by hand, and the tables."""
 
 import math
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notewriter.evaluation.retrieval.results import measures, ndcg, recall, reciprocal_rank
+from notewriter.artifacts.metrics import Interval
+from notewriter.evaluation.compare import compare_scores, corrected
+from notewriter.evaluation.retrieval.results import Results, measures, ndcg, recall, reciprocal_rank, tables
 
 
 def test_recall_is_the_share_of_gold_passages_among_the_first():
@@ -44,3 +46,21 @@ def test_every_measure_lies_between_zero_and_one_and_grows_with_depth(ranking, g
     best = measures(sorted(gold), gold, [1, 5, 10])
     assert best["recall@10"] == best["MRR@10"] == 1
     assert best["nDCG@10"] == pytest.approx(1)
+
+
+def test_a_p_value_that_no_permutation_reaches_is_shown_as_a_bound():
+    # Twenty questions that all gain, by different amounts: a permutation test, not McNemar's.
+    before, after = [0.0] * 20, [0.5 + number / 100 for number in range(20)]
+    names = [f"nDCG@{depth}" for depth in range(1, 13)]
+    (comparison,) = corrected([{name: compare_scores([before], [after]) for name in names}])
+    chain = {
+        "measures": dict.fromkeys(names, Interval(0.5, 0.4, 0.6)),
+        "milliseconds": {"p50": 1.0},
+        "parts": [],
+        "load": {"chain": "a", "queries_per_second": 1.0, "concurrency": 1, "memory": None, "size": 1},
+    }
+    results = Results("hotpotqa", 20, {"a": chain, "b": chain}, {"b": comparison})
+    (_, _, rows) = next(table for table in tables(results) if table[0].startswith("Difference"))
+    # 1 / 10,001 twelve times, rounded up.
+    assert {row[-1] for row in rows} == {"<0.002"}
+    assert results.to_json()["differences"]["b"]["nDCG@5"]["p_value"] == pytest.approx(12 / 10_001)

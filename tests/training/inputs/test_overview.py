@@ -43,7 +43,10 @@ def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokeni
     assert "the river river [... 495 tokens ...] river river river⟦crosses a <end>⟧" in shown
 
 
-def test_control_characters_have_no_effect_on_a_terminal() -> None:
-    shown = overview.plain("\x1b[2J\r\x07 note ‮ \x9b31m line\nend", keep="\n")
+def test_control_characters_have_no_effect_on_a_terminal(tokenizer: PreTrainedTokenizerBase) -> None:
+    row = {"input_ids": [6, 2], "labels": [-100, 2], "stage": "s\x1b[2J", "question_id": "q\x9b31m\u202e"}
 
-    assert shown == "\\x1b[2J\\r\\x07 note \\u202e \\x9b31m line\nend"
+    shown = overview.preview(row, tokenizer, colour=False)
+
+    assert shown.startswith("--- s\\x1b[2J, question q\\x9b31m\\u202e: 1 of 2")
+    assert "\\x1b" in overview.lengths_by_stage({"s\x1b[2J": [1]})
