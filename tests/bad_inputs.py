@@ -7,7 +7,6 @@ import contextlib
 import copy
 import importlib
 import io
-import json
 import logging
 import os
 import re
@@ -168,10 +167,3 @@ def arguments_of(command: str) -> list[type]:
             types: list[type] = found.args[0]
             return types
     raise AssertionError(f"{command} parses no options")
-
-
-def first_record(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The record of a JSON file, or the first one of a JSON Lines file with the lines after it."""
-    text = path.read_text()
-    first, *rest = text.splitlines() if path.suffix == ".jsonl" else [text]
-    return json.loads(first), rest

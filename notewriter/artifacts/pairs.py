@@ -24,9 +24,9 @@ class Source(_Source, total=False):
     `kind` is `model`, with the sampling that drew it, `gold`, or `gold without the answer` (only of rejected sides).
     """
 
-    temperature: float
-    top_p: float
-    max_tokens: int
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
 
 
 class _Pair(TypedDict):
@@ -63,6 +63,20 @@ class Pair(_Pair, total=False):
     judge: str
     judge_replies: list[str]
     judge_orders: list[list[int]]
+    prompt_tokens: int | None
+    chosen_tokens: int | None
+    rejected_tokens: int | None
+
+
+class _Row(_Pair, total=False):
+    """What is checked of a row: where a pair has no provenance, its columns are null."""
+
+    top_k: int | None
+    chosen_source: Source | None
+    rejected_source: Source | None
+    chosen_score: float | None
+    rejected_score: float | None
+    judge: str | None
     prompt_tokens: int | None
     chosen_tokens: int | None
     rejected_tokens: int | None
@@ -115,4 +129,4 @@ def read_pairs(path: Path, batch: int = BATCH) -> Iterator[Pair]:
     Raises:
         UserError: as `read_checked`.
     """
-    return (cast(Pair, row) for row in read_checked(path, _Pair, batch))
+    return (cast(Pair, row) for row in read_checked(path, _Row, batch))

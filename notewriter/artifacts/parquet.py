@@ -100,13 +100,13 @@ def read_rows(
             ) from error
 
 
-def read_checked(path: Path, required: type, batch: int = BATCH) -> Iterator[dict[str, Any]]:
+def read_checked(path: Path, required: Any, batch: int = BATCH) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Parquet file with all their columns; `required` is the TypedDict of those that it must have.
 
     Raises:
         UserError: as `read_rows`, or a row has another type in a required column; names file, row (from 0) and column.
     """
-    for number, row in enumerate(read_rows(path, tuple(required.__annotations__), batch)):
+    for number, row in enumerate(read_rows(path, sorted(required.__required_keys__), batch)):
         yield typed.read(row, required, f"{path}: row {number}", "fix or remove the row")
 
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
 from notewriter.artifacts.fingerprints import check_fingerprints, read_fingerprints, write_fingerprints
 from notewriter.artifacts.run_record import add_start, start_of
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
@@ -98,6 +98,24 @@ class RunFolder:
             yield self.path
 
 
+class _Settings(TypedDict, total=False):
+    """What others read of a run's configuration, whichever command it is of."""
+
+    dataset: str
+    path: str
+    index: list[str] | None
+    retriever: list[dict[str, Any]] | None
+    ids: str | None
+    question_set: str | None
+    where: dict[str, Any] | None
+    limit: int | None
+    seed: int | None
+    serve: str | None
+    model: str | None
+    models: dict[str, dict[str, Any]]
+    method_options: dict[str, Any]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved configuration of a run.
 
@@ -113,6 +131,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
     if misfit(config, dict[str, Any]):
         raise UserError(f"{path}: is not a run's configuration; remove {folder} or choose another output_dir")
+    typed.read(config, _Settings, str(path), f"remove {folder} or choose another output_dir")
     return config
 
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter.artifacts.reading import write_json
+from notewriter.artifacts.reading import read_json, write_json
+from notewriter.ground import typed
+from notewriter.ground.errors import UserError
 
 PAIRS_STATISTICS_SCHEMA = "notewriter/pairs-stats/1"
 CHAINS_STATISTICS_SCHEMA = "notewriter/chains-stats/1"
@@ -159,6 +161,27 @@ class GoldStatistics(_Statistics, GoldTotals):
     """The statistics of conversations from the gold evidence: `conversations` are the rows per split."""
 
     conversations: dict[str, int]
+
+
+STATISTICS = {
+    PAIRS_STATISTICS_SCHEMA: PairsStatistics,
+    CHAINS_STATISTICS_SCHEMA: ChainsStatistics,
+    GOLD_STATISTICS_SCHEMA: GoldStatistics,
+}
+
+
+def read_statistics(folder: Path, remedy: str) -> Any:
+    """The statistics in a folder of training data.
+
+    Raises:
+        UserError: it has none, or they are damaged.
+    """
+    path = folder / NAME
+    record: Any = read_json(path, remedy)
+    kind: Any = STATISTICS.get(str(record.get("schema"))) if isinstance(record, dict) else None
+    if kind is None:
+        raise UserError(f"{path}: is not the statistics of training data; {remedy}")
+    return typed.read(record, kind, str(path), remedy)
 
 
 def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics | GoldStatistics) -> None:

@@ -16,10 +16,10 @@ from typing import Annotated, Any
 from annotated_types import MinLen
 
 from notewriter.artifacts.parquet import read_rows
-from notewriter.artifacts.reading import pick, read_json
+from notewriter.artifacts.reading import pick
 from notewriter.artifacts.run_folder import read_config
-from notewriter.artifacts.statistics import NAME, OverlapCheck
-from notewriter.data.dataset.card import CARDS, OVERLAPPING, REMEDY, add_checks
+from notewriter.artifacts.statistics import OverlapCheck, read_statistics
+from notewriter.data.dataset.card import OVERLAPPING, REMEDY, add_checks
 from notewriter.data.dataset.hygiene import Seen, load_evaluation, overlapping
 from notewriter.data.dataset.splits import split_files
 from notewriter.datasets.questions import QuestionArguments, load_selected
@@ -81,9 +81,7 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
     Raises:
         UserError: the folder is no finished dataset, or its questions cannot be loaded.
     """
-    stats: Any = read_json(folder / NAME, REMEDY)
-    if not isinstance(stats, dict) or str(stats.get("schema")) not in CARDS:
-        raise UserError(f"{folder / NAME}: is not the statistics of training data; {REMEDY}")
+    read_statistics(folder, REMEDY)
     config = read_config(folder)
     used = {
         row["question_id"]

@@ -150,13 +150,16 @@ class Content:
     note: str = ""
 
 
+Names = str | Annotated[list[str], MinLen(1)]
+
+
 @dataclass(frozen=True)
 class Row:
     """An entry of `rows`, each name or names."""
 
-    method: str | list[str]
-    model: str | list[str]
-    setting: str | list[str] = ""
+    method: Names
+    model: Names
+    setting: Names = ""
     columns: str | list[str] = field(default_factory=list)
     options: Options = field(default_factory=dict)
 

@@ -107,7 +107,7 @@ def _tag_of(kind: Any) -> str:
 def _within(bound: Any, value: Any) -> Any:
     """The value, if it is within an `Interval` or as long as a `MinLen` says."""
     if isinstance(bound, MinLen) and len(value) < bound.min_length:
-        raise PydanticCustomError(MISFIT, f"at least {bound.min_length} long")
+        raise PydanticCustomError("bound", f"is too short; give at least {bound.min_length}")
     if not isinstance(bound, Interval) or value is None:
         return value
     low = bound.gt if bound.ge is None else bound.ge

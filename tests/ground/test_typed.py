@@ -79,7 +79,7 @@ def test_what_fits(value, hint):
         (0, Annotated[int, Interval(ge=1, le=9)], "x: 0 is too small; give at least 1 and at most 9"),
         (1.0, Annotated[float, Interval(gt=0, lt=1)], "x: 1.0 is too large; give above 0 and below 1"),
         (0, Annotated[int, Interval(ge=1)] | None, "x: 0 is too small; give at least 1"),
-        ([], Annotated[list[str], MinLen(1)], "x must be at least 1 long, not []"),
+        ([], Annotated[list[str], MinLen(1)], "x: [] is too short; give at least 1"),
         ("a" * 99, int, f"x must be int, not '{'a' * 59}..."),
     ],
 )

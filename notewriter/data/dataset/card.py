@@ -18,11 +18,12 @@ from notewriter.artifacts.statistics import (
     NAME,
     PAIRS_STATISTICS_SCHEMA,
     OverlapCheck,
+    read_statistics,
     write_statistics,
 )
 from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages import charts
 from notewriter.pages.cards import render_card
@@ -188,8 +189,9 @@ def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]
     """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
     lengths: dict[str, dict[str, list[int]]] = {}
     for path in split_files(folder):
-        for row in read_rows(path, columns=kind.columns):
+        for number, row in enumerate(read_rows(path, columns=kind.columns)):
             stage, parts = kind.lengths(row)
+            typed.read(parts, dict[str, int | None], f"{path}: row {number}", "fix or remove the row")
             of_stage = lengths.setdefault(stage, {part: [] for part in parts})
             for part, length in parts.items():
                 if length is not None:
@@ -208,7 +210,7 @@ def read_checks(folder: Path) -> dict[str, OverlapCheck]:
 
 def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
     """Add checks to the statistics and the card of a dataset."""
-    stats: Any = read_json(folder / NAME, REMEDY)
+    stats = read_statistics(folder, REMEDY)
     stats["overlap"] = stats.get("overlap", {}) | checks
     write_statistics(folder, stats)
     write_card(folder, config, stats, CARDS[stats["schema"]])

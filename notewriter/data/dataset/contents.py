@@ -12,7 +12,6 @@ import pyarrow as pa
 from notewriter import __version__
 from notewriter.artifacts import chains, pairs
 from notewriter.artifacts.journal import remaining
-from notewriter.artifacts.reading import pick
 from notewriter.artifacts.rollouts import (
     JOURNAL,
     ChainRollout,
@@ -35,7 +34,7 @@ from notewriter.data.dataset.splits import open_splits
 from notewriter.data.dataset.tallies import ChainsTally, PairsTally, StagesTally
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
 from notewriter.evaluation.metrics.text import token_f1
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.methods.rearag import STEP
 from notewriter.models.roles import ModelArguments
@@ -75,7 +74,7 @@ class Contents(Generic[Options]):
 
     def read_options(self, config: Mapping[str, Any]) -> Options:
         """The options in a resolved configuration; those that its version did not have are at their defaults."""
-        return self.options(**pick(config, self.options))
+        return typed.read(dict(config), self.options, "config.yaml", "restore the file")
 
 
 def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
