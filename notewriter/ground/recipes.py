@@ -24,7 +24,7 @@ def names() -> list[str]:
 def find(name: str | Path) -> Path:
     """The file with this path, or else that of the recipe with this name; the path itself where there is neither.
 
-    A recipe's path in a checkout, `configs/NAME.yaml`, is a name of it too.
+    A recipe's path in a checkout, below configs/, is a name of it too.
     """
     path = Path(name)
     recipe = RECIPES / f"{str(name).removeprefix('configs/').removesuffix('.yaml')}.yaml"

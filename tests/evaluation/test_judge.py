@@ -280,7 +280,7 @@ def test_judgements_of_other_answers_are_refused(evaluated, judge):
             {"judgements": ["beauty"]},
             "unknown judgement 'beauty'; choose one of: answer, chain, density, explained_answer, graded_answer",
         ),
-        ({"runs": []}, "runs must .*at least 1"),
+        ({"runs": []}, r"judge\.yaml:1: runs.* at least 1"),
         ({"runs": ["nowhere"]}, "nowhere: no such folder"),
         ({"base_url": None}, "no model; give --serve PATH"),
     ],

@@ -19,7 +19,7 @@ def runs(tmp_path: Path) -> Path:
     corpus.write_text("")
     index.mkdir()
     (index / "manifest.json").write_text(json.dumps({"kind": "bm25", "passages": 7, "source": str(corpus)}))
-    with open_run(tmp_path / "pairs", {"index": str(index), "model": "teacher", "seed": 5}) as pairs:
+    with open_run(tmp_path / "pairs", {"index": [str(index)], "model": "teacher", "seed": 5}) as pairs:
         stats = {"schema": "notewriter/pairs-stats/1", "pairs": {"train": 3, "dev": 1}}
         (pairs / "stats.json").write_text(json.dumps(stats))
     with open_run(tmp_path / "dpo", {"pairs": str(pairs), "model_name_or_path": "owner/base"}) as dpo:
@@ -27,7 +27,7 @@ def runs(tmp_path: Path) -> Path:
         record = {"schema": "notewriter/training/1", "method": "dpo", "parameters": "full", "steps": 2, "rows": rows}
         (dpo / "training.json").write_text(json.dumps(record))
         (dpo / "config.json").write_text("{}")
-    config = {"serve": str(dpo), "index": str(index), "method": "deepnote"}
+    config = {"serve": str(dpo), "index": [str(index)], "method": "deepnote"}
     with open_run(tmp_path / "after", config) as after:
         write_metrics(after / "metrics.json")
     return tmp_path

@@ -130,7 +130,7 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runs": []}, "runs must be at least 1"),
+        ({"runs": []}, r"pipeline\.yaml: runs.* at least 1"),
         ({"run": []}, "unknown key 'run'; known are: output_dir, runs, variables, report"),
         ({"runs": [{"title": "a"}]}, r"runs\[0\] has no 'command'"),
         ({"runs": [{"title": "a", "command": "b", "afer": []}]}, r"runs\[0\]: unknown key 'afer'; known are: title,"),

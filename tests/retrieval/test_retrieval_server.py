@@ -96,7 +96,7 @@ def test_topk_and_scores_may_be_left_out(url):
         (b"{", "is not JSON"),
         ({}, "request has no 'queries'"),
         ({"queries": "town"}, "queries must be list"),
-        ({"queries": []}, "queries must be at least 1"),
+        ({"queries": []}, "queries: [] is too short"),
         ({"queries": ["q"] * 6}, "6 queries; send at most 5"),
         ({"queries": ["q"], "topk": 11}, "topk: 11 is not between 1 and 10"),
         ({"queries": ["q"], "topk": -1}, "topk: -1 is not between"),
