@@ -92,7 +92,9 @@ def cached(path):
     if not path.exists():
         return {}
     with sqlite3.connect(path, timeout=30) as database:
-        return dict(database.execute("SELECT key, completion FROM replies"))
+        # The command makes the file before the table.
+        made = database.execute("SELECT name FROM sqlite_master WHERE name = 'replies'").fetchall()
+        return dict(database.execute("SELECT key, completion FROM replies")) if made else {}
 
 
 def token_ids(tokenizer, messages):
