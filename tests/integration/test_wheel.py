@@ -83,14 +83,20 @@ def test_the_quickstart_is_rehearsed(run, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_papers_table_is_estimated(run) -> None:
-    out = run("table", "papers/deepnote/table_1", "--dry_run", "true")
-    assert "tokens" in out
+def test_a_papers_table_is_estimated(run, tmp_path: Path) -> None:
+    question = {"id": "q1", "question": "Who?", "golden_answers": ["Mira"]}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question) + "\n")
+    out = run(
+        *("table", "papers/deepnote/table_1", "--cells", "hotpotqa/direct/*", "--dry_run", "true"),
+        *("--questions", json.dumps({"hotpotqa": "questions.jsonl"})),
+    )
+    assert "hotpotqa/direct/GPT-4o-mini" in out and "all cells" in out
 
 
-def test_a_pipeline_is_shown_as_jobs_of_a_cluster(run) -> None:
+def test_a_pipeline_is_shown_as_jobs_of_a_cluster(run, environment: Path) -> None:
+    run("recipes", "copy", "slurm/cluster.env.example", "slurm/cluster.env")
     out = run("pipeline", "pipelines/quickstart", "--on", "slurm", "--dry_run", "true")
-    assert "sbatch" in out and "run.sbatch" in out
+    assert "sbatch" in out and f"{environment}" in out and "slurm/run.sbatch" in out
 
 
 def test_two_steps_of_dpo(run, tiny_model: Path, tiny_pairs: Path, tmp_path: Path) -> None:
