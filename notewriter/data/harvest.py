@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -91,7 +92,7 @@ class Harvest:
         return record
 
 
-class HarvestRollout(Rollout):
+class HarvestRollout(Rollout, ABC):
     """A rollout in which `train` replies at the trained stages, and the model, as at inference, at all others."""
 
     def __init__(
@@ -112,6 +113,7 @@ class HarvestRollout(Rollout):
         self._found: dict[tuple[str, int], list[Passage]] = {}
         self._to_train: dict[str, int] | None = None
 
+    @abstractmethod
     async def train(
         self,
         attempt: Attempt,
@@ -122,7 +124,6 @@ class HarvestRollout(Rollout):
         variables: dict[str, Any],
     ) -> str | None:
         """The reply at a trained stage; None leaves it to the model. Completes the `attempt`."""
-        raise NotImplementedError
 
     async def run(self, to_the_end: bool = True) -> None:
         """Run the method and record its answer, or the error that ended it, in the trace.
