@@ -155,9 +155,6 @@ def shortcuts_of(file: Path) -> list[str]:
 def check_sharing(model: ModelConfig) -> None:
     """Raise a `UserError` where the model cannot share prompts."""
     network = cost_model.without_weights(model)
-    # Those that come with PyTorch; others need packages that a login node may lack.
-    if model.attn_implementation in {"eager", "sdpa", "flex_attention"}:
-        network.set_attn_implementation(model.attn_implementation)
     add_fused_lm_head(network)
     prefix_sharing.share_prefixes(network)
 
