@@ -155,10 +155,3 @@ def test_what_training_refuses_is_refused(options: list[str]) -> None:
     (Path(options[3]) / "dev.parquet").unlink()
     with pytest.raises(UserError, match=r"has no dev\.parquet"):
         preflight.main([*options, "--eval_strategy", "steps", "--eval_steps", "1"])
-    with pytest.raises(UserError, match="model is not; add --model"):
-        preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1"])
-
-
-def test_a_server_that_is_not_there_is_named(options: list[str]) -> None:
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:1/tokenize: gave no token ids"):
-        preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1", "--model", "notes"])
