@@ -30,7 +30,6 @@ COMMANDS = {
     "pairs": ("notewriter.data.build_pairs", "roll out methods with a teacher and label preference pairs"),
     "gold": ("notewriter.data.build_gold", "write conversations for SFT from the gold evidence, as a warm start"),
     "chains": ("notewriter.data.build_chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
-    "merge-shards": ("notewriter.data.merge_shards", "merge shards of pairs or chains into one dataset"),
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
     "shortcuts": ("notewriter.data.shortcuts_page", "show what separates chosen from rejected beside what they say"),

@@ -112,10 +112,9 @@ class GoldTotals(UsageTotals):
 
 
 class Quotas(TypedDict, total=False):
-    """With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them."""
+    """With quotas only: the training pairs to keep per stage."""
 
     quotas: dict[str, int]
-    quotas_kept_in_shards: int
 
 
 class Estimated(TypedDict, total=False):
