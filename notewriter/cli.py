@@ -32,7 +32,6 @@ COMMANDS = {
     "chains": ("notewriter.data.build_chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
-    "shortcuts": ("notewriter.data.shortcuts_page", "show what separates chosen from rejected beside what they say"),
     "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
     "train": ("notewriter.training.train", "train a model with DPO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),

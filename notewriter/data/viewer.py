@@ -78,9 +78,7 @@ def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = 
     )
 
 
-def _rows(
-    folder: Path, read: Callable[[Path], Iterator[Mapping[str, Any]]]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows(folder: Path, read: Callable[[Path], Iterator[Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for path in split_files(folder):
         for row in read(path):
             yield path.stem, row

@@ -1,7 +1,7 @@
 """What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
 from notewriter.data.dataset.quotas import Quotas, within_quotas
 from notewriter.data.dataset.selection import Selection
 from notewriter.data.dataset.splits import open_splits
-from notewriter.data.dataset.tallies import ChainsTally, PairsTally, StagesTally
+from notewriter.data.dataset.tallies import ChainsTally, PairsTally, ShortcutsTally, StagesTally
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
 from notewriter.evaluation.metrics.text import token_f1
 from notewriter.ground.errors import UserError
@@ -110,13 +110,21 @@ def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection,
     records = within_lengths(usual, read_pairs_rollouts(journal, questions))
     tally = PairsTally(arguments.stages, selection.dev)
     kept = within_quotas(arguments.quotas, records, selection.dev, arguments.dev_share)
-    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, tally.add)
+    answers = {question.id: question.answers for question in questions}
+    shortcuts = ShortcutsTally(answers)
+
+    def add(record: PairsRollout) -> None:
+        tally.add(record)
+        shortcuts.add(record)
+
+    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, add)
     totals = {**tally.totals(), **({"quotas": arguments.quotas} if arguments.quotas else {})}
     judges = {
         stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
     }
-    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
-    return _made(statistics, PAIRS_CARD, folder, tally.training)
+    more = {"judges": judges, "shortcuts": shortcuts.totals()}
+    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, **more)
+    return _made(statistics, PAIRS_CARD, folder, tally.training, shortcuts.warnings())
 
 
 # --- Replies from the gold evidence --------------------------------------------------------------
@@ -211,7 +219,11 @@ def _describe(
 
 
 def _made(
-    statistics: Mapping[str, Any], card: CardKind, folder: Path, training: Mapping[str, int] = MappingProxyType({})
+    statistics: Mapping[str, Any],
+    card: CardKind,
+    folder: Path,
+    training: Mapping[str, int] = MappingProxyType({}),
+    warnings: Sequence[str] = (),
 ) -> Made:
     """What was made, a line per stage; `training` are the rows of the train split, where stages have quotas."""
     counts, reasons = statistics[card.name], Counter[str]()
@@ -229,6 +241,7 @@ def _made(
             lines.append(f"    {count} judge replies could not be parsed")
         if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
             lines.append(f"    below its quota of {quota}")
+    lines += [f"  warning: {line}" for line in warnings]
     return Made("\n".join(lines) + "\n", sum(counts.values()), reasons)
 
 
