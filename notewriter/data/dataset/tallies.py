@@ -116,7 +116,7 @@ class ShortcutsTally:
                     }
                     for feature, each in sorted(named, key=lambda pair: -pair[1].predicts)
                 },
-                "together": together and round(together.share, 4),
+                "together": round(together.share, 4) if together else None,
             }
         return told
 
