@@ -97,7 +97,7 @@ def check_data(
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, machine.show))
     if isinstance(arguments, DPOArguments):
-        sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
+        sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in shortcuts_of(files["train"]))
     return datasets["train"]
 
 
