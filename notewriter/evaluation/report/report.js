@@ -9,12 +9,13 @@ function kept(id) {
   return unpacked.get(id);
 }
 
-// What a run did on a question, and the prompts of its calls, message by message; null where they were left out.
+// What a run did on a question, and the texts of its prompts, call by call; null where they were left out.
 async function opened(place) {
   const block = await kept(`traces-${Math.floor(place / chunk)}`);
+  const outcome = block[place % chunk];
+  block.pieces ??= block.flatMap(({ pieces }) => pieces ?? []);
   const text = ([role, numbers]) => [role, numbers.map((number) => block.pieces[number]).join("")];
-  const prompts = block.prompts?.[place % chunk].map((messages) => messages.map(text)) ?? null;
-  return { ...block.outcomes[place % chunk], prompts };
+  return { ...outcome, prompts: outcome.prompts?.map((messages) => messages.map(text)) };
 }
 
 // --- Right and wrong -----------------------------------------------------------------------------

@@ -72,9 +72,11 @@ def pack(runs: Sequence[Run], limit: int) -> Traces:
             traces.places[run][outcome.question_id] = place
             traces.errors[run][outcome.question_id] = outcome.error
         block = [_shown(outcome) for outcome in chunk]
-        traces.without_prompts.append(packed({"outcomes": block}))
+        traces.without_prompts.append(packed(block))
         if size <= limit:
-            traces.with_prompts.append(packed({"outcomes": block} | _prompts(chunk)))
+            numbers: dict[str, int] = {}
+            with_prompts = [shown | _prompts(outcome, numbers) for shown, outcome in zip(block, chunk, strict=True)]
+            traces.with_prompts.append(packed(with_prompts))
             size += len(traces.with_prompts[-1])
     return traces
 
@@ -154,28 +156,22 @@ def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
         notes.append(_text(step).strip())
 
 
-def _prompts(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """The prompts of a block: per outcome, call and message the numbers of its pieces; the `pieces`, each once.
+def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
+    """An outcome's prompts as numbers of pieces, and in `pieces` those that its block did not have before.
 
     A trace sends its passages and notes several times, and all traces the same instructions, farther apart than a
     compressor looks back.
     """
-    numbers: dict[str, int] = {}
+    before = len(numbers)
     prompts = [
         [
-            [
-                (
-                    message["role"],
-                    [numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])],
-                )
-                for message in step.messages
-            ]
-            for step in outcome.steps or ()
-            if not isinstance(step, Retrieval)
+            (message["role"], [numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])])
+            for message in step.messages
         ]
-        for outcome in outcomes
+        for step in outcome.steps or ()
+        if not isinstance(step, Retrieval)
     ]
-    return {"prompts": prompts, "pieces": list(numbers)}
+    return {"pieces": list(numbers)[before:], "prompts": prompts}
 
 
 def questions_of(runs: Sequence[Run]) -> list[Prediction]:

@@ -33,15 +33,16 @@ def test_a_block_holds_answers_and_steps_and_each_piece_of_a_prompt_once(write_r
     change_traces(run, lambda records: prompts_of(records, lambda _: "Passages:\n[1] Fulda: a river\n\nWho?"))
     traces = pack(read_runs([run]), 10**6)
     assert traces.places == [{"a": 0, "b": 1}]
-    block = unpacked(traces.with_prompts[0])
-    first = block["outcomes"][0]
+    first, second = unpacked(traces.with_prompts[0])
     assert [first[key] for key in ("prediction", "note", "error")] == ["<b>", "", ""]
     retrieval, generation = first["steps"]
     assert (retrieval["query"], retrieval["titles"]) == ("Who?", ["Fulda"])
     assert (generation["text"], generation["prompt_tokens"]) == ("<b>", 400)
-    assert block["pieces"] == ["Passages:\n", "[1] ", "Fulda: a river\n", "\n", "Who?"]
-    assert block["prompts"] == [[[["user", [0, 1, 2, 3, 4]]]]] * 2
-    assert unpacked(traces.without_prompts[0]) == {"outcomes": block["outcomes"]}
+    assert first["pieces"] == ["Passages:\n", "[1] ", "Fulda: a river\n", "\n", "Who?"]
+    assert first["prompts"] == second["prompts"] == [[["user", [0, 1, 2, 3, 4]]]]
+    assert second["pieces"] == []
+    (bare, _) = unpacked(traces.without_prompts[0])
+    assert bare == {key: first[key] for key in ("prediction", "note", "error", "steps")}
 
 
 def test_runs_take_turns_so_that_the_first_blocks_are_those_of_each_runs_first_traces(write_run, tmp_path):
@@ -56,7 +57,7 @@ def test_runs_take_turns_so_that_the_first_blocks_are_those_of_each_runs_first_t
         str(CHUNK): 2 * CHUNK + 1,
     }
     assert traces.places[1] == {"0": CHUNK}
-    assert [len(unpacked(block)["outcomes"]) for block in traces.without_prompts] == [CHUNK, 1, 2]
+    assert [len(unpacked(block)) for block in traces.without_prompts] == [CHUNK, 1, 2]
 
 
 def test_prompts_are_left_out_from_the_end_where_room_is_short(write_run, tmp_path):
@@ -78,7 +79,7 @@ def test_an_error_that_only_the_trace_tells_is_kept(write_run, tmp_path):
     change_traces(run, lambda records: [record | {"error": "the prompt is too long"} for record in records])
     traces = pack(read_runs([run]), 10**6)
     assert traces.errors == [{"a": "the prompt is too long"}]
-    assert unpacked(traces.with_prompts[0])["outcomes"][0]["error"] == "the prompt is too long"
+    assert unpacked(traces.with_prompts[0])[0]["error"] == "the prompt is too long"
 
 
 def test_a_prediction_without_a_trace_comes_last_and_has_no_steps(write_run, tmp_path):
@@ -86,7 +87,7 @@ def test_a_prediction_without_a_trace_comes_last_and_has_no_steps(write_run, tmp
     change_traces(run, lambda records: records[1:])
     traces = pack(read_runs([run]), 10**6)
     assert traces.places == [{"b": 0, "a": 1}]
-    outcome = unpacked(traces.with_prompts[0])["outcomes"][1]
+    outcome = unpacked(traces.with_prompts[0])[1]
     assert (outcome["prediction"], outcome["steps"]) == ("Fulda", None)
 
 
