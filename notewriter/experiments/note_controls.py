@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Comparison, Paired, against_controls
+from notewriter.evaluation.comparing import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import SHOWN
 from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.values import Finished

@@ -10,7 +10,7 @@ from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Comparison, compare_uncorrected, corrected, p_value_text
+from notewriter.evaluation.comparing import Comparison, compare_uncorrected, corrected, p_value_text
 from notewriter.evaluation.statistics import PERMUTATIONS, bootstrap_interval, over_seeds, standard_deviation
 from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.note_controls import without_a_model
