@@ -169,7 +169,7 @@ async def test_a_scope_is_found_however_deep_it_lies():
 
     assert await within({"4000", "70"}, fetch, 2, deepest=10_000) == [ranking[70], ranking[4000]]
     assert asked == [64, 512, 4096]
-    assert await within({"absent"}, fetch, 1) == []
+    assert await within({"absent"}, fetch, 1, deepest=10_000) == []
     assert await within({"4000"}, fetch, 1, deepest=100) == []
 
 
