@@ -1,6 +1,5 @@
 """An experiment's page from hand-made run folders: every number on it can be computed by hand."""
 
-import html
 import json
 import re
 import shutil
