@@ -1,7 +1,7 @@
 """Each cell's notes beside notes without a model, at as many words (`notewriter.evaluation.controls`)."""
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Comparison, Paired, against_controls
+from notewriter.evaluation.comparing import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import SHOWN
 from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError

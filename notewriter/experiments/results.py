@@ -20,7 +20,7 @@ from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import compare_uncorrected
+from notewriter.evaluation.comparing import compare_uncorrected
 from notewriter.experiments.experiment import Experiment, Runs, read_experiment
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.note_controls import without_a_model
