@@ -137,7 +137,6 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("fingerprints: numbers", "pairs", text("pairs/fingerprints.json", '{"a": 1}'), ["json: a must be str, not 1"]),
     ("questions' hash: not UTF-8", "evaluate", text("run/questions.sha256", b"\xff\xfe"), ["sha256: cannot be read"]),
     ("questions' hash: empty", "chains", text("chains/questions.sha256", ""), ["sha256: is not a digest; remove"]),
-    ("a shard's questions' hash", "merge-shards", text("shard/questions.sha256", b"\xff"), ["shard/questions.sha256"]),
     ("config.yaml: a list", "evaluate", text("run/config.yaml", "[1]"), ["config.yaml: is not a run's configuration"]),
     ("config.yaml: no YAML", "evaluate", text("run/config.yaml", "a: ["), ["config.yaml: is not YAML; remove run"]),
     ("config.yaml: no integer", "evaluate", text("run/config.yaml", "a: !!int ''"), ["config.yaml: is not YAML"]),
@@ -188,12 +187,6 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
         "chains",
         copied("pairs/rollouts.jsonl", "chains/rollouts.jsonl"),
         ["chains/rollouts.jsonl:1 has no 'turns'"],
-    ),
-    (
-        "shard: journal of chains",
-        "merge-shards",
-        copied("chains/rollouts.jsonl", "shard/rollouts.jsonl"),
-        ["shard/rollouts.jsonl:1 has no 'rows'"],
     ),
     (
         "judged: journal of evaluate",
@@ -403,7 +396,6 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("pairs", ["--method_options", '{"vanilla": 3}'], ["method_options: vanilla"]),
     ("pairs", ["--top_k_range", "1", NUMBER], ["top_k_range[1]: 1000"]),
     ("pairs", ["--quotas", '{"vanilla/answer": 0.5}'], ["quotas: vanilla/answer: 0.5"]),
-    ("pairs", ["--shard", "1/" + "9" * 5000], ["shard: "]),
     ("pairs", ["--eval_files", '{"questions.jsonl": 3}'], ["eval_files: questions.jsonl: 3 is not a dataset"]),
     ("pairs", ["--dev_share", "1"], ["dev_share: 1.0 is too large; give at least 0 and below 1"]),
     ("chains", ["--max_step", NUMBER], ["max_step: 1000", "at most 1000"]),
@@ -450,7 +442,7 @@ def test_links_in_a_circle_are_named_in_one_line(place, command, option):
         assert "circle" in result[1][0]
 
 
-@pytest.mark.parametrize("folder", ["documents", "prompts/vanilla", "run", "pairs", "index", "shard"])
+@pytest.mark.parametrize("folder", ["documents", "prompts/vanilla", "run", "pairs", "index"])
 def test_half_a_character_in_the_name_of_a_file_is_no_traceback(place, folder):
     for ending in (".md", ".jinja", ".jsonl"):
         not_utf_8(place / folder, ending).write_text("{}\n")
@@ -476,7 +468,6 @@ READ_BY = {
     "run/fingerprints.json": ["evaluate"],
     "pairs/rollouts.jsonl": ["pairs"],
     "chains/rollouts.jsonl": ["chains"],
-    "merged/shards.json": ["merge-shards"],
     "index/manifest.json": ["ask"],
     "questions.jsonl": ["evaluate"],
     "corpus.jsonl": ["index"],
