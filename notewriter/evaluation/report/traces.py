@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from notewriter.artifacts.predictions import Prediction
-from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, read_traces
+from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.report.runs import Run, shares
 from notewriter.pages import packed
@@ -122,22 +122,18 @@ def _step(step: Step, source: int | None) -> dict[str, object]:
             "seconds": round(step.seconds, 2),
             "titles": [passage["title"] for passage in step.passages],
         }
-    completion = None if isinstance(step, Gold) else step.completion
+    completion = None if isinstance(step, Written) else step.completion
     shown: dict[str, object] = {
         "kind": "generate",
         "stage": step.stage,
         "is_note": step.role == NOTES_ROLE,
-        "text": _text(step),
+        "text": step.text,
         "cut": completion is not None and completion.finish_reason == "length",
         "prompt_tokens": completion.prompt_tokens if completion else 0,
         "completion_tokens": completion.completion_tokens if completion else 0,
         "seconds": round(completion.seconds, 1) if completion else 0,
     }
     return shown if source is None else shown | {"previous": source}
-
-
-def _text(step: Generation | Gold) -> str:
-    return step.text if isinstance(step, Gold) else step.completion.text
 
 
 def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
@@ -153,7 +149,7 @@ def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
         sent = "\n".join(message["content"] for message in step.messages)
         used = [number for number, note in enumerate(notes) if note and note in sent]
         yield used[-1] if used else len(notes) - 1
-        notes.append(_text(step).strip())
+        notes.append(step.text.strip())
 
 
 def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
