@@ -87,7 +87,7 @@ async def test_a_server_that_fails_at_first_is_asked_again_and_then_named(engine
         assert await ids(engine, server, "river") == ["w1"]
         server.fault = lambda request: Answer(503, {"error": "starting"})
         with pytest.raises(
-            UserError, match=r"/wiki/_search: no usable reply after 3 attempts \(HTTP 503.*same command"
+            UserError, match=r"/wiki/_search: no usable reply after 3 attempts \(starting.*same command"
         ):
             await search(engine, server, "river")
     with pytest.raises(UserError, match=r"/wiki/_search: no usable reply after 3 attempts"):
