@@ -1,23 +1,18 @@
 """Each cell's notes beside notes without a model, at as many words (`notewriter.evaluation.controls`)."""
 
-from collections.abc import Mapping
-
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Comparison, Paired, against_controls
-from notewriter.evaluation.controls import CONTROLS
+from notewriter.evaluation.comparing import Comparison, Paired, against_controls
+from notewriter.evaluation.controls import SHOWN
 from notewriter.experiments.experiment import Experiment
-from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table, markdown
+from notewriter.rollouts.controls import CONTROLS
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
 
-def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mapping[int | None, Finished]]) -> list[str]:
-    """The section of a page that shows facts in notes; empty for other pages and before the first run.
-
-    `runs` are the finished runs of each cell and set, by seed.
-    """
+def without_a_model(experiment: Experiment) -> list[str]:
+    """The section of a page that shows facts in notes; empty for other pages and before the first run."""
     if FACTS not in experiment.metrics:
         return []
     tables: list[Table] = []
@@ -26,13 +21,13 @@ def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mappi
         beside: dict[str, dict[str, Comparison]] = {}
         for cell in experiment.cells:
             try:
-                beside[cell] = against_controls([run.folder for run in runs[cell, name].values()])
+                beside[cell] = against_controls([run.folder for run in experiment.runs[cell, name].values()])
             except UserError as error:
                 missing.append(f"- {cell}, {title}: not shown; {error}")
         tables += [
             (
                 f"{metric_named(metric).label} ({metric}), {title}",
-                ["cell", "words", "the cell's notes", *CONTROLS],
+                ["cell", "words", "the cell's notes", *SHOWN],
                 rows,
             )
             for metric in (FACTS, ANSWER)
@@ -40,7 +35,7 @@ def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mappi
         ]
     if not tables and not missing:
         return []
-    rules = "; ".join(f"`{name}`: {control.sentences}" for name, control in CONTROLS.items())
+    rules = "; ".join(f"`{name}`: {CONTROLS[name].sentence}" for name in SHOWN)
     return [
         "## Notes without a model",
         "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "

@@ -1,14 +1,15 @@
 """Rollouts: a method can retrieve and generate, and everything it does is recorded in a trace."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
+from notewriter.artifacts.traces import Control, Found, Generation, Retrieval, Trace
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
-from notewriter.ground.text import without_surrogates
+from notewriter.ground.text import places_of, without_surrogates
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, without_thinking
@@ -25,6 +26,7 @@ class Rollout:
         self.question = question
         self.resources = resources
         self.trace = Trace(question.id, method)
+        self._read: dict[str, Passage] = {}
 
     def keep_note(self, note: str) -> None:
         """Record the best note so far; the last one recorded is the note the answer is written from.
@@ -46,7 +48,7 @@ class Rollout:
         results = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
-        facts = _facts_in(passages, self.question.supporting_facts)
+        facts = places_of(self.question.supporting_facts, [passage.text for passage in passages])
         self.trace.steps.append(Retrieval(query, top_k, results, seconds, words, facts, parts or None))
         return passages
 
@@ -66,8 +68,27 @@ class Rollout:
         the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
+        if stage.role in self.resources.controls:
+            return self._controlled(stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         return reply_of(stage, await self.complete(stage, messages, sampling, sample))
+
+    def _controlled(self, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+        """The reply of the control that plays a role, recorded as a step that is no call.
+
+        It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
+        """
+        if "passages" not in variables:
+            raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
+        passages = variables["passages"]
+        self._read.update((passage.id, passage) for passage in passages)
+        source = [*self._read.values()] if stage.kind == "updated note" else passages
+        asked = variables.get("query") or variables.get("question") or self.question.question
+        number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
+        player = self.resources.controls[stage.role]
+        text = player.reply(stage, replace(self.question, question=asked), source, number)
+        self.trace.steps.append(Control(stage.name, stage.role, messages, text))
+        return text
 
     def text(self, name: str, **variables: Any) -> str:
         """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""
@@ -213,11 +234,3 @@ def _cut(text: str, stop: tuple[str, ...]) -> str:
     for mark in stop:
         reply = reply.partition(mark)[0]
     return thinking + reply
-
-
-def _facts_in(passages: Sequence[Passage], facts: Sequence[str]) -> list[int]:
-    """The indices of the facts that occur in a passage, ignoring white space."""
-    if not facts:
-        return []
-    texts = ["".join(passage.text.split()) for passage in passages]
-    return [place for place, fact in enumerate(facts) if any("".join(fact.split()) in text for text in texts)]
