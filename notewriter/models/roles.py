@@ -82,8 +82,8 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
-            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
-            "endpoint's refusal names is learnt; roles in `models` have their own",
+            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known; "
+            "roles in `models` have their own",
             "effect": where_set,
             "of": "model",
         },
