@@ -172,7 +172,7 @@ class Batches(httpx2.AsyncBaseTransport):
                 self._settle(dict.fromkeys(keys, UNANSWERED))
 
     async def _create(self, file: str) -> Batch:
-        """The batch of an uploaded file, created unless it is there: that may not have been acknowledged or recorded."""
+        """The batch of an uploaded file; one whose creation was not acknowledged, or not recorded, is found."""
 
         async def create() -> Batch:
             async for batch in self.api.batches.list(limit=100):

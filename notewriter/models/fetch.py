@@ -149,7 +149,9 @@ def _expand(gguf: Path, folder: Path) -> None:
     options = {"quantization_config": GgufConfig(dequantize=True), "dtype": torch.float32}
     # transformers reads the file for configuration, weights and tokenizer, and the names again for every tensor: two
     # thirds of the time.
-    once = {name: functools.cache(getattr(library, name)) for name in ("GGUFReader", "get_tensor_name_map")}
+    once: dict[str, Any] = {
+        name: functools.cache(getattr(library, name)) for name in ("GGUFReader", "get_tensor_name_map")
+    }
     with mock.patch.multiple(library, **once):
         load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
         load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
