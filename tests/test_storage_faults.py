@@ -386,9 +386,8 @@ def test_a_folder_below_a_file_is_told_in_one_line(name, inputs, run, start, tmp
     [
         ("evaluate", "evaluated/.lock"),
         ("evaluate", "evaluated/traces.jsonl"),
-        ("evaluate", "evaluated/questions.sha256"),
         ("evaluate", "evaluated/config.yaml"),
-        ("evaluate", "evaluated/fingerprints.json"),
+        ("evaluate", "evaluated/run.json"),
         ("evaluate", "evaluated/predictions.jsonl"),
         ("evaluate", "evaluated/predictions.jsonl.partial"),
         ("evaluate", "evaluated/metrics.json"),

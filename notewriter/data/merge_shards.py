@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.journal import check_journal, finished, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.artifacts.run_folder import questions_digest, read_config, read_questions_digest
+from notewriter.artifacts.run_folder import questions_digest, read_config
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.data.dataset.card import read_checks, renew_checks
 from notewriter.data.dataset.contents import SHARDS, check_made, contents_of
 from notewriter.data.dataset.selection import clean_selection, parse_shard, shard_of
@@ -82,7 +82,7 @@ def merge(folders: Sequence[Path], output_dir: Path, command: Sequence[str]) -> 
     digest = questions_digest(selection.questions)
     streams = []
     for folder, config in shards.values():
-        if read_questions_digest(folder) != digest:
+        if read_inputs(folder).get("questions") != digest:
             raise UserError(
                 f"{folder}: was built from other questions than {options.path} contains now; they do not fit"
             )
@@ -121,7 +121,7 @@ def _check_fit(
     Raises:
         UserError: one is missing, or differs from the first.
     """
-    fingerprints: dict[str, str] = {}
+    inputs: dict[str, str] = {}
     last = list(shards)[-1]
     count = parse_shard(last)[1]
     for shard, (folder, config) in shards.items():
@@ -129,9 +129,9 @@ def _check_fit(
             raise UserError(f"{folder}: is shard {shard}, which does not go with {last}")
         for setting, (own, other) in differences(config | {"shard": None}, whole, *kinds).items():
             raise UserError(f"{folder}: has {setting}: {own!r}, but {first} has {other!r}; they do not fit")
-        for setting, content in read_fingerprints(folder).items():
-            if fingerprints.setdefault(setting, content) != content:
-                raise UserError(f"{folder}: had other contents of {setting} than another shard; they do not fit")
+        for name, content in read_inputs(folder).items():
+            if inputs.setdefault(name, content) != content:
+                raise UserError(f"{folder}: had other contents of {name} than another shard; they do not fit")
     for number in range(1, count + 1):
         if f"{number}/{count}" not in shards:
             raise UserError(f"shard {number}/{count} is missing; run it, and give its folder too")

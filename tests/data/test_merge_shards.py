@@ -7,6 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config, tiny_world
 
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.data import build_chains, build_pairs, merge_shards
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -137,9 +138,9 @@ def test_shards_that_do_not_fit_are_refused(build, shards, tmp_path, choose, pro
 
 def test_shards_that_another_index_was_searched_for_are_refused(shards, tmp_path):
     shutil.copytree(shards[1], tmp_path / "rebuilt")
-    path = tmp_path / "rebuilt" / "fingerprints.json"
-    (setting,) = json.loads(path.read_text())
-    path.write_text(json.dumps({setting: "another one"}))
+    path = tmp_path / "rebuilt" / "run.json"
+    (setting,) = (name for name in read_inputs(tmp_path / "rebuilt") if name.startswith("index"))
+    path.write_text(path.read_text().replace(read_inputs(tmp_path / "rebuilt")[setting], "another one"))
     with pytest.raises(UserError, match=r"rebuilt: had other contents of index: .* than another shard; they do not"):
         merge([shards[0], tmp_path / "rebuilt", shards[2]], tmp_path / "merged")
 
@@ -160,14 +161,13 @@ def test_an_unfinished_shard_is_refused(build, shards, tmp_path):
 
 
 def test_shards_of_other_questions_are_refused(world, shards, tmp_path):
-    path = tmp_path / "questions.sha256"
-    kept = (shards[1] / path.name).read_text()
-    (shards[1] / path.name).write_text("0" * 64)
-    try:
-        with pytest.raises(UserError, match=r"shard2: was built from other questions than .* contains now"):
-            merge(shards, tmp_path / "merged")
-    finally:
-        (shards[1] / path.name).write_text(kept)
+    others = [tmp_path / shard.name for shard in shards]
+    digest = read_inputs(shards[0])["questions"]
+    for shard, other in zip(shards, others, strict=True):
+        shutil.copytree(shard, other)
+        (other / "run.json").write_text((other / "run.json").read_text().replace(digest, "0" * 64))
+    with pytest.raises(UserError, match=r"was built from other questions than .* contains now"):
+        merge(others, tmp_path / "merged")
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"])
