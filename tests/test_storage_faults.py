@@ -132,7 +132,7 @@ class Command(NamedTuple):
     copied: tuple[str, ...] = ()
 
 
-DATASET = ("train.parquet", "stats.json", "README.md", "lengths.svg")
+DATASET = ("train.parquet", "stats.json", "README.md")
 COMMANDS = {
     "world": Command(
         lambda inputs, folder: ["world", "--output_dir", folder / "world", "--train", 20, "--test", 4],

@@ -23,7 +23,7 @@ from notewriter.training.publishing import hub as hub_client
 from notewriter.training.publishing import publish
 
 DATA = "someone/notes-pairs"
-PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet", "yield.svg"}
+PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet"}
 
 
 @pytest.fixture(autouse=True)
