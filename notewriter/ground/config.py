@@ -374,7 +374,8 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except _RepeatedKey as error:
-        raise UserError(f"{path}:{error.problem_mark.line + 1}: {error.problem}") from error
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path}:{line}: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: is not YAML ({one_line(error)})") from error
     if not isinstance(config, dict):
