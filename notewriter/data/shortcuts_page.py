@@ -2,8 +2,8 @@
 
 DPO learns whatever tells the two sides apart. If the chosen side is nearly always the longer one, or the rejected side
 is nearly always cut, that is what it learns. For each stage and each feature of a text (length, form, words copied from
-the prompt, ...) the page shows in how many pairs the chosen side has more of it, and how well the feature alone, and
-all of them together, name the chosen side of pairs.
+the prompt, ...) the page shows in how many pairs the chosen side has more of it, and how well the feature alone names
+the chosen side of pairs.
 """
 
 import logging
@@ -22,7 +22,6 @@ from notewriter.artifacts.shortcuts import (
     WARNING,
     Separation,
     Side,
-    all_together,
     differences,
     separations,
     sides,
@@ -153,7 +152,6 @@ def _shown(name: str, stage: Measures) -> dict[str, object]:
         "questions": len(set(stage.questions)),
         "rows": rows,
         "constant": [feature.name for _, feature, each in separated if not (each.higher or each.lower)],
-        "together": all_together(stage.differences, stage.questions),
         "sources": {side: counts.most_common() for side, counts in stage.sources.items()},
         "openings": {side: counts.most_common(OPENINGS) for side, counts in stage.openings.items()},
         "margin": _median(stage.margins),

@@ -20,7 +20,7 @@ from notewriter.evaluation.notes import METRICS as NOTE_METRICS
 from notewriter.evaluation.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.pages.tables import aligned_markdown
+from notewriter.pages.tables import aligned
 
 
 @dataclass
@@ -236,7 +236,7 @@ def _table(comparison: Comparison, before: str) -> str:
         difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
         p_value = p_value_text(metric, paired.p_value, paired.at_floor)
         rows.append([metric, *means, difference, p_value, str(paired.questions)])
-    return aligned_markdown(["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)
+    return aligned([("", ["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)])
 
 
 def main(argv: list[str]) -> None:
