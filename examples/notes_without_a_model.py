@@ -2,19 +2,19 @@
 
     python examples/notes_without_a_model.py --path questions.jsonl --index runs/index/mine --words 20 40 80
 
-For each question the best passages of one search are cut down by each rule of evaluation/controls.py; the table has the
-scores of these notes. `questions.jsonl` has `supporting_facts` and `answers`, as for `notewriter evaluate`.
+For each question the best passages of one search are cut down by rules of rollouts/controls.py; the table has their
+scores. `questions.jsonl` has `supporting_facts` and `answers`, as for `notewriter evaluate`.
 """
 
 import argparse
 from pathlib import Path
 
 from notewriter.datasets import load_questions
-from notewriter.evaluation.controls import CONTROLS
 from notewriter.evaluation.notes import note_quality
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import run
 from notewriter.retrieval.sources.index import open_index
+from notewriter.rollouts.controls import CONTROLS
 
 METRICS = ("note_fact_recall", "note_has_answer")
 
@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("--index", type=Path, required=True)
     parser.add_argument("--top_k", type=int, default=3)
     parser.add_argument("--words", type=int, nargs="+", required=True)
+    # `similar` downloads a sentence encoder.
+    parser.add_argument("--notes", choices=CONTROLS, nargs="+", default=["lead", "first", "overlap", "random", "gold"])
     arguments = parser.parse_args()
 
     questions = load_questions(arguments.dataset, arguments.path)
@@ -34,9 +36,9 @@ def main() -> None:
     found = [index.search(question.question, arguments.top_k) for question in questions]
     print(f"| note | words | {' | '.join(METRICS)} |\n|---|---:|---:|---:|")
     for words in arguments.words:
-        for name, control in CONTROLS.items():
+        for name in arguments.notes:
             scores = [
-                note_quality(control.write(question.question, passages, words), question)
+                note_quality(CONTROLS[name].write(question, passages, words), question)
                 for question, passages in zip(questions, found, strict=True)
             ]
             values = [[each[metric] for each in scores if metric in each] for metric in METRICS]

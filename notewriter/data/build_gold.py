@@ -19,9 +19,9 @@ from notewriter.data.dataset.contents import GOLD
 from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.notes import note_quality
 from notewriter.ground.records import Message, Question, Sampling
+from notewriter.ground.text import normalise
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 

@@ -15,12 +15,13 @@ from annotated_types import MinLen
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.controls import CONTROLS, control_scores
+from notewriter.evaluation.controls import SHOWN, control_scores
 from notewriter.evaluation.notes import METRICS as NOTE_METRICS
 from notewriter.evaluation.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
+from notewriter.rollouts.controls import CONTROLS
 
 
 @dataclass
@@ -136,7 +137,7 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
         for run in runs
     ]
     comparisons: dict[str, Comparison] = {}
-    for name in CONTROLS:
+    for name in SHOWN:
         before = [control[name] for control in controls]
         comparisons[name] = {}
         for metric in (each.name for each in NOTE_METRICS):
@@ -209,8 +210,8 @@ def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | No
     controls = controls or {}
     tables = [_table(comparison, "before")]
     for name, against in controls.items():
-        sentences = CONTROLS[name].sentences
-        tables += [f"Without a model ({name}): {sentences}, at the same number of words:\n", _table(against, name)]
+        sentence = CONTROLS[name].sentence
+        tables += [f"Without a model ({name}): {sentence}, at the same number of words:\n", _table(against, name)]
     all_paired = [paired for each in (comparison, *controls.values()) for paired in each.values()]
     explanation = (
         "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "

@@ -1,66 +1,26 @@
-"""Notes without a model: sentences of the retrieved passages, chosen by a rule, to read a model's notes beside.
+"""What notes without a model (`rollouts.controls`) would have scored in a finished run.
 
 `note_fact_recall` rises with the length of a note whoever wrote it, so a control is cut at as many words as the note
 that it stands beside.
 """
 
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.notes import note_quality
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
-from notewriter.ground.text import sentences_in
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
+from notewriter.rollouts.controls import CONTROLS
 
-
-class Control(NamedTuple):
-    """A rule for notes: which sentences it takes, in words, and `write(question, passages, words)`."""
-
-    sentences: str
-    write: Callable[[str, Sequence[Passage], int], str]
-
-
-def lead(question: str, passages: Sequence[Passage], words: int) -> str:
-    """The first sentence of each passage, best passage first, then the second of each, and so on; cut at `words`."""
-    rows = zip_longest(*(sentences_in(passage.text) for passage in passages), fillvalue="")
-    return _cut([sentence for row in rows for sentence in row], words)
-
-
-def overlap(question: str, passages: Sequence[Passage], words: int) -> str:
-    """The sentences that share most words with the question, those first; cut at `words`.
-
-    A shared word counts by its rarity among the sentences at hand, log(1 + sentences / sentences with it). Words are
-    compared in SQuAD's normalisation; equal sentences stay in the order of the passages.
-    """
-    sentences = [sentence for passage in passages for sentence in sentences_in(passage.text)]
-    tokens = [set(normalise(sentence).split()) for sentence in sentences]
-    frequency = Counter(token for each in tokens for token in each)
-    asked = set(normalise(question).split())
-    # Summed in one order, so that sentences with the same words tie.
-    scores = [sum(math.log1p(len(tokens) / frequency[token]) for token in sorted(each & asked)) for each in tokens]
-    return _cut([sentences[index] for index in sorted(range(len(sentences)), key=lambda index: -scores[index])], words)
-
-
-CONTROLS = {
-    "overlap": Control("the sentences that share most words with the question", overlap),
-    "lead": Control("the first sentence of each passage, then the second of each, and so on", lead),
-}
-
-
-def _cut(sentences: Sequence[str], words: int) -> str:
-    return " ".join(" ".join(sentences).split()[:words])
+SHOWN = ("overlap", "lead")
+"""The controls that runs are compared with."""
 
 
 def control_scores(run: Path) -> dict[str, dict[str, dict[str, float]]]:
@@ -82,15 +42,15 @@ def control_scores(run: Path) -> dict[str, dict[str, dict[str, float]]]:
     path = str(config.get("path"))
     questions = {question.id: question for question in load_questions(str(config.get("dataset")), path)}
     stores = _stores(run)
-    scores: dict[str, dict[str, dict[str, float]]] = {name: {} for name in CONTROLS}
+    scores: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SHOWN}
     for trace in read_traces(run / "traces.jsonl"):
         if (id := trace.question_id) in words:
             question = questions.get(id)
             if question is None or question.question != predictions[id].question:
                 raise UserError(f"{path}: question {id!r} is not the one that {run} answered; restore the file")
             passages = _retrieved(trace, stores, run)
-            for name, control in CONTROLS.items():
-                scores[name][id] = note_quality(control.write(question.question, passages, words[id]), question)
+            for name in SHOWN:
+                scores[name][id] = note_quality(CONTROLS[name].write(question, passages, words[id]), question)
     return scores
 
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.ground.records import Question
+from notewriter.ground.text import normalise
 
 METRICS = (
     Metric("note_fact_recall", "Supporting facts in the note", "Share of the supporting facts' words in the note."),

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.compare import Comparison, Paired, against_controls
-from notewriter.evaluation.controls import CONTROLS
+from notewriter.evaluation.controls import SHOWN
 from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table, markdown
+from notewriter.rollouts.controls import CONTROLS
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
@@ -32,7 +33,7 @@ def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mappi
         tables += [
             (
                 f"{metric_named(metric).label} ({metric}), {title}",
-                ["cell", "words", "the cell's notes", *CONTROLS],
+                ["cell", "words", "the cell's notes", *SHOWN],
                 rows,
             )
             for metric in (FACTS, ANSWER)
@@ -40,7 +41,7 @@ def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mappi
         ]
     if not tables and not missing:
         return []
-    rules = "; ".join(f"`{name}`: {control.sentences}" for name, control in CONTROLS.items())
+    rules = "; ".join(f"`{name}`: {CONTROLS[name].sentence}" for name in SHOWN)
     return [
         "## Notes without a model",
         "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "

@@ -11,7 +11,6 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.compare import Comparison, compare_uncorrected, corrected, p_value_text
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.evaluation.statistics import PERMUTATIONS, bootstrap_interval, over_seeds, standard_deviation
 from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.note_controls import without_a_model
@@ -28,6 +27,7 @@ from notewriter.experiments.origins import (
 from notewriter.experiments.pair_sets import pair_tables
 from notewriter.experiments.run import Pipeline
 from notewriter.experiments.values import Finished
+from notewriter.ground.text import normalise
 from notewriter.pages import charts
 from notewriter.pages.tables import Table, markdown
 

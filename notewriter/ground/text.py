@@ -1,6 +1,8 @@
-"""Text that UTF-8 can encode, its hash and its sentences, and the titles of pages."""
+"""Text that UTF-8 can encode, its hash, normal form and sentences, and the titles of pages."""
 
 import re
+import string
+from collections.abc import Sequence
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +15,9 @@ _ABBREVIATION = re.compile(
     r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
 )
 
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
 
 def without_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON can represent but UTF-8 cannot."""
@@ -23,6 +28,15 @@ def hash64(text: str) -> int:
     """A hash of 64 bits, the same in every process; the largest value is never returned."""
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % (2**64 - 1)
+
+
+def normalise(text: str) -> str:
+    """Lower-case, without ASCII punctuation and English articles, with single spaces.
+
+    Source: the evaluation script of SQuAD (Rajpurkar et al., 2016). Punctuation is removed before articles and leaves
+    no space, so "Betty-Cohen" becomes "bettycohen".
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def page_title(page: str) -> str:
@@ -58,3 +72,9 @@ def first_sentence(text: str) -> str:
 def ends_with_abbreviation(text: str) -> bool:
     """Whether a text ends with an initial or abbreviation and its full stop."""
     return bool(_ABBREVIATION.search(text))
+
+
+def places_of(parts: Sequence[str], texts: Sequence[str]) -> list[int]:
+    """The indices of the parts that occur in one of the texts, ignoring white space."""
+    joined = ["".join(text.split()) for text in texts] if parts else []
+    return [place for place, part in enumerate(parts) if any("".join(part.split()) in text for text in joined)]

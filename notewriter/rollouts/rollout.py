@@ -8,7 +8,7 @@ from typing import Any
 
 from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
-from notewriter.ground.text import without_surrogates
+from notewriter.ground.text import places_of, without_surrogates
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, without_thinking
@@ -46,7 +46,7 @@ class Rollout:
         results = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(passage.text.split()) for passage in passages)
-        facts = _facts_in(passages, self.question.supporting_facts)
+        facts = places_of(self.question.supporting_facts, [passage.text for passage in passages])
         self.trace.steps.append(Retrieval(query, top_k, results, seconds, words, facts, parts or None))
         return passages
 
@@ -213,11 +213,3 @@ def _cut(text: str, stop: tuple[str, ...]) -> str:
     for mark in stop:
         reply = reply.partition(mark)[0]
     return thinking + reply
-
-
-def _facts_in(passages: Sequence[Passage], facts: Sequence[str]) -> list[int]:
-    """The indices of the facts that occur in a passage, ignoring white space."""
-    if not facts:
-        return []
-    texts = ["".join(passage.text.split()) for passage in passages]
-    return [place for place, fact in enumerate(facts) if any("".join(fact.split()) in text for text in texts)]

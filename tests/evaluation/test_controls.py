@@ -1,4 +1,4 @@
-"""Notes without a model, on passages of Wikipedia and beside the notes of a real evaluation."""
+"""Notes without a model beside the notes of a real evaluation."""
 
 import json
 
@@ -7,52 +7,9 @@ import pytest
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.evaluation import compare
 from notewriter.evaluation.compare import against_controls
-from notewriter.evaluation.controls import CONTROLS, control_scores, lead, overlap
+from notewriter.evaluation.controls import control_scores
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.records import Passage
-
-QUESTION = "Who directed the film Polish-Russian War?"
-WAR = Passage(
-    "1",
-    "Polish-Russian War (film)",
-    "Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed by Xawery Żuławski. "
-    "It is based on the novel by D. Masłowska.",
-)
-DIRECTOR = Passage(
-    "2", "Xawery Żuławski", "Xawery Żuławski is a Polish film director. In 1995 he graduated in Łódź. He has a son."
-)
-PASSAGES = [DIRECTOR, WAR]
-
-
-def test_lead_takes_the_first_sentence_of_each_passage_and_then_the_second_of_each():
-    assert lead(QUESTION, PASSAGES, 100) == (
-        "Xawery Żuławski is a Polish film director. "
-        "Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed by Xawery Żuławski. "
-        "In 1995 he graduated in Łódź. It is based on the novel by D. Masłowska. He has a son."
-    )
-
-
-def test_overlap_takes_the_sentences_that_share_most_words_with_the_question_first():
-    note = overlap(QUESTION, PASSAGES, 100)
-    assert note.startswith("Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed")
-    # "film" is in both first sentences, the other sentences share no word and stay in the order of the passages.
-    assert note.endswith(
-        "Xawery Żuławski is a Polish film director. In 1995 he graduated in Łódź. He has a son. "
-        "It is based on the novel by D. Masłowska."
-    )
-
-
-def test_a_shared_word_counts_by_its_rarity():
-    rare = Passage("1", "", "The river is long. The river is wide. The bridge is old.")
-    assert overlap("river bridge", [rare], 4) == "The bridge is old."
-
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_control_has_as_many_words_as_are_asked_for_and_as_there_are(name):
-    write, there = CONTROLS[name].write, sum(len(passage.text.split()) for passage in PASSAGES)
-    assert [len(write(QUESTION, PASSAGES, words).split()) for words in (0, 1, 9, 100)] == [0, 1, 9, there]
-    assert write(QUESTION, [], 10) == ""
 
 
 def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(noted_runs):

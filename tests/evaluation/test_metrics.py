@@ -8,10 +8,10 @@ import pytest
 from notewriter.evaluation import metrics
 from notewriter.evaluation.metrics import check_family, check_questions
 from notewriter.evaluation.metrics.fanoutqa import accuracy
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.text import normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHORT_ANSWER = ["hotpotqa", "2wikimultihopqa", "musique", "deepnote", "drop"]

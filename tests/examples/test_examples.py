@@ -70,6 +70,7 @@ def test_notes_without_a_model_are_scored_at_the_words_that_are_asked_for(tmp_pa
     printed = run(
         "notes_without_a_model.py",
         *("--path", tmp_path / "questions.jsonl", "--index", tmp_path / "index", "--words", "5", "13"),
+        *("--notes", "overlap", "lead"),
     )
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
     assert [row[:2] for row in rows] == [["overlap", "5"], ["lead", "5"], ["overlap", "13"], ["lead", "13"]]

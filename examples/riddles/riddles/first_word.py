@@ -2,7 +2,7 @@
 
 from notewriter import Question
 from notewriter.evaluation.metrics.metric import Family, Metric
-from notewriter.evaluation.metrics.text import normalise
+from notewriter.ground.text import normalise
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:

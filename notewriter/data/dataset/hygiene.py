@@ -15,11 +15,11 @@ from rensa import RMinHash, RMinHashLSH
 
 from notewriter.artifacts.statistics import Hygiene, Overlap
 from notewriter.datasets import BENCHMARKS, load_questions
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.text import normalise
 
 NEAR = 0.7
 """The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""

@@ -1,8 +1,8 @@
 """ASQA as scored by ALCE: short answers found in the normalised prediction, over the readings of the question."""
 
 from notewriter.evaluation.metrics.metric import Family, Metric
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.ground.records import Question
+from notewriter.ground.text import normalise
 
 
 def golds(question: Question) -> list[list[str]]:

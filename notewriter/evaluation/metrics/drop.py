@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family
-from notewriter.evaluation.metrics.text import ARTICLES, PUNCTUATION
 from notewriter.ground.records import Question
+from notewriter.ground.text import ARTICLES, PUNCTUATION
 from notewriter.ground.typed import misfit
 
 

@@ -2,8 +2,8 @@
 
 from notewriter.evaluation.metrics import hotpotqa
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family, Metric
-from notewriter.evaluation.metrics.text import normalise
 from notewriter.ground.records import Question
+from notewriter.ground.text import normalise
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:

@@ -1,26 +1,15 @@
-"""What short-answer scorers share: SQuAD's normalisation, exact match and token F1.
+"""What short-answer scorers share: exact match and token F1 in SQuAD's normalisation.
 
 The scorers agree on the normalisation and differ in corner cases (yes and no, empty answers, aliases), so a number is
 meaningful only together with the name of its family.
 """
 
-import re
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-PUNCTUATION = str.maketrans("", "", string.punctuation)
-ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+from notewriter.ground.text import normalise
+
 _VERDICTS = frozenset({"yes", "no", "noanswer"})
-
-
-def normalise(text: str) -> str:
-    """Lower-case, without ASCII punctuation and English articles, with single spaces.
-
-    Source: the evaluation script of SQuAD (Rajpurkar et al., 2016). Punctuation is removed before articles and leaves
-    no space, so "Betty-Cohen" becomes "bettycohen".
-    """
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def token_f1(prediction: str, gold: str) -> float:

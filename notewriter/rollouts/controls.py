@@ -1,0 +1,117 @@
+"""Notes without a model: text of the retrieved passages, chosen by a rule, to read a model's notes beside.
+
+What a note contains grows with its length whoever wrote it, so a control has a budget of words.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise, places_of, sentences_in, without_surrogates
+from notewriter.retrieval import encoders
+
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+"""The sentence encoder of `similar`, unless another one is given: a folder or hub id."""
+
+
+class Control(NamedTuple):
+    """A rule for notes: what it takes, in words, and `write(question, passages, words)`, cut at `words` if not None."""
+
+    sentence: str
+    write: Callable[[Question, Sequence[Passage], int | None], str]
+
+
+def lead(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """The first sentence of each passage, best passage first, then the second of each, and so on."""
+    rows = zip_longest(*(sentences_in(passage.text) for passage in passages), fillvalue="")
+    return _cut([sentence for row in rows for sentence in row], words)
+
+
+def first(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """The sentences of the first passage in their order."""
+    return in_order(question, passages[:1], words)
+
+
+def in_order(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """All passages, one after the other."""
+    return _cut([passage.text for passage in passages], words)
+
+
+def overlap(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """The sentences that share most words with the question, those first.
+
+    A shared word counts by its rarity among the sentences at hand, log(1 + sentences / sentences with it). Words are
+    compared in SQuAD's normalisation; equal sentences stay in the order of the passages.
+    """
+    sentences = _sentences(passages)
+    tokens = [set(normalise(sentence).split()) for sentence in sentences]
+    frequency = Counter(token for each in tokens for token in each)
+    asked = set(normalise(question.question).split())
+    # Summed in one order, so that sentences with the same words tie.
+    scores = [sum(math.log1p(len(tokens) / frequency[token]) for token in sorted(each & asked)) for each in tokens]
+    return _cut(_ranked(sentences, scores), words)
+
+
+def similar(question: Question, passages: Sequence[Passage], words: int | None, encoder: str = ENCODER) -> str:
+    """The sentences nearest to the question by a sentence encoder (cosine), those first.
+
+    Raises:
+        UserError: sentence-transformers is not installed (the extra `dense`), or the encoder cannot be loaded.
+    """
+    sentences = _sentences(passages)
+    if not sentences:
+        return ""
+    model = encoders.load(encoder, None)
+    query, passage = encoders.prompts(model, encoders.Encoder(encoder=encoder))
+    settings = {"query_prompt": query, "passage_prompt": passage, "similarity": "cosine"}
+    asked = encoders.encode(model.encode_query, [without_surrogates(question.question)], settings, "query_prompt")
+    vectors = encoders.encode(model.encode_document, sentences, settings, "passage_prompt")
+    return _cut(_ranked(sentences, [float(score) for score in vectors @ asked[0]]), words)
+
+
+def drawn(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """All sentences in a random order, the same one for the same question id and passages."""
+    sentences = _sentences(passages)
+    random.Random(question.id).shuffle(sentences)
+    return _cut(sentences, words)
+
+
+def gold(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """The question's supporting facts that lie among the passages: the most that can be copied from them."""
+    facts = question.supporting_facts
+    return _cut([facts[place] for place in places_of(facts, [passage.text for passage in passages])], words)
+
+
+def empty(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """Nothing."""
+    return ""
+
+
+CONTROLS: dict[str, Control] = {
+    "lead": Control("the first sentence of each passage, then the second of each, and so on", lead),
+    "first": Control("the sentences of the first passage in their order", first),
+    "overlap": Control("the sentences that share most words with the question", overlap),
+    "similar": Control("the sentences nearest to the question by a sentence encoder", similar),
+    "random": Control("sentences of the passages in a random order", drawn),
+    "passages": Control("the passages, one after the other", in_order),
+    "gold": Control("the supporting facts that lie among the passages: the ceiling", gold),
+    "empty": Control("nothing", empty),
+}
+"""The controls by name; `gold` reads the annotation, the others what a model reads."""
+
+
+def _sentences(passages: Sequence[Passage]) -> list[str]:
+    return [sentence for passage in passages for sentence in sentences_in(passage.text)]
+
+
+def _ranked(sentences: Sequence[str], scores: Sequence[float]) -> list[str]:
+    """The sentences, those with the highest score first; equal ones in their order."""
+    return [sentences[index] for index in sorted(range(len(sentences)), key=lambda index: -scores[index])]
+
+
+def _cut(sentences: Sequence[str], words: int | None) -> str:
+    return " ".join(" ".join(sentences).split()[:words])
