@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from notewriter.artifacts.pairs import read_pairs as load_pairs
     from notewriter.data.building import build_pairs
-    from notewriter.evaluation.evaluate import evaluate
+    from notewriter.evaluation.evaluating import evaluate
     from notewriter.evaluation.metrics import score
     from notewriter.ground.records import Passage, Question
     from notewriter.retrieval.bm25 import build as build_index
@@ -42,7 +42,7 @@ _PLACES = {
     "Stage": "rollouts.method:Stage",
     "build_index": "retrieval.bm25:build",
     "build_pairs": "data.building:build_pairs",
-    "evaluate": "evaluation.evaluate:evaluate",
+    "evaluate": "evaluation.evaluating:evaluate",
     "load_pairs": "artifacts.pairs:read_pairs",
     "open_index": "retrieval.sources.index:open_index",
     "score": "evaluation.metrics:score",

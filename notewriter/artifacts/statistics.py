@@ -39,6 +39,26 @@ class AgreementRate(TypedDict):
     rate: float
 
 
+class Shortcut(TypedDict):
+    """In how many pairs a feature is higher on the chosen and on the rejected side, and the share that it predicts."""
+
+    chosen_higher: int
+    rejected_higher: int
+    predicts: float
+
+
+class Shortcuts(TypedDict):
+    """How well the chosen sides of a stage's pairs are named by something else than what they say.
+
+    `features` are by name (`notewriter.artifacts.shortcuts`), those that predict most first; `together` is the share of
+    pairs of held-out questions that all but those about content predict, None for few pairs.
+    """
+
+    pairs: int
+    features: dict[str, Shortcut]
+    together: float | None
+
+
 class Overlap(TypedDict):
     """The overlap of the training questions with an evaluation file.
 
@@ -136,15 +156,16 @@ class _Statistics(TypedDict):
 
 
 class PairsStatistics(_Statistics, PairsTotals):
-    """The statistics of a dataset of pairs: `pairs` are the rows per split, `judges` maps a stage to its judges.
+    """The statistics of a dataset of pairs.
 
-    With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them.
+    `pairs` are the rows per split, `judges` maps a stage to its judges, `shortcuts` a stage to what separates the sides
+    of its pairs beside what they say. `quotas`, where there were some, are the training pairs to keep per stage.
     """
 
     pairs: dict[str, int]
     judges: dict[str, str]
     quotas: NotRequired[dict[str, int]]
-    quotas_kept_in_shards: NotRequired[int]
+    shortcuts: NotRequired[dict[str, Shortcuts]]
 
 
 class ChainsStatistics(_Statistics, ChainsTotals):

@@ -17,7 +17,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.ground.typed import misfit
 from notewriter.methods import check_index, prepare, stage_named, stages, with_style
-from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
+from notewriter.models.roles import ModelArguments, check_sampling, controls_of, sampling_by_stage
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.method import Method
 
@@ -184,8 +184,12 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
     """Check that the models can play what the judges ask of them.
 
     Raises:
-        UserError: a judge needs a model of its own, or several continuations would all be the same.
+        UserError: a control plays the role of a stage, a judge needs a model of its own, or several continuations would
+            all be the same.
     """
+    for stage in recipe.stages:
+        if (role := stage_named(stage).role) in controls_of(models):
+            raise UserError(f"models: {role}: {stage} needs a model that samples; let one play the role")
     for stage, judges in recipe.judges.items():
         for judge in judges:
             for role in judge.roles:

@@ -3,21 +3,22 @@
 Beside them stand notes that no model wrote (`controls`).
 """
 
-import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import MinLen
 
-from notewriter.artifacts.metrics import Interval, read_metrics
-from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.controls import SHOWN, control_scores
-from notewriter.evaluation.notes import METRICS as NOTE_METRICS
-from notewriter.evaluation.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
+from notewriter.evaluation.comparing import (
+    Comparison,
+    against_controls,
+    compare_uncorrected,
+    corrected,
+    p_value_text,
+)
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
@@ -37,169 +38,6 @@ class CompareArguments:
     after: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "the other run or runs; differences are after minus before"}
     )
-
-
-@dataclass(frozen=True)
-class Paired:
-    """A score or cost before and after.
-
-    Args:
-        before: its mean before.
-        after: its mean after.
-        deviations: the standard deviation over the seeds of either side; None for a single seed.
-        difference: the mean of `after - before`, paired by question, with its interval.
-        p_value: of the null hypothesis that there is no difference.
-        questions: how many were paired.
-        at_floor: whether no permutation was as extreme, so that the p-value is an upper bound.
-    """
-
-    before: float
-    after: float
-    deviations: tuple[float | None, float | None]
-    difference: Interval
-    p_value: float
-    questions: int
-    at_floor: bool = False
-
-
-Comparison = dict[str, Paired]
-"""Score or cost -> its values on both sides."""
-
-
-def compare(before: list[Path], after: list[Path]) -> Comparison:
-    """Compare run folders on the questions they share, by the scores and costs that all of them have.
-
-    Several folders on one side are one configuration under several seeds. Differences are `after - before`, paired by
-    question, with 95% bootstrap intervals and p-values corrected for the number of scores.
-
-    Raises:
-        UserError: see `compare_uncorrected`.
-    """
-    (comparison,) = corrected([compare_uncorrected(before, after)])
-    return comparison
-
-
-def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons that are read together, their p-values corrected for the number of scores in all of them (`holm`)."""
-    p_values = [
-        paired.p_value for comparison in comparisons for metric, paired in comparison.items() if metric not in COSTS
-    ]
-    remaining = iter(holm(p_values))
-    return [
-        {
-            metric: paired if metric in COSTS else replace(paired, p_value=next(remaining))
-            for metric, paired in comparison.items()
-        }
-        for comparison in comparisons
-    ]
-
-
-def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
-    """`compare` with uncorrected p-values (`paired_p_value`).
-
-    Raises:
-        UserError: files that are missing or malformed, runs scored by different metric families, runs without a common
-            question, or an id that stands for different questions.
-    """
-    runs = [*before, *after]
-    read = [read_predictions(run / "predictions.jsonl") for run in runs]
-    _check_comparable(runs, read)
-    shared = [question for question in read[0] if all(question in predictions for predictions in read)]
-    if not shared:
-        folders = " and ".join(map(str, runs))
-        raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
-
-    comparison: Comparison = {}
-    for metric in dict.fromkeys(metric for question in shared for metric in read[0][question].scores):
-        scored = [each for each in shared if all(metric in predictions[each].scores for predictions in read)]
-        if scored:
-            scores = [[predictions[each].scores[metric] for each in scored] for predictions in read]
-            comparison[metric] = compare_scores(scores[: len(before)], scores[len(before) :])
-    for cost in COSTS:
-        costs = [[float(predictions[each].cost(cost)) for each in shared] for predictions in read]
-        comparison[cost] = compare_scores(costs[: len(before)], costs[len(before) :])
-    return comparison
-
-
-def against_controls(runs: list[Path]) -> dict[str, Comparison]:
-    """Control -> the scores of its notes ("before") beside those of the runs' notes ("after"), p-values uncorrected.
-
-    Several runs are one configuration under several seeds. Empty without runs and for runs without notes.
-
-    Raises:
-        UserError: as `control_scores`.
-    """
-    controls = [control_scores(run) for run in runs]
-    if not controls or not all(controls):
-        return {}
-    after = [
-        {id: prediction.scores for id, prediction in read_predictions(run / "predictions.jsonl").items()}
-        for run in runs
-    ]
-    comparisons: dict[str, Comparison] = {}
-    for name in SHOWN:
-        before = [control[name] for control in controls]
-        comparisons[name] = {}
-        for metric in (each.name for each in NOTE_METRICS):
-            shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
-            if shared:
-                comparisons[name][metric] = compare_scores(
-                    *([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
-                )
-    return comparisons
-
-
-def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> None:
-    """Check that all runs follow the rules of one metric family, and mean the same question by the same id."""
-    first, *others = runs
-    family = read_metrics(first / "metrics.json").family
-    for run, predictions in zip(others, read[1:], strict=True):
-        if (other := read_metrics(run / "metrics.json").family) != family:
-            raise UserError(
-                f"{first} was scored by {family!r} and {run} by {other!r}, whose rules differ; "
-                "evaluate both with one metric family"
-            )
-        for question in read[0].keys() & predictions.keys():
-            if read[0][question].question != predictions[question].question:
-                raise UserError(
-                    f"{first} and {run}: question {question!r} has a different text in each; "
-                    "evaluate both on one question file"
-                )
-
-
-def compare_scores(before: list[list[float]], after: list[list[float]]) -> Paired:
-    """Compare one score or measure; each side has the shape (seeds, questions)."""
-    left, right = _averages(before), _averages(after)
-    p_value = paired_p_value(left, right)
-    return Paired(
-        before=sum(left) / len(left),
-        after=sum(right) / len(right),
-        deviations=(_deviation(before), _deviation(after)),
-        difference=paired_interval(left, right),
-        p_value=p_value,
-        questions=len(left),
-        at_floor=p_value == FLOOR,
-    )
-
-
-def _averages(seeds: list[list[float]]) -> list[float]:
-    return [sum(values) / len(values) for values in zip(*seeds, strict=True)]
-
-
-def _deviation(seeds: list[list[float]]) -> float | None:
-    return standard_deviation([sum(seed) / len(seed) for seed in seeds]) if len(seeds) > 1 else None
-
-
-def p_value_text(metric: str, p_value: float, at_floor: bool = False) -> str:
-    """A p-value as tables show it; empty for costs, which are left out of the correction.
-
-    At the floor of the permutations it is a bound, rounded up.
-    """
-    if metric in COSTS:
-        return ""
-    if at_floor or p_value < 0.001:
-        return f"<{max(1, math.ceil(p_value * 1000)) / 1000:.3f}"
-    return f"{p_value:.3f}"
 
 
 def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | None = None) -> str:

@@ -11,8 +11,8 @@ from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest
 from notewriter.artifacts.run_record import check_inputs, read_inputs
 from notewriter.corpora.published import PUBLISHED
-from notewriter.evaluation.evaluate import Evaluation, checked, run
-from notewriter.evaluation.judge import judge
+from notewriter.evaluation.evaluating import Evaluation, checked, run
+from notewriter.evaluation.judging import judge
 from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
 from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError

@@ -1,5 +1,6 @@
 """What an experiment compares: the key `results` of its pipeline file, and the run folders that it names."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,12 @@ from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
+from notewriter.experiments.values import Finished
 from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
+
+Runs = Mapping[int | None, Finished]
+"""Seed -> the run of a cell on a set."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Experiment(Results):
-    """Results with the variables of their file; a cell's path is filled in for each set and seed."""
+    """Results with the variables of their file, and the finished runs that they name."""
 
     variables: Variables = field(default_factory=dict)
 
@@ -52,10 +57,24 @@ class Experiment(Results):
         seeds = self.seeds if "seed" in names_in(path, self.variables) else [None]
         return {seed: Path(filled(path, {**self.variables, "set": of, "seed": seed}, cell)) for seed in seeds}
 
-    def runs(self, cell: str, of: str) -> dict[int | None, Path]:
-        """The planned runs of a cell on a set that are finished."""
-        planned = self.planned(cell, of)
-        return {seed: run for seed, run in planned.items() if (run / "metrics.json").is_file()}
+    @functools.cached_property
+    def runs(self) -> dict[tuple[str, str], Runs]:
+        """(Cell, set) -> its finished runs."""
+        return {
+            (cell, of): {
+                seed: Finished(run) for seed, run in self.planned(cell, of).items() if (run / "metrics.json").is_file()
+            }
+            for cell in self.cells
+            for of in self.sets
+        }
+
+    def folders(self, cell: str) -> list[Path]:
+        """The finished runs of a cell on all sets."""
+        return [run.folder for of in self.sets for run in self.runs[cell, of].values()]
+
+    def by_seed(self, cell: str) -> Runs:
+        """A finished run of each seed of a cell, on any set: those of one seed have one model."""
+        return {seed: run for of in self.sets for seed, run in self.runs[cell, of].items()}
 
 
 def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, str]) -> tuple[Experiment, Pipeline]:

@@ -16,7 +16,7 @@ from annotated_types import Interval, MinLen
 from notewriter.artifacts.reading import pick
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation.evaluate import OPTIONS, EvaluateArguments
+from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.files import (
     MissingVariable,

@@ -1,12 +1,9 @@
 """Each cell's notes beside notes without a model, at as many words (`notewriter.evaluation.controls`)."""
 
-from collections.abc import Mapping
-
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Comparison, Paired, against_controls
+from notewriter.evaluation.comparing import Comparison, Paired, against_controls
 from notewriter.evaluation.controls import SHOWN
 from notewriter.experiments.experiment import Experiment
-from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table, markdown
 from notewriter.rollouts.controls import CONTROLS
@@ -14,11 +11,8 @@ from notewriter.rollouts.controls import CONTROLS
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
 
-def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mapping[int | None, Finished]]) -> list[str]:
-    """The section of a page that shows facts in notes; empty for other pages and before the first run.
-
-    `runs` are the finished runs of each cell and set, by seed.
-    """
+def without_a_model(experiment: Experiment) -> list[str]:
+    """The section of a page that shows facts in notes; empty for other pages and before the first run."""
     if FACTS not in experiment.metrics:
         return []
     tables: list[Table] = []
@@ -27,7 +21,7 @@ def without_a_model(experiment: Experiment, runs: Mapping[tuple[str, str], Mappi
         beside: dict[str, dict[str, Comparison]] = {}
         for cell in experiment.cells:
             try:
-                beside[cell] = against_controls([run.folder for run in runs[cell, name].values()])
+                beside[cell] = against_controls([run.folder for run in experiment.runs[cell, name].values()])
             except UserError as error:
                 missing.append(f"- {cell}, {title}: not shown; {error}")
         tables += [

@@ -1,7 +1,7 @@
 """What evaluated models were made from, by the records of the runs that led to them, and what all that cost."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,33 +66,14 @@ def _trainings(checkpoint: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
         checkpoint = config.get("model_name_or_path")
 
 
-@dataclass(frozen=True)
-class TrainingCost:
-    """The sums over training runs: optimizer steps, rows seen, tokens computed on, seconds; None if unknown."""
-
-    steps: int = 0
-    rows: int = 0
-    tokens: int | None = 0
-    seconds: float | None = 0.0
-
-
-def _training_cost(origins: Origins) -> TrainingCost:
-    """What the training runs cost, by their records."""
-    total = TrainingCost()
-    for folder in origins.trainings:
-        if (record := read_training_record(folder)) is None:
-            continue
-        run = read_run_record(folder)
-        # The recorded seconds are those of the last start, which may only have written the record.
-        seconds = None if run and len(run.starts) > 1 else record.metrics.get("train_runtime")
-        tokens = record.metrics.get("num_tokens")
-        total = TrainingCost(
-            steps=total.steps + (record.steps or 0),
-            rows=total.rows + _rows_seen(record),
-            tokens=None if tokens is None or total.tokens is None else total.tokens + round(tokens),
-            seconds=None if seconds is None or total.seconds is None else total.seconds + seconds,
-        )
-    return total
+def _training_cost(folder: Path) -> list[float | None]:
+    """Optimizer steps, rows seen, tokens computed on and seconds of a training run; None where that is unknown."""
+    if (record := read_training_record(folder)) is None:
+        return [0, 0, 0, 0]
+    run = read_run_record(folder)
+    # The recorded seconds are those of the last start, which may only have written the record.
+    seconds = None if run and len(run.starts) > 1 else record.metrics.get("train_runtime")
+    return [record.steps or 0, _rows_seen(record), record.metrics.get("num_tokens"), seconds]
 
 
 def _rows_seen(record: TrainingRecord) -> int:
@@ -115,22 +96,25 @@ def statistics_of(folders: list[Path]) -> Iterator[tuple[Path, Mapping[str, Any]
 
 def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
     """Cell -> what led to its models, by seed: the costs of training and rollouts, as means over the seeds."""
+    header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
+    header += ["rollout prompt tokens", "rollout completion tokens"]
     rows = []
     for cell, seeds in origins.items():
-        if not seeds:
-            rows.append([cell, *[NOT_RUN] * 6])
-            continue
-        costs = [_training_cost(each) for each in seeds]
-        spent = [_mean(values) for values in zip(*map(astuple, costs), strict=True)]
-        kinds = ("prompt_tokens", "completion_tokens")
-        rows.append([cell, *spent, *(_mean([_rollout_tokens(each, kind) for each in seeds]) for kind in kinds)])
-    header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
-    return "Training and rollouts", [*header, "rollout prompt tokens", "rollout completion tokens"], rows
+        spent = [[*_sums(map(_training_cost, each.trainings), 4), *_rollout_tokens(each)] for each in seeds]
+        rows.append([cell, *(map(_mean, zip(*spent, strict=True)) if spent else [NOT_RUN] * 6)])
+    return "Training and rollouts", header, rows
 
 
-def _rollout_tokens(origins: Origins, key: str) -> int:
-    made = statistics_of(origins.data)
-    return sum((record.get("tokens_in_all") or {}).get(key, 0) for _, record in made)
+def _sums(costs: Iterable[list[float | None]], kinds: int) -> list[float | None]:
+    """The sum of each kind of cost; None if one of the runs does not know it."""
+    columns = list(zip(*costs, strict=True)) or [()] * kinds
+    return [None if None in column else sum(cost for cost in column if cost is not None) for column in columns]
+
+
+def _rollout_tokens(origins: Origins) -> list[int]:
+    """Prompt and completion tokens of the rollouts."""
+    made = [record.get("tokens_in_all") or {} for _, record in statistics_of(origins.data)]
+    return [sum(tokens.get(kind, 0) for tokens in made) for kind in ("prompt_tokens", "completion_tokens")]
 
 
 def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:

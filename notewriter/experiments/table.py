@@ -8,26 +8,36 @@ it resumes. The table is printed and written as Markdown, LaTeX and an HTML page
 reason, the others run, and the exit status says so.
 """
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.journal import ResumeArguments
-from notewriter.experiments.cells import run_cells
+from notewriter.artifacts.predictions import Prediction
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.judgements import JUDGEMENTS
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.evaluation.papers import PublishedRow, published_rows
+from notewriter.experiments.cells import corpus_of, finished, other_corpus, run_cells
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Cell, Grid, Substitutes, read_grid
 from notewriter.experiments.table_cost import cost_of, cost_table
-from notewriter.experiments.table_page import parts_of, tables_of, write_table_page
+from notewriter.experiments.values import SHOWN, SUMMARIES, Finished, metric_shown, score, summary
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
-from notewriter.pages.tables import aligned, latex, markdown
+from notewriter.pages import write_page
+from notewriter.pages.tables import Table, aligned, html, latex, markdown
 from notewriter.rollouts.rehearsal import DryRunArguments
+
+INSIDE = "✓"
+"""Marks a published value that lies inside our interval."""
 
 
 @dataclass
@@ -89,9 +99,189 @@ def _chosen(grid: Grid, patterns: list[str]) -> list[Cell]:
 def _write(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
     """Write the table's files; returns it for the terminal."""
     parts = parts_of(grid, cells, output, failed)
-    tables = tables_of(grid, parts)
+    notes = notes_of(grid)
+    tables: list[Table] = [
+        (f"{grid.content.title}, {part.benchmark}. {' '.join([*notes, *part.notes])}", part.header, part.rows)
+        for part in parts
+    ]
     path = output / grid.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])
     jsonl.write_text(path.with_suffix(".tex"), [latex(tables)])
-    write_table_page(grid, parts, path.with_suffix(".html"))
+    template = Path(__file__).with_name("table.html.jinja")
+    write_page(path.with_suffix(".html"), template, {}, title=grid.content.title, notes=notes, parts=parts)
     return f"{aligned(tables)}\n{path}.md, .tex and .html\n"
+
+
+class Part(NamedTuple):
+    """The rows of a benchmark, what has to be known to read them, and where the runs of each row are."""
+
+    benchmark: str
+    notes: list[str]
+    header: list[str]
+    rows: list[list[str]]
+    folders: list[str]
+
+    @property
+    def table(self) -> str:
+        """The rows with their folders, as HTML."""
+        rows = [[*row, folder] for row, folder in zip(self.rows, self.folders, strict=True)]
+        return html(("", [*self.header, "Run folder"], rows), texts=2)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What came of a cell.
+
+    Attributes:
+        runs: the runs of its samples; empty unless all are finished.
+        failure: why it failed; empty if it did not.
+        other: what it searches in place of the table's corpus; empty where it searches that.
+    """
+
+    cell: Cell
+    runs: list[Finished]
+    failure: str
+    other: str
+
+    @property
+    def folder(self) -> str:
+        """The folders of its runs, or why there are none."""
+        return ", ".join(run.folder.name for run in self.runs) or self.failure or self.cell.lacks
+
+    @property
+    def errors(self) -> str:
+        """How many questions ended in an error; empty if none did."""
+        ended = [bool(each.error) for run in self.runs for each in run.predictions.values()]
+        return f"{self.cell.title} ({sum(ended)} of {len(ended)})" if any(ended) else ""
+
+
+def parts_of(grid: Grid, cells: Sequence[Cell], output: Path, failed: Mapping[str, str]) -> list[Part]:
+    """The table's cells by benchmark, with the values of those that are finished.
+
+    `failed` has the reasons of cells that could not be evaluated, by `Cell.folder`.
+    """
+    by_benchmark: dict[str, list[_Outcome]] = {}
+    for cell in cells:
+        failure = failed.get(cell.folder, "")
+        runs = [] if failure else finished(grid, output, cell)
+        other = "" if failure or cell.lacks else other_corpus(cell)
+        by_benchmark.setdefault(cell.benchmark, []).append(_Outcome(cell, runs, failure, other))
+    return [_part(grid, benchmark, outcomes) for benchmark, outcomes in by_benchmark.items()]
+
+
+def _part(grid: Grid, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
+    names = columns(grid, benchmark)
+    notes = [f"{each.cell.title} failed: {each.failure}" for each in outcomes if each.failure]
+    corpora = dict.fromkeys(corpus_of(each.cell) for each in outcomes if each.other)
+    notes += [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
+    if errors := "; ".join(each.errors for each in outcomes if each.errors):
+        notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
+    header = ["Method", "Model", "Setting"]
+    for name in names:
+        header += [metric_shown(name).label, "published"]
+    rows, folders = [], []
+    for outcome in outcomes:
+        for setting, gold_documents in _points(grid, outcome):
+            values = [text for name in names for text in _values(grid, outcome, name, gold_documents)]
+            rows.append([outcome.cell.method, _model_shown(grid, outcome), setting, *values])
+            folders.append(outcome.folder)
+    if not any(setting for _, _, setting, *_ in rows):
+        header, rows = [*header[:2], *header[3:]], [[*row[:2], *row[3:]] for row in rows]
+    return Part(benchmark, notes, header, rows, folders)
+
+
+def _points(grid: Grid, outcome: _Outcome) -> list[tuple[str, int | None]]:
+    """The setting and number of gold documents of each row of a cell; None for a cell that is one row.
+
+    Questions of which the number is unknown are in no row of a curve.
+    """
+    setting = outcome.cell.setting
+    counts = [each.gold_documents for run in outcome.runs[:1] for each in run.predictions.values()]
+    if not grid.content.by or not any(counts):
+        return [(setting, None)]
+    return [
+        (", ".join(filter(None, (setting, f"{count} gold documents (n = {counts.count(count)})"))), count)
+        for count in sorted({count for count in counts if count})
+    ]
+
+
+def columns(grid: Grid, benchmark: str) -> list[str]:
+    """The names of a benchmark's metrics: those of the file that it has, else those that the paper reports."""
+    if grid.content.metrics:
+        scored = scored_by(grid, next(cell for cell in grid.cells if cell.benchmark == benchmark))
+        return [name for name in grid.content.metrics if name in scored]
+    reported = [row["values"] for row in _rows_of(grid) if row["dataset"] == benchmark]
+    return list(dict.fromkeys(name for values in reported for name in values))
+
+
+def scored_by(grid: Grid, cell: Cell) -> set[str]:
+    """The names of the scores and costs that a finished cell has."""
+    family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
+    judgements = cell.judge.judgements if cell.judge else []
+    judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
+    return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
+
+
+def published_of(grid: Grid, cell: Cell) -> dict[str, float]:
+    """What the paper reports of a cell at the table's place; empty where it does not."""
+    names = (cell.benchmark, cell.method, cell.model, cell.setting)
+    rows = {(row["dataset"], row["method"], row["model"], row["setting"]): row["values"] for row in _rows_of(grid)}
+    return rows.get(names, {})
+
+
+def _rows_of(grid: Grid) -> list[PublishedRow]:
+    place = (grid.content.paper, grid.content.place)
+    return [row for row in published_rows() if (row["paper"], row["place"]) == place]
+
+
+def _model_shown(grid: Grid, outcome: _Outcome) -> str:
+    """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
+    substitute, model = grid.substitutes.model, outcome.cell.model
+    stands_in = list(filter(None, (f"substitute for {model}" if substitute else "", outcome.other)))
+    name = Path(substitute).name if substitute else model
+    return f"{name} ({'; '.join(stands_in)})" if stands_in else name
+
+
+def _values(grid: Grid, outcome: _Outcome, name: str, gold_documents: int | None) -> tuple[str, str]:
+    """Our value of a column and the published one, which is marked where it lies inside our interval.
+
+    Shares are in percent, as papers have them. With `gold_documents` only questions that need so many count.
+    """
+
+    def wanted(prediction: Prediction) -> bool:
+        return gold_documents in (None, prediction.gold_documents)
+
+    metric, theirs = metric_shown(name), published_of(grid, outcome.cell).get(name)
+    published = "" if theirs is None else f"{theirs:,.10g}"
+    blank = "failed" if outcome.failure else "–" if outcome.runs else "not run"
+    # Three decimals of a share are one of its percentage.
+    scale, places = (100, metric.decimals - 2) if metric.share else (1, metric.decimals)
+    if name in SUMMARIES:
+        value = summary(name, outcome.runs) if outcome.runs else None
+        return (blank if value is None else f"{value:,.{places}f}"), published
+    if not (found := score(name, outcome.runs, wanted)):
+        return blank, published
+    mean, low, high = (scale * each for each in (found.interval.mean, found.interval.low, found.interval.high))
+    # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
+    if theirs is not None and low <= theirs <= high and not grid.substitutes.given and not outcome.other:
+        published += f" {INSIDE}"
+    return f"{mean:,.{places}f} [{low:,.{places}f}, {high:,.{places}f}]", published
+
+
+def notes_of(grid: Grid) -> list[str]:
+    """What has to be known to read the table."""
+    notes = [grid.content.note] if grid.content.note else []
+    if grid.substitutes.model:
+        name = Path(grid.substitutes.model).name
+        notes.append(f"{name} stands in for every model, so that no value here is comparable with the published ones.")
+    if grid.substitutes.indexes:
+        notes.append(f"The indexes in {grid.substitutes.indexes} were searched instead of the paper's retriever.")
+    if grid.substitutes.questions:
+        notes.append(f"Questions are from {', '.join(sorted(set(grid.substitutes.questions.values())))}.")
+    if grid.substitutes.limit:
+        notes.append(f"At most {grid.substitutes.limit} questions a cell, not the paper's number.")
+    if grid.substitutes.options:
+        notes.append(f"Options of all cells: {json.dumps(grid.substitutes.options)}.")
+    mark = "" if grid.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
+    notes.append(f"Ours with 95% bootstrap intervals{mark}.")
+    return notes

@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from notewriter.artifacts.traces import Trace
-from notewriter.evaluation.evaluate import Evaluation, checked
+from notewriter.evaluation.evaluating import Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
 from notewriter.evaluation.steps import chain_of

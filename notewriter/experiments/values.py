@@ -1,9 +1,11 @@
-"""What a table shows of a cell: a value for each question, and over the questions a mean with its interval."""
+"""What pages show of a cell: a value for each question, and over questions and runs a mean with its interval."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import Interval
@@ -144,42 +146,53 @@ def metric_shown(name: str) -> Metric:
     return SUMMARIES.get(name) or (SHOWN[name][0] if name in SHOWN else METRICS[name])
 
 
-def gold_counts(samples: Sequence[Finished]) -> dict[int, set[str]]:
-    """The questions that need so many documents, by that number; those of which it is unknown are left out."""
-    counts: dict[int, set[str]] = {}
-    for id, prediction in samples[0].predictions.items():
-        if prediction.gold_documents:
-            counts.setdefault(prediction.gold_documents, set()).add(id)
-    return dict(sorted(counts.items()))
+class Score(NamedTuple):
+    """What the runs of a cell have of a metric: samples of the same questions, or seeds.
 
-
-def value_of(
-    name: str, samples: Sequence[Finished], questions: Collection[str] | None = None
-) -> Interval | float | None:
-    """The value of a column for the samples of a cell, in percent where the metric is a share; None if there is none.
-
-    With several samples each question counts with the mean of its values; `questions` are the ids that count, all by
-    default. Summaries, which come without an interval, are those of all questions.
+    Attributes:
+        interval: the mean over runs and questions, with its interval over the questions that all runs have.
+        runs: the mean of each run.
+        questions: how many questions all runs have.
     """
-    if name.endswith("_deviation"):
-        means = [value_of(name.removesuffix("_deviation"), [sample]) for sample in samples]
-        numbers = [each.mean for each in means if isinstance(each, Interval)]
-        return standard_deviation(numbers) if len(numbers) > 1 else None
+
+    interval: Interval
+    runs: list[float]
+    questions: int
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over the runs."""
+        return standard_deviation(self.runs)
+
+
+def score(
+    name: str, runs: Sequence[Finished], wanted: Callable[[Prediction], bool] = lambda prediction: True
+) -> Score | None:
+    """A metric on the questions that are wanted, each with the mean of its values in all runs; None if none has any."""
+    values = [_per_question(name, run, wanted) for run in runs]
+    if not (means := over_seeds(values)):
+        return None
+    return Score(
+        bootstrap_interval(list(means.values())), [statistics.fmean(each.values()) for each in values], len(means)
+    )
+
+
+def summary(name: str, runs: Sequence[Finished]) -> float | None:
+    """One of `SUMMARIES` of the samples of a cell; None if there is none."""
     if name == "minutes":
-        return sum(sum(_per_question("seconds", sample).values()) for sample in samples) / 60 / len(samples)
+        return sum(run.seconds(each) for run in runs for each in run.predictions.values()) / 60 / len(runs)
     if name == "compression":
-        costs = [read_costs(sample.folder / "costs.json") for sample in samples]
+        costs = [read_costs(run.folder / "costs.json") for run in runs]
         ratios = [each.compression for each in costs if each and each.compression]
         return sum(ratios) / len(ratios) if ratios else None
-    values = over_seeds([_per_question(name, sample) for sample in samples])
-    counted = [value for id, value in values.items() if questions is None or id in questions]
-    scale = 100 if metric_shown(name).share else 1
-    return bootstrap_interval([scale * value for value in counted]) if counted else None
+    found = score(name.removesuffix("_deviation"), runs)
+    return 100 * found.deviation if found and len(found.runs) > 1 else None
 
 
-def _per_question(name: str, run: Finished) -> dict[str, float]:
+def _per_question(name: str, run: Finished, wanted: Callable[[Prediction], bool]) -> dict[str, float]:
     """Question id -> value; questions without one are left out."""
+    predictions = {id: each for id, each in run.predictions.items() if wanted(each)}
     if name not in SHOWN:
-        return {id: each.scores[name] for id, each in run.predictions.items() if name in each.scores}
-    values = {id: SHOWN[name][1](run, each) for id, each in run.predictions.items()}
+        return {id: each.scores[name] for id, each in predictions.items() if name in each.scores}
+    values = {id: SHOWN[name][1](run, each) for id, each in predictions.items()}
     return {id: float(value) for id, value in values.items() if value is not None}

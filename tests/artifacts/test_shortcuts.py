@@ -1,11 +1,14 @@
 """What separates the sides of pairs beside what they say."""
 
+import random
+
 import pytest
 
 from notewriter.artifacts.shortcuts import (
     FEATURES,
     Separation,
     Side,
+    all_together,
     differences,
     separations,
     sides,
@@ -122,3 +125,24 @@ def test_an_answer_is_content_and_no_shortcut():
         # There or not, or in another place.
         rows = [differences(Side("In Tolen.", "", answers), Side(rejected, "", answers))] * 30
         assert warning("a", rows) is None
+        assert all_together(rows, [f"q{number}" for number in range(30)]).share == 0.5
+
+
+def test_all_together_predict_what_no_feature_predicts_alone_and_chance_is_chance():
+    draw = random.Random(0)
+    pairs, noise = [], []
+    for _ in range(300):
+        words, digits = draw.randint(1, 20), draw.randint(1, 9)
+        # The chosen side has the greater sum of words and digits.
+        other_words, other_digits = draw.randint(1, 20), draw.randint(1, 9)
+        both = sorted(
+            [(words + 2 * digits, words, digits), (other_words + 2 * other_digits, other_words, other_digits)]
+        )
+        texts = ["w " * count + "7" * more for _, count, more in both]
+        pairs.append((texts[1], texts[0]))
+        noise.append(tuple(draw.sample(texts, 2)))
+    questions = [f"q{number // 2}" for number in range(300)]
+    alone = max(each.predicts for each in separations(rows_of(pairs)))
+    assert all_together(rows_of(pairs), questions).share > max(alone + 0.05, 0.93)
+    assert 0.4 < all_together(rows_of(noise), questions).share < 0.6
+    assert all_together(rows_of(pairs), ["q"] * 300) is None

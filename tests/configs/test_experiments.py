@@ -9,7 +9,7 @@ from trl import ModelConfig
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.data.options import GoldArguments, PairsArguments
 from notewriter.data.recipe import read_gold_recipe, read_recipe
-from notewriter.evaluation.evaluate import EvaluateArguments
+from notewriter.evaluation.evaluating import EvaluateArguments
 from notewriter.experiments.experiment import read_experiment
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.config import parse

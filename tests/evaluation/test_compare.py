@@ -2,7 +2,8 @@ import pytest
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import Paired, compare, format_table, main, p_value_text
+from notewriter.evaluation.compare import format_table, main
+from notewriter.evaluation.comparing import Paired, compare, p_value_text
 from notewriter.evaluation.statistics import FLOOR, permutation_test
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError

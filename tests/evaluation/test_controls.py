@@ -6,7 +6,7 @@ import pytest
 
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.evaluation import compare
-from notewriter.evaluation.compare import against_controls
+from notewriter.evaluation.comparing import against_controls
 from notewriter.evaluation.controls import control_scores
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError

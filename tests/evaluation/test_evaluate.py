@@ -9,8 +9,8 @@ from tiny_world import run_config, tiny_world
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
-from notewriter.evaluation import evaluate
-from notewriter.evaluation.compare import compare
+from notewriter.evaluation import evaluate, evaluating
+from notewriter.evaluation.comparing import compare
 from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground import jsonl
@@ -137,7 +137,7 @@ def test_a_run_that_goes_on_ends_with_the_files_of_one_that_was_not_stopped(run,
 
 def test_a_notebook_evaluates_as_the_command_does(run, world, endpoint, tmp_path):
     by_command = run("run", name="same")
-    metrics = evaluate.evaluate(
+    metrics = evaluating.evaluate(
         **world,
         output_dir=tmp_path / "called",
         cache=tmp_path / "called.sqlite",
@@ -150,11 +150,11 @@ def test_a_notebook_evaluates_as_the_command_does(run, world, endpoint, tmp_path
     for name in ("metrics.json", "predictions.jsonl"):
         assert (tmp_path / "called" / name).read_bytes() == (by_command / name).read_bytes()
     with pytest.raises(UserError, match="unknown option 'methd'; did you mean 'method'"):
-        evaluate.evaluate(methd="react")
+        evaluating.evaluate(methd="react")
     with pytest.raises(UserError, match="dataset is missing"):
-        evaluate.evaluate(method="react")
+        evaluating.evaluate(method="react")
     with pytest.raises(UserError, match="limit must be"):
-        evaluate.evaluate(**world, output_dir=tmp_path / "called", limit="3")
+        evaluating.evaluate(**world, output_dir=tmp_path / "called", limit="3")
 
 
 def test_the_model_of_a_run_is_that_of_the_policy_wherever_it_is_named(run, endpoint):

@@ -16,7 +16,7 @@ from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.traces import Retrieval
 from notewriter.evaluation import evaluate
 from notewriter.evaluation import judge as command
-from notewriter.evaluation.compare import compare
+from notewriter.evaluation.comparing import compare
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import marked
 from notewriter.evaluation.report.report import write_report

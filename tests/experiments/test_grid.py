@@ -9,7 +9,7 @@ import pytest
 from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.evaluation.papers import PAPERS, published_rows
 from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
-from notewriter.experiments.table_page import columns, published_of, scored_by
+from notewriter.experiments.table import columns, published_of, scored_by
 from notewriter.experiments.values import metric_shown
 from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare

@@ -20,7 +20,7 @@ from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.compare import compare
+from notewriter.evaluation.comparing import compare
 from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError

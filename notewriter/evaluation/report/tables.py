@@ -10,7 +10,7 @@ from notewriter.artifacts.costs import COUNTED
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.catalogue import METRICS, metric_named
-from notewriter.evaluation.compare import Comparison, Paired, compare_uncorrected, corrected, p_value_text
+from notewriter.evaluation.comparing import Comparison, Paired, compare_uncorrected, corrected, p_value_text
 from notewriter.evaluation.papers import PublishedRow, published_rows
 from notewriter.evaluation.report.runs import Run, headline, measured, shares
 from notewriter.evaluation.statistics import bootstrap_interval

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.evaluation.compare import Comparison, compare_scores, corrected, p_value_text
+from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
 from notewriter.evaluation.retrieval.searching import Load, Searched, read_loads, read_searches
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.records import Question

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.evaluation.compare import compare_scores, corrected
+from notewriter.evaluation.comparing import compare_scores, corrected
 from notewriter.evaluation.retrieval.results import Results, measures, ndcg, recall, reciprocal_rank, tables
 
 
