@@ -15,7 +15,7 @@ SIDES = ("chosen", "rejected")
 class Source(TypedDict, total=False):
     """Where a side of a pair comes from.
 
-    `kind` is `model`, with the sampling that drew it, `gold`, or `gold without the answer` (only of rejected sides).
+    `kind` is `model`, with the sampling that drew it, or `gold`.
     """
 
     kind: Required[str]
