@@ -112,19 +112,6 @@ def test_gain_needs_an_answerer_of_its_own_and_works_with_one(build, endpoint, t
     assert told["tokens"]["vanilla/answer"]["answer"]["calls"] > QUESTIONS
 
 
-@pytest.mark.parametrize(
-    ("stages", "rejected", "told"),
-    [
-        (["deepnote/init_note"], "worst", "gold_negatives: stand in where no hard negative was drawn; add --rejected"),
-        (["deepnote/decide"], "hardest", "stage of notes"),
-        (["resp/plan"], "hardest", "gold_negatives: 'resp/plan' is not among the stages"),
-    ],
-)
-def test_negatives_are_of_notes_and_stand_in_for_hard_ones(build, stages, rejected, told):
-    with pytest.raises(UserError, match=told):
-        build(gold_negatives=stages, rejected=rejected)
-
-
 def test_no_question_is_on_both_sides_of_the_split(build, world):
     folder = build()
     train, dev = ({row["question_id"] for row in rows(folder, split)} for split in ("train", "dev"))
