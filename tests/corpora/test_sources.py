@@ -234,21 +234,12 @@ class TestPublishedCounts:
         assert "has 1 distinct documents, 21,015,323 fewer than the 21,015,324 of DPR" in caplog.text
         assert json.loads((tmp_path / "out" / "manifest.json").read_text())["published"]["differs"]
 
-    def test_on_request_a_difference_is_an_error(self, tmp_path):
-        path = jsonl(tmp_path / "wiki-18.jsonl", {"id": "0", "contents": "Osk\nA river."})
-        with pytest.raises(UserError, match="fewer than"):
-            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
-        assert not (tmp_path / "out").exists()
-        build("wiki-18", path, tmp_path / "out")
-        with pytest.raises(UserError, match="fewer than"):
-            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
-
     def test_the_published_number_passes(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setitem(published.PUBLISHED, "wiki-18", published.Published(1, "a test"))
         path = jsonl(tmp_path / "wiki-18.jsonl", {"id": "0", "contents": "Osk\nA river."})
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
-                build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
+                build("wiki-18", path, tmp_path / "out")
         assert not caplog.records
 
     def test_repetitions_count_where_those_who_published_the_number_counted_them(self):
