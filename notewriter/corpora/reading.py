@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import itertools
 import json
 import lzma
 import zlib
@@ -17,9 +16,6 @@ from notewriter.ground.text import without_surrogates
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Decompression by file ending."""
-
-MAX_LINE = 50_000_000
-"""Characters of the longest line that is read; a compressed file of megabytes can contain one of gigabytes."""
 
 
 def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
@@ -43,8 +39,6 @@ def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
 def lines(name: str, path: Path) -> Iterator[Record]:
     """The non-blank lines of a text file, which may be compressed. Bytes that are not UTF-8 become surrogates.
 
-    A line of more than `MAX_LINE` characters comes as a blank one, which its reader skips (`too_long`).
-
     Raises:
         UserError: the file cannot be read, or is compressed and truncated or damaged.
     """
@@ -52,14 +46,8 @@ def lines(name: str, path: Path) -> Iterator[Record]:
     try:
         file: IO[str]
         with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
-            for number in itertools.count(start=1):
-                if not (line := file.readline(MAX_LINE + 1)):
-                    return
-                if len(line) > MAX_LINE:
-                    while line and not line.endswith("\n"):
-                        line = file.readline(MAX_LINE)
-                    yield f"{name}:{number}", "\n"
-                elif not line.isspace():
+            for number, line in enumerate(file, start=1):
+                if not line.isspace():
                     yield f"{name}:{number}", line
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise _damaged(name, error) from error
@@ -74,19 +62,12 @@ def _damaged(name: str, error: Exception) -> UserError:
     return UserError(f"{name}: is truncated or damaged ({error}); download it again")
 
 
-def too_long(place: str) -> UserError:
-    """The error of a line that `lines` leaves blank."""
-    return UserError(f"{place}: is longer than {MAX_LINE:,} characters; remove the line")
-
-
 def json_object(place: str, line: str) -> dict[str, Any]:
     """The JSON object in a line of `lines`.
 
     Raises:
-        UserError: it is none, is not UTF-8, or the line was too long.
+        UserError: it is none, or is not UTF-8.
     """
-    if line.isspace():
-        raise too_long(place)
     if without_surrogates(line) != line:
         raise UserError(f"{place}: is not UTF-8")
     try:

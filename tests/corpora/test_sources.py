@@ -12,7 +12,7 @@ import pytest
 from corpus_files import read_corpus, read_skipped
 
 from notewriter.artifacts.traces import Retrieval, Trace
-from notewriter.corpora import corpus, published, reading
+from notewriter.corpora import corpus, published
 from notewriter.corpora.sources import SOURCES
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.evaluation.evidence import supporting_recall
@@ -169,20 +169,6 @@ def test_malformed_records_are_named_and_the_rest_is_kept(tmp_path):
         "has no 'contents'",
         "is not UTF-8",
     ]
-
-
-@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
-@pytest.mark.parametrize(
-    ("source", "name", "line"),
-    [("wiki-18", "a.jsonl", '{{"id": "{}", "contents": "T\\n{}"}}\n'), ("dpr", "a.tsv", "{}\t{}\tT\n")],
-)
-def test_a_line_without_end_is_skipped_and_those_around_it_are_kept(tmp_path, monkeypatch, source, name, line, ending):
-    monkeypatch.setattr(reading, "MAX_LINE", 1000)
-    path = tmp_path / f"{name}{ending}"
-    with reading.OPENERS.get(ending, open)(path, "wt") as file:
-        file.write(line.format(1, "first") + line.format(2, "word " * 1000) + line.format(3, "last"))
-    assert [each["id"] for each in build(source, path, tmp_path / "out")] == ["1", "3"]
-    assert read_skipped(tmp_path / "out") == {f"{path}:2": "is longer than 1,000 characters; remove the line"}
 
 
 def test_a_file_of_another_format_is_not_read_to_its_end(tmp_path):
