@@ -1,7 +1,6 @@
-"""The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
+"""The card of a dataset: README.md with the Hub's metadata, which names each split's file."""
 
 import json
-import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,11 +10,9 @@ from typing import Any, NamedTuple
 from huggingface_hub import DatasetCardData
 
 from notewriter.artifacts.parquet import read_rows
-from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.statistics import (
     CHAINS_STATISTICS_SCHEMA,
     GOLD_STATISTICS_SCHEMA,
-    NAME,
     PAIRS_STATISTICS_SCHEMA,
     OverlapCheck,
     read_statistics,
@@ -25,10 +22,7 @@ from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl, typed
 from notewriter.models.checkpoint import is_hub_id
-from notewriter.pages import charts
 from notewriter.pages.cards import render_card
-
-logger = logging.getLogger(__name__)
 
 OVERLAPPING = "overlapping_questions.jsonl"
 """The training questions that overlap with evaluation questions, beside the data."""
@@ -39,12 +33,10 @@ SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "1
 
 OMITTED = {
     *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
-    *("serve", "serve_options", "served", "port", "base_url", "model", "models", "concurrency"),
+    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
     *("retriever", "question_set"),
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere.
-
-Data of 0.2 may have `served`, a folder; `notewriter overlap` writes its card again.
 """
 
 
@@ -125,7 +117,7 @@ CARDS = {card.schema: card for card in (PAIRS_CARD, GOLD_CARD, CHAINS_CARD)}
 
 
 def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: CardKind) -> None:
-    """Write README.md and its two plots, `yield.svg` and `lengths.svg`, beside the Parquet files of a folder.
+    """Write README.md beside the Parquet files of a folder.
 
     The card names no folders and no addresses of servers.
 
@@ -169,12 +161,6 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    title = f"{kind.name} and what was dropped"
-    rows = {stage: {kind.name: kept, **dropped} for stage, (kept, dropped) in yields(stats, kind).items()}
-    jsonl.write_text(folder / "yield.svg", [charts.bars(title, rows)])
-    parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
-    of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
-    jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
 
@@ -199,30 +185,12 @@ def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]
     return lengths
 
 
-def read_checks(folder: Path) -> dict[str, OverlapCheck]:
-    """The checks of a dataset by `notewriter overlap`; empty before the first, or where there is no dataset yet."""
-    if not (folder / NAME).is_file():
-        return {}
-    stats: Any = read_json(folder / NAME, REMEDY)
-    checks: dict[str, OverlapCheck] = stats.get("overlap", {})
-    return checks
-
-
 def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
     """Add checks to the statistics and the card of a dataset."""
     stats = read_statistics(folder, REMEDY)
     stats["overlap"] = stats.get("overlap", {}) | checks
     write_statistics(folder, stats)
     write_card(folder, config, stats, CARDS[stats["schema"]])
-
-
-def renew_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck], *, changed: bool) -> None:
-    """Keep the checks of a dataset that was written again; where it has rows that they did not see, forget them."""
-    if checks and changed:
-        (folder / OVERLAPPING).unlink(missing_ok=True)
-        logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
-    elif checks:
-        add_checks(folder, config, checks)
 
 
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:
