@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import ModelConfig
 
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.ground import recipes
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
@@ -276,7 +277,7 @@ def test_output_of_other_pairs_is_refused(
     train_dpo.main(options())
     write_pairs([make_pair(number) for number in range(12)])
 
-    with pytest.raises(UserError, match="contains a run over other pairs, the file has changed since it began"):
+    with pytest.raises(UserError, match="contains a run with other contents of pairs, which have changed"):
         train_dpo.main(options())
 
 
@@ -352,19 +353,19 @@ def test_continuation_on_other_base_weights_is_refused(
         train_dpo.main(options(model_name_or_path=base, **changes))
 
 
-def test_a_run_that_was_begun_without_fingerprints_goes_on_and_keeps_them_from_then_on(
+def test_a_run_that_was_begun_without_a_record_goes_on_and_has_one_from_then_on(
     options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train_dpo.main(options())
-    fingerprints = (tmp_path / "run/fingerprints.json").read_text()
-    for name in ("fingerprints.json", "training.json", "checkpoint-4/trainer_state.json"):
+    inputs = read_inputs(tmp_path / "run")
+    for name in ("run.json", "training.json", "checkpoint-4/trainer_state.json"):
         (tmp_path / "run" / name).unlink()
 
     with caplog.at_level(logging.INFO):
         train_dpo.main(options())
 
     assert "checkpoint-2: resuming" in caplog.text
-    assert (tmp_path / "run/fingerprints.json").read_text() == fingerprints
+    assert read_inputs(tmp_path / "run") == inputs
 
 
 def test_a_folder_that_another_run_trains_into_is_left_to_it(options: Options, tmp_path: Path) -> None:

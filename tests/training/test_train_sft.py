@@ -158,7 +158,7 @@ def test_another_set_is_mixed_in(options: Options, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run/training.json").read_text())
     assert record["rows"]["train"] == {"general": 4, "town": 16}
     general.write_text('{"prompt": "the town", "completion": "a mayor"}\n' * 8)
-    with pytest.raises(UserError, match="contains a run over other data, the file has changed since it began"):
+    with pytest.raises(UserError, match="contains a run with other contents of data, which have changed"):
         train_sft.main(options(mix=json.dumps({str(general): 0.25}), max_steps=1, save_strategy="no"))
 
 

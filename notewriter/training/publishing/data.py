@@ -11,7 +11,7 @@ from notewriter.artifacts.reading import read_json
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.publishing import leaks
 
-FILES = ("README.md", statistics.NAME, "*.svg")
+FILES = ("README.md", statistics.NAME)
 """What belongs to a dataset beside the Parquet files of its card: a run's configuration, journals and caches stay."""
 
 SCHEMAS = {

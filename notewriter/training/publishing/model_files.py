@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
-from notewriter.artifacts.fingerprints import FINGERPRINTS
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import ADAPTER, SETTINGS, TOKENIZER, WEIGHTS, Checkpoint, is_hub_id
@@ -77,9 +77,7 @@ def best_of(run: Path | str | None, scores: str) -> tuple[Path, BestCheckpoint]:
     folder = Path(run or "") / Path(best.checkpoint).name
     if not folder.is_dir():
         raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
-    record = Path(scores) / folder.name / FINGERPRINTS
-    scored = jsonl.read_object(record, dict[str, str], "evaluate again") if record.is_file() else {}
-    if scored.get("served") not in (None, Checkpoint(folder).fingerprint()):
+    if read_inputs(Path(scores) / folder.name).get("served") not in (None, Checkpoint(folder).fingerprint()):
         raise UserError(f"{folder}: is not the checkpoint that {scores} has scores of; give that one's run")
     return folder, best
 

@@ -16,13 +16,14 @@ from safetensors.torch import load, save_file
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.run_record import add_start, start_of
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.publishing import hub as hub_client
 from notewriter.training.publishing import publish
 
 DATA = "someone/notes-pairs"
-PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet", "yield.svg"}
+PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet"}
 
 
 def data_arguments(folder: Path, **changes: object) -> publish.PublishArguments:
@@ -180,7 +181,7 @@ def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, sco
 def test_scores_of_another_run_are_refused(hub: Hub, checkpoint: Path, scores: Path) -> None:
     arguments = publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores))
     served = Checkpoint(checkpoint / "checkpoint-10").fingerprint()
-    (scores / "checkpoint-10" / "fingerprints.json").write_text(json.dumps({"served": served}))
+    add_start(scores / "checkpoint-10", start_of({}, {"served": served}))
     publish.publish(arguments)
     hub.requests.clear()
 
