@@ -21,7 +21,6 @@ from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.artifacts import shortcuts
-from notewriter.artifacts.pairs import read_pairs
 from notewriter.ground import config
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.cost import cost_model
@@ -130,7 +129,7 @@ def load(
 def shortcuts_of(file: Path) -> list[str]:
     """A line per stage of a file of pairs of which one feature names most chosen sides (`artifacts.shortcuts`)."""
     stages: dict[str, list[list[float]]] = {}
-    for pair in read_pairs(file):
+    for pair in pairs.stream(file):
         stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
     return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
 
