@@ -11,8 +11,8 @@ alternate:
 - separate: `--processes` processes with as many clients in all, each of which has a connection and sends one query a
   request.
 
-The clients run on the same machine, so their work counts against the server. Prints medians over the rounds and the
-longest stall of the server's event loop, which it measures itself (`/metrics`). The last line is a JSON object.
+The clients run on the same machine, so their work counts against the server. Prints medians over the
+rounds. The last line is a JSON object.
 """
 
 import argparse
@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
@@ -56,14 +55,11 @@ def main() -> None:
         index = f"{folder}/index"
         count = bm25.build(passages, index)
         rates: dict[str, list[float]] = {"in process": [], "url": [], "separate": []}
-        stalls = []
         with served(index) as url:
             for _ in range(arguments.rounds):
                 rates["in process"].append(asyncio.run(chain_rate([{"index": index}], queries, arguments.clients)))
-                stall(url)
                 rates["url"].append(asyncio.run(chain_rate([{"url": url}], queries, arguments.clients)))
                 rates["separate"].append(separate_rate(url, queries, arguments.clients, arguments.processes))
-                stalls.append(stall(url))
     medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, values in rates.items():
         share = medians[name] / medians["in process"]
@@ -71,15 +67,12 @@ def main() -> None:
             f"{name:10} {medians[name]:8,.0f} queries/s ({min(values):,.0f} to {max(values):,.0f}), "
             f"{share:.2f} of in process\n"
         )
-    sys.stdout.write(f"longest stall of the server's event loop: {1000 * max(stalls):.1f} ms\n")
     result = {
         "passages": count,
         "clients": arguments.clients,
         "queries_per_second": {name: round(value, 1) for name, value in medians.items()},
         "fraction_url": round(medians["url"] / medians["in process"], 3),
         "fraction_separate": round(medians["separate"] / medians["in process"], 3),
-        "longest_stall_ms": round(1000 * max(stalls), 1),
-        "stalls_ms": [round(1000 * each, 1) for each in stalls],
     }
     sys.stdout.write(json.dumps(result) + "\n")
 
@@ -151,13 +144,6 @@ def served(index: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-
-
-def stall(url: str) -> float:
-    """The longest delay of the server's event loop since the last call, in seconds."""
-    with urllib.request.urlopen(f"{url}/metrics") as reply:
-        lines = reply.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("retriever_event_loop_stall_seconds "))
 
 
 if __name__ == "__main__":

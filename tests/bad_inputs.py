@@ -44,7 +44,6 @@ COMMANDS = {
     "judge": ["judge", "--config", "judge.yaml"],
     "pairs": ["pairs", "--config", "pairs.yaml"],
     "chains": ["chains", "--config", "chains.yaml"],
-    "merge-shards": ["merge-shards", "--shards", "shard", "--output_dir", "merged"],
     "inspect": ["inspect", "--pairs", "pairs", "--output", "pairs.html"],
     "compare": ["compare", "--before", "run", "--after", "run"],
     "report": ["report", "--runs", "run", "--output", "report.html"],
@@ -74,9 +73,6 @@ def make(folder: Path, endpoint: Any) -> None:
     for name, options in settings.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
     for name, argv in COMMANDS.items():
-        if name == "merge-shards":
-            shard = ["pairs", "--config", "pairs.yaml", "--shard", "1/1", "--output_dir", "shard"]
-            assert attempt(folder, shard) == (0, [])
         assert attempt(folder, argv) == (0, []), name
 
 

@@ -99,8 +99,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, tiny_pair
     with fake_endpoint(knowing(golds)) as endpoint:
         made = Inputs(folder, world, endpoint, tiny_model)
         evaluate.main(made.options(folder, "evaluated", EVALUATION))
-        for number in (1, 2):
-            build_pairs.main(made.options(folder, f"shard{number}", PAIRS | {"shard": f"{number}/2"}))
+        build_pairs.main(made.options(folder, "built", PAIRS))
         shutil.copytree(tiny_pairs, folder / "pairs")
         _save_adapter(tiny_model, folder / "adapter")
         _save_encoder(tiny_model, folder / "encoder")
@@ -162,16 +161,9 @@ COMMANDS = {
         ],
         ("chains/stats.json", "chains/dropped_questions.jsonl"),
     ),
-    "merge-shards": Command(
-        lambda inputs, folder: [
-            *("merge-shards", "--output_dir", folder / "merged"),
-            *("--shards", inputs.folder / "shard1", inputs.folder / "shard2"),
-        ],
-        tuple(f"merged/{name}" for name in DATASET),
-    ),
     "inspect": Command(
         lambda inputs, folder: [
-            *("inspect", "--pairs", inputs.folder / "shard1", "--output", folder / "pairs.html"),
+            *("inspect", "--pairs", inputs.folder / "built", "--output", folder / "pairs.html"),
         ],
         ("pairs.html",),
     ),
@@ -401,7 +393,6 @@ def test_a_folder_below_a_file_is_told_in_one_line(name, inputs, run, start, tmp
         ("pairs", "pairs/train.parquet.partial"),
         ("pairs", "pairs/README.md"),
         ("chains, their cache elsewhere", "chains/stats.json"),
-        ("merge-shards", "merged/shards.json"),
         ("world", "world/world.json"),
         ("world", "world/.lock"),
         ("index", ".index.lock"),
@@ -455,7 +446,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
         ("judge", "evaluated/judged"),
         ("pairs", "pairs"),
         ("chains, their cache elsewhere", "chains"),
-        ("merge-shards", "merged"),
         ("world", "world"),
         ("index", "index"),
         ("fetch-model", "model"),

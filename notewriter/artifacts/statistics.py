@@ -39,6 +39,26 @@ class AgreementRate(TypedDict):
     rate: float
 
 
+class Shortcut(TypedDict):
+    """In how many pairs a feature is higher on the chosen and on the rejected side, and the share that it predicts."""
+
+    chosen_higher: int
+    rejected_higher: int
+    predicts: float
+
+
+class Shortcuts(TypedDict):
+    """How well the chosen sides of a stage's pairs are named by something else than what they say.
+
+    `features` are by name (`notewriter.artifacts.shortcuts`), those that predict most first; `together` is the share of
+    pairs of held-out questions that all but those about content predict, None for few pairs.
+    """
+
+    pairs: int
+    features: dict[str, Shortcut]
+    together: float | None
+
+
 class Overlap(TypedDict):
     """The overlap of the training questions with an evaluation file.
 
@@ -112,10 +132,9 @@ class GoldTotals(UsageTotals):
 
 
 class Quotas(TypedDict, total=False):
-    """With quotas only: the pairs to keep per stage, and the number of shards that each kept a part of them."""
+    """With quotas only: the training pairs to keep per stage."""
 
     quotas: dict[str, int]
-    quotas_kept_in_shards: int
 
 
 class Estimated(TypedDict, total=False):
@@ -144,8 +163,16 @@ class _Statistics(Estimated):
     version: str
 
 
-class PairsStatistics(_Statistics, PairsTotals, Quotas):
-    """The statistics of a dataset of pairs: `pairs` are the rows per split, `judges` maps a stage to its judges."""
+class _OfPairs(TypedDict, total=False):
+    shortcuts: dict[str, Shortcuts]
+
+
+class PairsStatistics(_Statistics, PairsTotals, Quotas, _OfPairs):
+    """The statistics of a dataset of pairs.
+
+    `pairs` are the rows per split, `judges` maps a stage to its judges, `shortcuts` a stage to what separates the sides
+    of its pairs beside what they say.
+    """
 
     pairs: dict[str, int]
     judges: dict[str, str]

@@ -97,14 +97,15 @@ def build(
         UserError: the folder contains another run, a file cannot be written, a server or an endpoint fails, or nothing
             was made.
     """
-    (arguments, models, resume, dry, costs, command), members = settings, selection.members
+    arguments, models, resume, dry, costs, command = settings
+    questions = selection.questions
     if dry.dry_run:
-        estimate(dry, models, parts, members, roll_out, Path(arguments.output_dir), costs.prices)
+        estimate(dry, models, parts, questions, roll_out, Path(arguments.output_dir), costs.prices)
         return
     config = asdict(arguments) | asdict(models)
     policy_of(models)
     kinds = [contents.options, ModelArguments]
-    with open_run(arguments.output_dir, config, selection.questions, kinds, command) as folder:
+    with open_run(arguments.output_dir, config, questions, kinds, command) as folder:
         journal = folder / JOURNAL
         check_journal(journal, contents.record)
         if resume.retry_errors:
@@ -113,16 +114,14 @@ def build(
         if to_do:
             work = begin(journal) if begin else roll_out
             run_questions(
-                models, parts, members, work, journal, description=description, count=rows_by_stage, costs=costs
+                models, parts, questions, work, journal, description=description, count=rows_by_stage, costs=costs
             )
         checks = read_checks(folder)
         made = contents.finish(arguments, folder, selection, config)
         renew_checks(folder, config, checks, changed=bool(to_do))
-        errors = tell_errors(journal, members)
+        errors = tell_errors(journal, questions)
     sys.stdout.write(made.summary)
-    # A shard may have nothing to add to the others.
-    if not arguments.shard or (members and errors.total() == len(members)):
-        check_made(made, folder, errors)
+    check_made(made, folder, errors)
 
 
 def run_pairs(settings: Settings[PairsArguments]) -> None:

@@ -1,4 +1,4 @@
-"""The options of `notewriter pairs`, `gold` and `chains`; merging shards reads them back from config.yaml."""
+"""The options of `notewriter pairs`, `gold` and `chains`."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -25,13 +25,6 @@ class SelectionArguments(QuestionArguments):
         metadata={
             "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
             "questions that overlap with them are left out and counted"
-        },
-    )
-    shard: str | None = field(
-        default=None,
-        metadata={
-            "help": "i/n: the i-th of n parts of the questions, to run on n machines at once, each with its own "
-            "output_dir; notewriter merge-shards makes one dataset of them"
         },
     )
     dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
@@ -115,9 +108,7 @@ class PairsArguments(RolloutArguments):
         default_factory=dict,
         metadata={
             "help": "stage -> maximum number of training pairs, taken from the first questions; dev gets its share "
-            "(dev_share) in addition. The run ends when every stage has its pairs. Each shard keeps its part of a "
-            "quota without knowing the others' pairs: merged shards have as many pairs as a single run, mostly but not "
-            "only from the same questions. Without quotas they are identical byte for byte"
+            "(dev_share) in addition. The run ends when every stage has its pairs"
         },
     )
     sample_full_stages: bool = field(

@@ -35,7 +35,7 @@ class OverlapArguments:
     """The data, and what it is evaluated on."""
 
     data: Annotated[list[str], MinLen(1)] = field(
-        metadata={"help": "folders that pairs, chains, gold or merge-shards wrote; their question files must be there"}
+        metadata={"help": "folders that pairs, chains or gold wrote; their question files must be there"}
     )
     eval_files: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "evaluation files, path -> dataset, e.g. {data/dev.json: hotpotqa}"}

@@ -1,27 +1,31 @@
-"""`notewriter inspect`: one HTML page to browse pairs and chains, with the two sides of a pair as a diff."""
+"""`notewriter inspect`: one HTML page to read pairs and chains, with what differs between the two sides marked."""
 
+import difflib
 import itertools
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from notewriter.artifacts.chains import read_chains
-from notewriter.artifacts.pairs import read_pairs
+from notewriter.artifacts.pairs import SIDES, read_pairs
 from notewriter.data.dataset.splits import split_files
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.pages import packed, write_page
+from notewriter.pages import write_page
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 100
-"""Items whose long texts are compressed together; the prompts of neighbours share most of their passages."""
+TEXTS = {"prompt", "chosen", "rejected", "messages", "judge_replies", "judge_orders", "schema", "stage", "question_id"}
+"""Columns that have a place of their own on the page; the others are listed by name."""
 
-LONG = ("prompt", "judge_replies", "messages")
-"""Columns that are unpacked only when an item is opened."""
+Marked = list[tuple[str, bool]]
+"""Words in their order, and whether each is one that the other side has not."""
 
 
 @dataclass
@@ -33,21 +37,22 @@ class InspectArguments:
     output: str = field(
         default="pairs.html", metadata={"help": "the HTML file to write; self-contained, works offline"}
     )
+    most: Annotated[int, Interval(ge=1)] = field(
+        default=100, metadata={"help": "rows to show of each stage and split, the first ones"}
+    )
 
 
 def main(argv: list[str]) -> None:
     """Write the page."""
     (arguments,) = parse(InspectArguments, argv, prog="notewriter inspect", description=__doc__)
     output = Path(arguments.output)
-    write_viewer(output, *(Path(name) if name else None for name in (arguments.pairs, arguments.chains)))
+    pairs, chains = (Path(name) if name else None for name in (arguments.pairs, arguments.chains))
+    write_viewer(output, pairs, chains, arguments.most)
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
 
 
-def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = None) -> None:
-    """Write one HTML page about a folder of pairs, one of chains, or both.
-
-    What the list, the filter and the search need is embedded as one compressed block; prompts and judges' replies
-    are embedded in blocks of `CHUNK` items, which the page unpacks when one of them is opened.
+def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = None, most: int = 100) -> None:
+    """Write one HTML page about a folder of pairs, one of chains, or both: `most` rows of each stage and split.
 
     Raises:
         UserError: neither folder is given, a folder has no train.parquet, a file does not contain pairs or chains, or
@@ -55,30 +60,70 @@ def write_viewer(output: Path, pairs: Path | None = None, chains: Path | None = 
     """
     if not (pairs or chains):
         raise UserError("nothing to inspect: give --pairs FOLDER, --chains FOLDER, or both")
-    index: list[dict[str, Any]] = []
-    blocks: dict[str, str] = {}
-    items = itertools.chain(_items(pairs, read_pairs) if pairs else (), _items(chains, read_chains) if chains else ())
-    while chunk := list(itertools.islice(items, CHUNK)):
-        blocks[f"block-{len(blocks)}"] = packed([long for _, long in chunk])
-        index += [short for short, _ in chunk]
+    counts: Counter[tuple[str, str]] = Counter()
+    stages: dict[str, list[dict[str, Any]]] = {}
+    of_pairs, of_chains = _rows(pairs, read_pairs) if pairs else (), _rows(chains, read_chains) if chains else ()
+    for split, row in itertools.chain(of_pairs, of_chains):
+        stage = row.get("stage") or "chain"
+        counts[stage, split] += 1
+        if counts[stage, split] <= most:
+            stages.setdefault(stage, []).append(_shown(split, row))
     write_page(
         output,
         Path(__file__).with_name("viewer.html.jinja"),
-        {"index": packed(index), **blocks},
+        {},
         title=" and ".join(str(folder) for folder in (pairs, chains) if folder),
-        chunk=CHUNK,
-        stages=list(Counter(item["stage"] for item in index).items()),
+        stages=stages,
+        totals={stage: sum(counts[each] for each in counts if each[0] == stage) for stage in stages},
     )
 
 
-def _items(
-    folder: Path, read: Callable[[Path, int], Iterator[Mapping[str, Any]]]
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each row of a folder's splits, as the columns that the list needs and the long ones."""
+def _rows(folder: Path, read: Callable[[Path], Iterator[Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for path in split_files(folder):
-        for row in read(path, CHUNK):
-            short = {"split": path.stem, "stage": "chain", **row}
-            yield (
-                {key: short[key] for key in short if key not in LONG},
-                {key: row[key] for key in LONG if key in row},
-            )
+        for row in read(path):
+            yield path.stem, row
+
+
+def _shown(split: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the template shows of a row."""
+    facts = {"split": split} | {key: value for key, value in row.items() if key not in TEXTS}
+    sides: dict[str, Any] = {}
+    if "chosen" in row:
+        texts = [row[side][-1]["content"] for side in SIDES]
+        for side, marked in zip(SIDES, marked_differences(*texts), strict=True):
+            own = {key: facts.pop(key) for key in list(facts) if key.startswith(side)}
+            sides[side] = {"words": marked, "facts": _told({key[len(side) + 1 :]: own[key] for key in own})}
+    return {
+        "question_id": row["question_id"],
+        "facts": _told(facts),
+        "sides": sides,
+        "messages": row.get("prompt") or row.get("messages"),
+        "judge_replies": row.get("judge_replies") or [],
+    }
+
+
+def marked_differences(chosen: str, rejected: str) -> tuple[Marked, Marked]:
+    """Both texts as words with the space after them, those marked that the other has not in their order."""
+    pieces = [re.findall(r"\S+\s*|^\s+", text) for text in (chosen, rejected)]
+    left, right = ([piece.strip() for piece in each] for each in pieces)
+    common: tuple[set[int], set[int]] = set(), set()
+    for block in difflib.SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+        common[0].update(range(block.a, block.a + block.size))
+        common[1].update(range(block.b, block.b + block.size))
+    one, other = (
+        [(piece, place not in shared) for place, piece in enumerate(each)]
+        for each, shared in zip(pieces, common, strict=True)
+    )
+    return one, other
+
+
+def _told(values: Mapping[str, Any]) -> dict[str, str]:
+    """Columns by name, without those that are null; a source is its kind and how it was drawn."""
+    told = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            parts = [part if name == "kind" else f"{name} {part}" for name, part in value.items() if part is not None]
+            told[key] = ", ".join(parts).replace("_", " ")
+        elif value is not None:
+            told[key] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return told

@@ -49,7 +49,6 @@ RESULTS = {
     "pairs": ("--output_dir", statistics.NAME),
     "gold": ("--output_dir", statistics.NAME),
     "chains": ("--output_dir", statistics.NAME),
-    "merge-shards": ("--output_dir", statistics.NAME),
     "train": ("--output_dir", TRAINING_RECORD),
     "evaluate": ("--output_dir", "metrics.json"),
     "report": ("--output", ""),

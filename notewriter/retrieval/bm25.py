@@ -91,12 +91,7 @@ class Manifest:
 
 
 def build(
-    corpus: Iterable[Passage],
-    directory: str | Path,
-    source: str = "",
-    *,
-    analysis: Analysis | None = None,
-    share: str | Path | None = None,
+    corpus: Iterable[Passage], directory: str | Path, source: str = "", *, analysis: Analysis | None = None
 ) -> int:
     """Index a stream of passages; returns their number.
 
@@ -107,7 +102,6 @@ def build(
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
         analysis: how text becomes words.
-        share: an index of the same corpus whose passages are shared; `corpus` is not read then.
 
     Raises:
         UserError: there are no passages, an id occurs twice, the analyzer is unknown, or the folder exists and is not
@@ -118,13 +112,9 @@ def build(
 
     def write(folder: Path) -> dict[str, Any]:
         tantivy.Index(_schema(), path=str(folder))
-        if share is not None:
-            passages.link(Path(share), folder)
-            count = _index(iter(passages.Passages(folder)), folder, analysis.analyzer)
-        else:
-            with passages.Writer(folder) as store:
-                _index(map(store.append, corpus), folder, analysis.analyzer)
-                count = store.finish()
+        with passages.Writer(folder) as store:
+            _index(map(store.append, corpus), folder, analysis.analyzer)
+            count = store.finish()
         manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
         return manifest | {"title_boost": analysis.title_boost, "passages": count}
 
@@ -156,8 +146,8 @@ class BM25:
     def __init__(self, directory: str | Path) -> None:
         manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
         self._directory = directory
-        self._analyzer = _analyzer(manifest["analyzer"])
-        boosts = zip(FIELDS, (float(manifest["title_boost"]), 1.0), strict=True)
+        self._analyzer = _analyzer(manifest.analyzer)
+        boosts = zip(FIELDS, (manifest.title_boost, 1.0), strict=True)
         self._boosts = {name: value for name, value in boosts if value}
         with _named(directory), _lockable(Path(directory)) as folder:
             index = tantivy.Index.open(str(folder))
@@ -165,7 +155,7 @@ class BM25:
             self._schema = index.schema
             self._searcher = index.searcher()
         self._passages = passages.Passages(Path(directory))
-        if not len(self) == len(self._passages) == manifest["passages"]:
+        if not len(self) == len(self._passages) == manifest.passages:
             raise UserError(f"{directory}: is damaged (its passages and its words differ in number); {passages.REMEDY}")
 
     def __len__(self) -> int:
@@ -255,8 +245,8 @@ def _rounded(score: float) -> float:
     return float(f"{score:.5g}")
 
 
-def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> int:
-    """Index passages in their order; returns their number."""
+def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> None:
+    """Index passages in their order."""
     count = 0
     for size, threads in ((FIRST_BLOCK, 1), (sys.maxsize, min(len(os.sched_getaffinity(0)), MAX_THREADS))):
         start = count
@@ -274,7 +264,6 @@ def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> int:
             writer.wait_merging_threads()
         if count - start < size:
             break
-    return count
 
 
 def _open(folder: Path, analyzer: str) -> tantivy.Index:

@@ -44,7 +44,7 @@ from notewriter.retrieval.protocol import (
     Step,
     check_top_k,
 )
-from notewriter.retrieval.sources import documents, index, remote, search_engine, web
+from notewriter.retrieval.sources import documents, index, remote, web
 from notewriter.retrieval.steps import distinct, extract, llm_rerank, rerank, within
 
 Part = dict[str, Any]
@@ -54,8 +54,6 @@ SOURCES: dict[str, Source] = {
     "index": index.SOURCE,
     "documents": documents.SOURCE,
     "url": remote.SOURCE,
-    "elasticsearch": search_engine.ELASTICSEARCH,
-    "opensearch": search_engine.OPENSEARCH,
     "web": web.SOURCE,
 }
 STEPS: dict[str, Step] = {

@@ -2,8 +2,7 @@
 
 The embeddings are a file of float32 rows, appended to by the build and memory-mapped by searches: neither needs memory
 for all of them, and an interrupted build resumes after the last complete chunk. Search compares the query with every
-vector, or with few of them in an approximate structure (`vectors`), which is built from the embeddings and can be
-exchanged without embedding again.
+vector, or with few of them in a graph (`vectors`), which is built from the embeddings without embedding again.
 
 DeepNote's dense retriever for the multi-hop benchmarks is bge-base-en-v1.5 (section 4.1).
 """
@@ -53,7 +52,7 @@ CHUNK = 1024
 """Passages embedded (sorted by length) and written together; the most an interrupted build loses."""
 
 SAMPLE = 20
-"""Passages whose own embeddings are looked for in an index built elsewhere."""
+"""Passages whose own embeddings are compared with vectors made elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,7 @@ class Manifest:
     structure: vectors.Structure
 
 
-def build(
-    corpus: Iterable[Passage],
-    directory: str | Path,
-    source: str = "",
-    *,
-    options: Encoder,
-    share: str | Path | None = None,
-) -> int:
+def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
     """Embed passages and index them; returns their number.
 
     Memory is bounded but for 24 bytes a passage, and for hnsw all vectors. The folder appears under its name only when
@@ -90,7 +82,6 @@ def build(
         directory: the folder of the index; an existing index is replaced.
         source: a fingerprint of the corpus, recorded in the manifest.
         options: the encoder and the structure.
-        share: an index of the same corpus whose passages are shared; `corpus` is not read then.
 
     Raises:
         UserError: there are no passages, an id occurs twice, the folder exists and is not an index, the encoder cannot
@@ -99,7 +90,7 @@ def build(
     """
     model, settings = _describe(options, source)
     directory = Path(directory)
-    choose("structure", options.structure, vectors.STRUCTURES)
+    choose("structure", options.structure, dict.fromkeys(vectors.STRUCTURES))
 
     def write(folder: Path) -> dict[str, Any]:
         if _read_json(folder / SETTINGS) != settings:
@@ -107,21 +98,18 @@ def build(
             jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
             _reuse(directory, settings, folder)
         if not passages.are_complete(folder):
-            if share is not None:
-                passages.link(Path(share), folder)
-            else:
-                with passages.Writer(folder) as store:
-                    for passage in corpus:
-                        store.append(passage)
-                    store.finish()
+            passages.write(corpus, folder)
         stored = passages.Passages(folder)
-        (folder / vectors.FILE).unlink(missing_ok=True)
-        if options.vectors is not None:
-            (folder / EMBEDDINGS).unlink(missing_ok=True)
-            dimension, structure = _adopt(Path(options.vectors), model, settings, stored, folder, options.recall)
-        else:
+        if options.vectors is None:
             dimension = _embed(model, settings, options, folder / EMBEDDINGS, stored)
-            structure = _structure(model, settings, options, folder, dimension, stored)
+        else:
+            dimension = _copy(Path(options.vectors), model, settings, folder / EMBEDDINGS, stored)
+        (folder / vectors.FILE).unlink(missing_ok=True)
+        structure = vectors.Structure("flat")
+        if options.structure == "hnsw":
+            queries = _sampled_queries(model, settings, stored)
+            embeddings = _map(folder, len(stored), dimension)
+            structure = vectors.build_graph(embeddings, folder / vectors.FILE, queries, options.recall)
         sizes = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
         return settings | {"schema": SCHEMA} | _place(options) | sizes
 
@@ -139,10 +127,7 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
     if not _describe(options, source)[1].items() <= manifest.items():
         return False
     structure = manifest.get("structure") or {}
-    if options.vectors is not None:
-        if not index_folder.is_same(Path(directory) / vectors.FILE, Path(options.vectors)):
-            return False
-    elif structure.get("name") != options.structure or structure.get("target", options.recall) != options.recall:
+    if structure.get("name") != options.structure or structure.get("target", options.recall) != options.recall:
         return False
     if not _place(options).items() <= manifest.items():
         index_folder.write_manifest(directory, manifest | _place(options))
@@ -151,7 +136,7 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
 
 def structure_of(directory: str | Path) -> str:
     """How an index searches, in words, for the one who has built it."""
-    structure = vectors.Structure(**(index_folder.read_manifest(directory) or {})["structure"])
+    structure = index_folder.checked_manifest(directory, SCHEMA, Manifest).structure
     if structure.recall_at_10 is None or structure.target is None:
         return f"{structure.name} (exact)"
     missed = f", below the target of {structure.target}" if structure.recall_at_10 < structure.target else ""
@@ -167,18 +152,18 @@ class Dense:
 
     def __init__(self, directory: str | Path) -> None:
         folder = Path(directory)
-        self._manifest = manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
-        count, dimension, encoder = manifest["passages"], manifest["dimension"], manifest["encoder"]
-        structure = vectors.Structure(**manifest["structure"])
+        manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+        choose(f"structure of {directory}", manifest.structure.name, dict.fromkeys(vectors.STRUCTURES))
         self._passages = passages.Passages(folder)
-        embeddings = _map(folder, count, dimension) if (folder / EMBEDDINGS).exists() else None
-        self._vectors = vectors.Vectors(structure, embeddings, folder / vectors.FILE)
-        if not len(self._passages) == len(self._vectors) == count:
+        if len(self._passages) != manifest.passages:
             raise UserError(f"{directory}: is damaged (its passages and vectors differ in number); {REMEDY}")
-        self._model = encoders.load(encoder, manifest["query_device"])
-        if Checkpoint(encoder).fingerprint() != manifest["fingerprint"]:
+        embeddings = _map(folder, manifest.passages, manifest.dimension)
+        self._vectors = vectors.Vectors(manifest.structure, embeddings, folder / vectors.FILE)
+        self._settings = {"query_prompt": manifest.query_prompt, "similarity": manifest.similarity}
+        self._model = encoders.load(manifest.encoder, manifest.query_device)
+        if Checkpoint(manifest.encoder).fingerprint() != manifest.fingerprint:
             raise UserError(
-                f"{directory}: {encoder} is no longer the encoder that the index was built with; "
+                f"{directory}: {manifest.encoder} is no longer the encoder that the index was built with; "
                 "pass the original one to `notewriter index --encoder`, or build the index again"
             )
         # Fast tokenizers cannot be used by one thread while another one sets their padding.
@@ -201,7 +186,7 @@ class Dense:
         within = None if scope is None else self._passages.within(scope)
         with self._lock:
             texts = list(map(without_surrogates, queries))
-            embedded = encoders.encode(self._model.encode_query, texts, self._manifest, "query_prompt", len(texts))
+            embedded = encoders.encode(self._model.encode_query, texts, self._settings, "query_prompt", len(texts))
         rankings = self._vectors.search(embedded, top_k, within)
         return [[self._passages[int(row)] for row in rows if row >= 0] for rows in rankings]
 
@@ -250,60 +235,36 @@ def _pool(model: "SentenceTransformer", options: Encoder) -> Iterator[tuple[Any,
         model.stop_multi_process_pool(pool)
 
 
-def _structure(
-    model: "SentenceTransformer",
-    settings: dict[str, Any],
-    options: Encoder,
-    folder: Path,
-    dimension: int,
-    corpus: passages.Passages,
-) -> vectors.Structure:
-    if options.structure == "flat":
-        return vectors.Structure("flat")
-    embeddings = _map(folder, len(corpus), dimension)
-    queries = _sampled_queries(model, settings, corpus)
-    return vectors.build(options.structure, embeddings, folder / vectors.FILE, queries, options.recall)
-
-
-def _adopt(
-    file: Path,
-    model: "SentenceTransformer",
-    settings: dict[str, Any],
-    corpus: passages.Passages,
-    folder: Path,
-    target: float,
-) -> tuple[int, vectors.Structure]:
-    """Use a FAISS index built elsewhere; returns its dimension and how it is searched.
+def _copy(
+    file: Path, model: "SentenceTransformer", settings: dict[str, Any], path: Path, corpus: passages.Passages
+) -> int:
+    """Write the vectors of a FAISS index that was built elsewhere of the same passages; returns their dimension.
 
     Raises:
         UserError: it does not fit the passages or the encoder.
     """
-    structure = vectors.Structure(vectors.structure_of(file, settings["similarity"]))
-    opened = vectors.Vectors(structure, None, file)
-    if len(opened) != len(corpus):
-        raise UserError(
-            f"{file}: has {len(opened):,} vectors for {len(corpus):,} passages; give the corpus it was built from"
-        )
+    index = vectors.stored(file)
     rows = np.linspace(0, len(corpus) - 1, min(SAMPLE, len(corpus)), dtype=np.int64)
     texts = [f"{corpus[int(row)].title}\n{corpus[int(row)].text}" for row in rows]
     own = encoders.encode(model.encode_document, texts, settings, "passage_prompt")
-    if own.shape[1] != opened.dimension:
+    if (index.ntotal, index.d) != (len(corpus), own.shape[1]):
         raise UserError(
-            f"{file}: has vectors of {opened.dimension} dimensions, the encoder {own.shape[1]}; give its encoder"
+            f"{file}: has {index.ntotal:,} vectors of {index.d} dimensions for {len(corpus):,} passages of "
+            f"{own.shape[1]}; give the corpus and the encoder that it was built with"
         )
-    opened.structure = vectors.Structure(structure.name, opened.efforts()[-1] if structure.name != "flat" else 1)
-    hits = sum(int(row) in opened.search(vector[None], 10)[0] for row, vector in zip(rows, own, strict=True))
+    there = np.stack([index.reconstruct(int(row)) for row in rows])
+    hits = int(np.sum((own @ there.T).argmax(axis=1) == np.arange(len(rows))))
     if hits * 2 < len(rows):
         raise UserError(
             f"{file}: of {len(rows)} passages {hits} are found by their own embeddings; its vectors are of another "
             "corpus, order, encoder or prompt"
         )
-    passages.link_file(file, folder / vectors.FILE)
-    if structure.name == "flat":
-        return opened.dimension, structure
-    queries = _sampled_queries(model, settings, corpus)
-    best = vectors.exact(opened.vectors, queries, vectors.RECALL_AT)
-    return opened.dimension, vectors.tune(opened, queries, best, target)
+    # A new file: the one there may be another index's too.
+    path.unlink(missing_ok=True)
+    with open(path, "wb") as output:
+        for start in range(0, index.ntotal, vectors.BATCH):
+            output.write(index.reconstruct_n(start, min(vectors.BATCH, index.ntotal - start)).tobytes())
+    return int(index.d)
 
 
 def _sampled_queries(

@@ -66,17 +66,18 @@ class Encoder:
     structure: str = field(
         default="flat",
         metadata={
-            "help": "how a dense index is searched: flat (exact), hnsw or ivf_pq (FAISS); the recall of the last two "
-            "against flat is measured when they are built"
+            "help": "how a dense index is searched: flat (exact) or hnsw (a graph of FAISS, whose recall is measured "
+            "against flat when it is built)"
         },
     )
     recall: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.95, metadata={"help": "recall@10 against exact search to which an approximate structure is tuned"}
+        default=0.95, metadata={"help": "recall@10 against exact search to which hnsw is tuned"}
     )
     vectors: str | None = field(
         default=None,
         metadata={
-            "help": "a flat or HNSW index of FAISS that was built elsewhere of the same passages in the same order"
+            "help": "take the vectors of this flat or HNSW index of FAISS, which was built elsewhere of the same "
+            "passages in the same order, and do not embed"
         },
     )
 

@@ -25,10 +25,6 @@ class IndexArguments:
     index: str = field(metadata={"help": "the index folder; an index of another corpus there is replaced"})
     path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
     dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
-    share: str | None = field(
-        default=None,
-        metadata={"help": "another index of the same corpus, whose passages are then on disk once (hard links)"},
-    )
 
 
 def main(argv: list[str]) -> None:
@@ -63,20 +59,16 @@ def main(argv: list[str]) -> None:
 
 def _build(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.Encoder) -> str:
     """Build the index if need be; returns what was done."""
-    index, share = arguments.index, arguments.share
-    source = corpus_fingerprint(arguments.dataset, arguments.path)
-    if share is not None and (read_manifest(share) or {}).get("source") != source:
-        raise UserError(f"{share}: is not an index of {arguments.path}; share the passages of one that is")
+    index, source = arguments.index, corpus_fingerprint(arguments.dataset, arguments.path)
     if encoder.encoder is None:
         if bm25.is_current(index, source, analysis=analysis):
             return "already an index of this corpus"
         with _passages(arguments) as passages:
-            count = bm25.build(passages, index, source, analysis=analysis, share=share)
-        return f"indexed {count} passages"
+            return f"indexed {bm25.build(passages, index, source, analysis=analysis)} passages"
     if dense.is_current(index, source, options=encoder):
         return "already an index of this corpus"
     with _passages(arguments) as passages:
-        count = dense.build(passages, index, source, options=encoder, share=share)
+        count = dense.build(passages, index, source, options=encoder)
     return f"indexed {count} passages; {dense.structure_of(index)}"
 
 

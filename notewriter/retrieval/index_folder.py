@@ -1,34 +1,29 @@
-"""The folder of an index: its manifest, and checksums that detect damage.
+"""The folder of an index and its manifest.
 
-`manifest.json` records the kind of the index, its number of passages and its source. The folder contains the passages
-themselves (`passages`), so that index and corpus cannot diverge.
-
-A corrupt index silently finds other passages or makes its library panic. Hashing an index takes about a second per
-gigabyte, too long for every opening. So a file is hashed only if its size or modification time differs from the
-recorded one, as after a copy, and recognised by size and time from then on.
+`manifest.json` records the kind of the index, its number of passages, its source, and the size of every file, which
+shows a copy that is not complete. The folder contains the passages themselves (`passages`), so that index and corpus
+cannot diverge.
 """
 
 import hashlib
 import json
-import logging
 import os
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from notewriter.artifacts import run_record
 from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import check_replaceable, new_folder
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
-MANIFEST, CHECKSUMS = "manifest.json", "checksums.json"
+MANIFEST = "manifest.json"
 REMEDY = "remove the folder and build the index again"
 
-CHUNK = 1 << 22
-"""Bytes read at a time."""
+NOT_FOUND_BY = ("encoder", "query_device", "files")
+"""Keys of a manifest that do not change what the index finds."""
 
 
 def read_manifest(path: str | Path) -> dict[str, Any] | None:
@@ -44,17 +39,25 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     return manifest
 
 
-def checked_manifest(path: str | Path, schema: str, contents: Any) -> dict[str, Any]:
+def checked_manifest(path: str | Path, schema: str, contents: type[T]) -> T:
     """The manifest of an index that has to be of a schema; `contents` is the dataclass of its keys.
 
     Raises:
-        UserError: the folder contains no such index, or its manifest is damaged.
+        UserError: the folder contains no such index, its manifest is damaged, or a file is missing or cut off.
     """
     manifest = read_manifest(path) or {}
     if manifest.get("schema") != schema:
         raise UserError(f"{path}: contains no {schema} index; build it again with `notewriter index`")
-    typed.read(manifest, contents, f"{path}/{MANIFEST}", REMEDY)
-    return manifest
+    place = f"{path}/{MANIFEST}"
+    checked = typed.read(manifest, contents, place, REMEDY)
+    for name, size in typed.read(manifest.get("files", {}), dict[str, int], f"{place}: files", REMEDY).items():
+        try:
+            found = os.path.getsize(Path(path) / name)
+        except OSError as error:
+            raise UserError(f"{path}/{name}: cannot be read ({error.strerror}); {REMEDY}") from error
+        if found != size:
+            raise UserError(f"{path}/{name}: is damaged, it has {found:,} bytes and not {size:,}; {REMEDY}")
+    return checked
 
 
 def write_manifest(path: str | Path, manifest: dict[str, Any]) -> None:
@@ -71,7 +74,7 @@ def index_fingerprint(path: str | Path) -> str | None:
     manifest = read_manifest(path)
     if manifest is None:
         return None
-    kept = {key: value for key, value in manifest.items() if key not in ("encoder", "query_device")}
+    kept = {key: value for key, value in manifest.items() if key not in NOT_FOUND_BY}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
@@ -91,76 +94,12 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, re
         raise UserError(f"{path}: exists and is not an index; choose another --index or remove it")
     with new_folder(path, resume=resume) as folder:
         manifest = write(folder)
-        _save_checksums(folder, {file.name: _state(file) | {"crc32": _crc32(file)} for file in _files(folder)})
-        write_manifest(folder, manifest)
+        files = {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if _is_of_index(file)}
+        write_manifest(folder, manifest | {"files": files})
     count: int = manifest["passages"]
     return count
 
 
-def verify(folder: Path) -> None:
-    """Check the files of an index.
-
-    Raises:
-        UserError: a file is missing or its contents have changed.
-    """
-    checksums = _read_checksums(folder)
-    changed = False
-    for name, record in checksums.items():
-        file = folder / name
-        try:
-            state = _state(file)
-            if state.items() <= record.items():
-                continue
-            if state["size"] != record.get("size") or _crc32(file) != record.get("crc32"):
-                raise UserError(f"{file}: is damaged, its contents have changed since it was built; {REMEDY}")
-        except OSError as error:
-            raise UserError(f"{file}: cannot be read ({error.strerror}); {REMEDY}") from error
-        record |= state
-        changed = True
-    if changed:
-        try:
-            _save_checksums(folder, checksums)
-        except UserError as error:
-            # A read-only index with changed times is hashed at every opening.
-            logger.debug("%s: the modification times of its files cannot be recorded (%s)", folder, error)
-
-
-def is_same(file: Path, other: Path) -> bool:
-    """Whether another file has the contents that a file of an index had when it was built; it is read if need be."""
-    try:
-        if file.samefile(other):
-            return True
-        record = _read_checksums(file.parent).get(file.name, {})
-        return record.get("size") == other.stat().st_size and record.get("crc32") == _crc32(other)
-    except OSError:  # a file that cannot be read cannot be the same
-        return False
-
-
-def _files(folder: Path) -> list[Path]:
-    # The manifest changes when the encoder moves, and the record of runs with every run.
-    files = (file for file in folder.iterdir() if file.is_file() and file.suffix != ".lock")
-    return sorted(file for file in files if file.name not in (CHECKSUMS, MANIFEST, run_record.NAME))
-
-
-def _state(file: Path) -> dict[str, int]:
-    status = os.stat(file)
-    return {"size": status.st_size, "changed_ns": status.st_mtime_ns}
-
-
-def _crc32(file: Path) -> int:
-    checksum = 0
-    with open(file, "rb") as stream:
-        while chunk := stream.read(CHUNK):
-            checksum = zlib.crc32(chunk, checksum)
-    return checksum
-
-
-def _read_checksums(folder: Path) -> dict[str, dict[str, int]]:
-    checksums: dict[str, dict[str, int]] = {}
-    if (folder / CHECKSUMS).exists():
-        checksums = jsonl.read_object(folder / CHECKSUMS, dict[str, dict[str, int]], REMEDY)
-    return checksums
-
-
-def _save_checksums(folder: Path, checksums: dict[str, dict[str, int]]) -> None:
-    jsonl.write_text(folder / CHECKSUMS, [json.dumps(checksums, indent=2) + "\n"])
+def _is_of_index(file: Path) -> bool:
+    """Whether a file does not change once the index is built: not the manifest, locks and the record of runs."""
+    return file.is_file() and file.suffix != ".lock" and file.name not in (MANIFEST, run_record.NAME)

@@ -82,6 +82,14 @@ class Writer(AbstractContextManager["Writer"]):
         self._file.close()
 
 
+def write(corpus: Iterable[Passage], folder: Path) -> int:
+    """Write all passages of a corpus; returns their number. Errors are as for `Writer.finish`."""
+    with Writer(folder) as store:
+        for passage in corpus:
+            store.append(passage)
+        return store.finish()
+
+
 class Passages:
     """The passages of a folder. Thread-safe.
 

@@ -53,16 +53,16 @@ class OpenSource(Protocol):
     corpus: str
 
     async def check(self) -> None:
-        """Check that it can be searched, before any work is done."""
-        ...
+        """Check that it can be searched, before any work is done; by default that was checked when it was opened."""
+        return
 
     async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
         """At most `top_k` passages of the scope, best first."""
         ...
 
     async def close(self) -> None:
-        """Release connections and threads."""
-        ...
+        """Release connections and threads; by default there are none."""
+        return
 
 
 class OpenStep(Protocol):
@@ -71,20 +71,20 @@ class OpenStep(Protocol):
     name: str
 
     def candidates(self, top_k: int) -> int:
-        """How many passages it needs in order to return `top_k`."""
-        ...
+        """How many passages it needs in order to return `top_k`; by default as many."""
+        return top_k
 
     async def check(self) -> None:
-        """Check that it can be used, before any work is done."""
-        ...
+        """Check that it can be used, before any work is done; by default that was checked when it was opened."""
+        return
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The passages to go on with, best first, of which `top_k` are needed."""
         ...
 
     async def close(self) -> None:
-        """Release connections and threads."""
-        ...
+        """Release connections and threads; by default there are none."""
+        return
 
 
 class OpenRestriction(Protocol):

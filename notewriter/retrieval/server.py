@@ -1,6 +1,6 @@
 """`notewriter retriever-serve`: serve a retriever over HTTP.
 
-The contract is in `remote`: `POST /retrieve`, `GET /health`, and Prometheus metrics at `GET /metrics`.
+The contract is in `remote`: `POST /retrieve` and `GET /health`.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import logging
 import signal
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,13 +32,19 @@ logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 4 * 2**20
 """The largest request accepted."""
 
-LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Upper bounds of the latency histogram's buckets, in seconds."""
+MAX_TOP_K, MAX_QUERIES = 1000, 512
+"""The most passages per query and queries per request."""
+
+MAX_WAITING = 4096
+"""Searches that may run or wait; further requests are answered with 503."""
+
+DRAIN_SECONDS = 5
+"""How long requests in flight may take to finish when the server is stopped."""
 
 
 @dataclass
 class RetrieverServeArguments:
-    """What is served, where, and within which limits."""
+    """What is served, and where."""
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
@@ -48,19 +53,11 @@ class RetrieverServeArguments:
         metadata={"help": "the address to listen on; 0.0.0.0 serves the whole network, without a password"},
     )
     port: Annotated[int, Interval(ge=0, le=65_535)] = field(default=8001, metadata={"help": "0 chooses a free port"})
-    top_k: Annotated[int, Interval(ge=1)] = field(
+    top_k: Annotated[int, Interval(ge=1, le=MAX_TOP_K)] = field(
         default=5, metadata={"help": "passages per query for requests that name no number"}
     )
-    max_top_k: Annotated[int, Interval(ge=1)] = field(default=1000, metadata={"help": "most passages per query"})
-    max_queries: Annotated[int, Interval(ge=1)] = field(default=512, metadata={"help": "most queries in a request"})
     concurrency: Annotated[int, Interval(ge=1)] = field(
         default=64, metadata={"help": "searches that run at once; others wait their turn"}
-    )
-    max_waiting: Annotated[int, Interval(ge=1)] = field(
-        default=4096, metadata={"help": "searches that may run or wait; further requests are answered with 503"}
-    )
-    drain_seconds: Annotated[int, Interval(ge=0)] = field(
-        default=5, metadata={"help": "how long requests in flight may take to finish when the server is stopped"}
     )
 
 
@@ -92,8 +89,6 @@ def main(argv: list[str]) -> None:
     try:
         import uvicorn
 
-        from notewriter.retrieval.bounded_http import BoundedHttp
-
         chain = Chain(parts)
         app = make_app(chain, arguments)
     except ImportError as error:
@@ -104,11 +99,7 @@ def main(argv: list[str]) -> None:
         place, reason = f"{arguments.host}:{arguments.port}", getattr(error, "strerror", error)
         raise UserError(f"{place}: cannot listen there ({reason}); choose another --host or --port") from error
     config = uvicorn.Config(
-        app,
-        http=BoundedHttp,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=arguments.drain_seconds,
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN_SECONDS, http="httptools"
     )
 
     async def serve() -> None:
@@ -118,7 +109,7 @@ def main(argv: list[str]) -> None:
         # Garbage collections need not look through what is loaded by now, which is needed until the end.
         gc.freeze()
         host, port = listener.getsockname()[:2]
-        sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health, GET /metrics)\n")
+        sys.stdout.write(f"serving at http://{host}:{port} (POST /retrieve, GET /health)\n")
         sys.stdout.flush()
         # uvicorn stops in order at SIGTERM and then raises it again; threads that still search then end at once.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -128,99 +119,65 @@ def main(argv: list[str]) -> None:
         runner.run(serve())
 
 
-class Limiter:
-    """Runs searches, at most `concurrency` at once; refuses more than `most` that run or wait."""
-
-    def __init__(self, concurrency: int, most: int) -> None:
-        self._slots = asyncio.Semaphore(concurrency)
-        self._most = most
-        self.waiting = 0
-
-    @asynccontextmanager
-    async def admit(self, searches: int) -> AsyncIterator[asyncio.Semaphore]:
-        """Admit a request of so many searches, each of which takes a slot of the semaphore.
-
-        Raises:
-            OverflowError: there are too many.
-        """
-        # A request that is larger than the limit is admitted alone.
-        if self.waiting and self.waiting + searches > self._most:
-            raise OverflowError
-        self.waiting += searches
-        try:
-            yield self._slots
-        finally:
-            self.waiting -= searches
-
-
 def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
     """The ASGI application that serves a checked chain of retrievers, and closes it at the end.
 
     Raises:
         ImportError: the extra `serve` is not installed.
     """
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
     from starlette.routing import Route
 
-    limiter = Limiter(arguments.concurrency, arguments.max_waiting)
-    registry = CollectorRegistry()
-    requests = Counter("retriever_requests", "Requests to /retrieve.", ["status"], registry=registry)
-    searches = Counter("retriever_queries", "Queries answered.", registry=registry)
-    seconds = Histogram(
-        "retriever_request_seconds", "Time of a request to /retrieve.", buckets=LATENCIES, registry=registry
-    )
-    waiting = Gauge("retriever_queries_waiting", "Queries that run or wait.", registry=registry)
-    waiting.set_function(lambda: limiter.waiting)
+    slots = asyncio.Semaphore(arguments.concurrency)
+    waiting = 0
 
     def answer(status: int, body: object, **headers: str) -> Response:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         return Response(content, status, headers, "application/json")
 
+    async def search(request: RetrieveRequest) -> dict[str, object]:
+        top_k, within = request.get("topk") or arguments.top_k, request.get("within")
+        scope = None if within is None else dict.fromkeys(within)
+
+        async def find(query: str) -> Any:
+            async with slots:
+                return (await chain.search(query, top_k, scope)).passages
+
+        results = await asyncio.gather(*map(find, request["queries"]))
+        return reply_of(results, scores=request.get("return_scores", False))
+
     async def retrieve(request: Request) -> Response:
-        start = time.perf_counter()
         try:
-            reply = await respond(request)
+            return await respond(request)
         except asyncio.CancelledError:
-            reply = answer(503, {"detail": "the server stops"})
-        requests.labels(str(reply.status_code)).inc()
-        seconds.observe(time.perf_counter() - start)
-        return reply
+            return answer(503, {"detail": "the server stops"})
 
     async def respond(request: Request) -> Response:
+        nonlocal waiting
         try:
-            body = _read(await _body(request), arguments)
+            body = _read(await _body(request))
         except ValueError as error:
             return answer(422, {"detail": str(error)})
         except ClientDisconnect:
             return answer(408, {"detail": "the request did not arrive"})
-        queries, top_k = body["queries"], body.get("topk") or arguments.top_k
-        scope = body.get("within")
-        documents = None if scope is None else dict.fromkeys(scope)
-        try:
-            async with limiter.admit(len(queries)) as slots:
-
-                async def find(query: str) -> Any:
-                    async with slots:
-                        return (await chain.search(query, top_k, documents)).passages
-
-                results = await asyncio.gather(*map(find, queries))
-        except OverflowError:
+        searches = len(body["queries"])
+        # A request that is larger than the limit is admitted alone.
+        if waiting and waiting + searches > MAX_WAITING:
             return answer(503, {"detail": "too many queries are waiting; send fewer at once"}, **{"Retry-After": "1"})
+        waiting += searches
+        try:
+            return answer(200, await search(body))
         except UserError as error:
             logger.error("%s", error)
             return answer(502, {"detail": str(error)})
-        searches.inc(len(queries))
-        return answer(200, reply_of(results, scores=body.get("return_scores", False)))
+        finally:
+            waiting -= searches
 
     async def health(request: Request) -> Response:
         about = {"schema": SCHEMA, "status": "ok", "corpus": chain.corpus, "fingerprint": chain.fingerprint}
         return answer(200, about)
-
-    async def metrics(request: Request) -> Response:
-        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -230,11 +187,7 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
         finally:
             await chain.close()
 
-    routes = [
-        Route("/retrieve", retrieve, methods=["POST"]),
-        Route("/health", health),
-        Route("/metrics", metrics),
-    ]
+    routes = [Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health)]
     return Starlette(routes=routes, lifespan=lifespan)
 
 
@@ -253,7 +206,7 @@ async def _body(request: Any) -> bytes:
     return bytes(body)
 
 
-def _read(body: bytes, arguments: RetrieverServeArguments) -> RetrieveRequest:
+def _read(body: bytes) -> RetrieveRequest:
     """The request in a body.
 
     Raises:
@@ -265,9 +218,9 @@ def _read(body: bytes, arguments: RetrieverServeArguments) -> RetrieveRequest:
         raise ValueError(f"the request is not JSON ({error})") from error
     if problem := misfit(request, RetrieveRequest, "request"):
         raise ValueError(f'{problem}; send {{"queries": [...], "topk": 5, "return_scores": true}}')
-    if len(request["queries"]) > arguments.max_queries:
-        raise ValueError(f"{len(request['queries'])} queries; send at most {arguments.max_queries} in a request")
+    if len(request["queries"]) > MAX_QUERIES:
+        raise ValueError(f"{len(request['queries'])} queries; send at most {MAX_QUERIES} in a request")
     top_k = request.get("topk")
-    if top_k is not None and not 0 <= top_k <= arguments.max_top_k:
-        raise ValueError(f"topk: {top_k} is not between 1 and {arguments.max_top_k}")
+    if top_k is not None and not 0 <= top_k <= MAX_TOP_K:
+        raise ValueError(f"topk: {top_k} is not between 1 and {MAX_TOP_K}")
     return request

@@ -52,7 +52,7 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
-    sentences, the file of each question's passages, what a retrieval server or a search engine reports about its index,
+    sentences, the file of each question's passages, what a retrieval server reports about its index,
     and the prompts in `prompts_dir`. A missing path, or a server that does not answer, has none.
     """
     fingerprints: dict[str, str | None] = {**models.contents(config)}

@@ -117,7 +117,7 @@ def check_data(
         sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
     if isinstance(arguments, DPOArguments):
-        sys.stdout.writelines(f"warning: {line}; see notewriter shortcuts\n" for line in shortcuts_of(files["train"]))
+        sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in shortcuts_of(files["train"]))
     return datasets["train"]
 
 

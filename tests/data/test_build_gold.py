@@ -9,7 +9,7 @@ from fake_endpoint import fake_endpoint, knowing
 from tiny_world import run_config, tiny_world
 
 from notewriter.artifacts.chains import GOLD_COLUMNS
-from notewriter.data import build_gold, merge_shards, viewer
+from notewriter.data import build_gold, viewer
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import conversations
@@ -122,14 +122,6 @@ def test_a_stage_with_two_kinds_of_replies_is_balanced(write):
     assert 0 < least < max(everything.values()) and kinds(folder) == {"YES": least, "NO": least}
     told = json.loads((folder / "stats.json").read_text())["stages"]["ircot/note"]
     assert told["dropped"] == {"replies of the other kind are rarer": everything.total() - 2 * least}
-
-
-def test_shards_merge_into_what_one_run_writes(write, tmp_path):
-    whole = write("whole")
-    shards = [str(write(f"shard{number}", shard=f"{number}/2")) for number in (1, 2)]
-    merge_shards.main(["--shards", *shards, "--output_dir", str(tmp_path / "merged")])
-    for name in ("train.parquet", "dev.parquet"):
-        assert (tmp_path / "merged" / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_conversations_can_be_browsed(write, tmp_path):

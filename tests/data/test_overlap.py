@@ -7,7 +7,7 @@ import yaml
 from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
-from notewriter.data import build_gold, build_pairs, merge_shards, overlap
+from notewriter.data import build_gold, build_pairs, overlap
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -90,28 +90,6 @@ def test_checks_stay_while_the_rows_do(world, evaluation, tmp_path, caplog):
         jsonl.write(folder / "rollouts.jsonl", records[1:])
         build_pairs.main(argv)
     assert "overlap" not in json.loads((folder / "stats.json").read_text())
-    assert "has rows that `notewriter overlap` has not checked" in caplog.text
-
-
-def test_merging_again_keeps_checks_only_while_the_rows_stay(world, evaluation, tmp_path, caplog):
-    merged = tmp_path / "merged"
-    argv = ["--shards", str(tmp_path / "1"), str(tmp_path / "2"), "--output_dir", str(merged)]
-    with fake_endpoint() as endpoint:
-        for number in (1, 2):
-            settings = DEEPNOTE_PAIRS | {"shard": f"{number}/2"}
-            build_pairs.main(run_config(tmp_path, str(number), world, endpoint, settings))
-    merge_shards.main(argv)
-    overlap.main(["--data", str(merged), "--eval_files", evaluation([OTHER])])
-    before = [(merged / name).read_bytes() for name in ("stats.json", "README.md")]
-
-    merge_shards.main(argv)
-    assert [(merged / name).read_bytes() for name in ("stats.json", "README.md")] == before
-
-    journal = tmp_path / "1/rollouts.jsonl"
-    records = [record for _, record in jsonl.read(journal)]
-    jsonl.write(journal, [record | {"rows": []} for record in records])
-    merge_shards.main(argv)
-    assert "overlap" not in json.loads((merged / "stats.json").read_text())
     assert "has rows that `notewriter overlap` has not checked" in caplog.text
 
 

@@ -1,12 +1,7 @@
-import base64
-import gzip
-import json
-import re
-
 import pytest
 from dataset_folders import HOSTILE, write
 
-from notewriter.data.viewer import CHUNK, main, write_viewer
+from notewriter.data.viewer import main, marked_differences, write_viewer
 from notewriter.ground.errors import UserError
 
 
@@ -19,33 +14,28 @@ def pair(number, stage="deepnote/init_note"):
         "question_id": f"q{number}",
         "judge_replies": ["Better: 1"],
         "chosen_score": 0.5,
+        "chosen_source": {"kind": "model", "temperature": 0.5, "max_tokens": 64},
     }
 
 
-def embedded(path):
-    """The JSON of a page by element id, unpacked."""
-    blocks = re.findall(r'<script type="application/json" id="([^"]+)">"([^"]*)"</script>', path.read_text())
-    return {identifier: json.loads(gzip.decompress(base64.b64decode(text))) for identifier, text in blocks}
-
-
-def test_the_page_contains_every_pair_and_chain_with_long_texts_separate(tmp_path):
-    pairs = write(tmp_path / "pairs", [pair(number) for number in range(CHUNK + 5)])
+def test_the_first_rows_of_every_stage_and_split_are_shown(tmp_path):
+    pairs = write(tmp_path / "pairs", [pair(number) for number in range(7)])
     write(pairs, [pair(1000, stage="deepnote/refine_query")], "dev")
     messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Thought 1: ..."}]
     chains = write(tmp_path / "chains", [{"messages": messages, "question_id": "c0", "f1": 1.0}])
-    write_viewer(tmp_path / "page.html", pairs, chains)
-    data = embedded(tmp_path / "page.html")
-    index = data["index"]
-    assert [item["question_id"] for item in index] == [*(f"q{n}" for n in range(CHUNK + 5)), "q1000", "c0"]
-    assert index[0] == {"split": "train", **{k: v for k, v in pair(0).items() if k not in ("prompt", "judge_replies")}}
-    assert (index[-2]["split"], index[-2]["stage"]) == ("dev", "deepnote/refine_query")
-    assert (index[-1]["stage"], index[-1]["f1"]) == ("chain", 1.0)
-    # What the page looks up: block and place follow from the index alone.
-    long = [item for number in range(2) for item in data[f"block-{number}"]]
-    assert len(data["block-0"]) == CHUNK and len(long) == len(index)
-    assert long[CHUNK + 4] == {key: pair(CHUNK + 4)[key] for key in ("prompt", "judge_replies")}
-    assert long[-1] == {"messages": messages}
-    assert "deepnote/init_note: 105; deepnote/refine_query: 1; chain: 1" in (tmp_path / "page.html").read_text()
+    write_viewer(tmp_path / "page.html", pairs, chains, most=5)
+    page = (tmp_path / "page.html").read_text()
+    assert "deepnote/init_note</a>: 5 of 7" in page and "chain</a>: 1 of 1" in page
+    assert "prompt 4 " in page and "prompt 5 " not in page and "prompt 1000 " in page
+    assert "source <b>model, temperature 0.5, max tokens 64</b>" in page and "f1 <b>1</b>" in page
+    assert "Thought 1: ..." in page and "Better: 1" in page
+
+
+def test_what_the_other_side_has_not_is_marked():
+    chosen, rejected = marked_differences("Arlen Voss was born in Tirsk. He lives.", "He was born in Velmor. He lives.")
+    assert [word.strip() for word, differs in chosen if differs] == ["Arlen", "Voss", "Tirsk."]
+    assert [word.strip() for word, differs in rejected if differs] == ["He", "Velmor."]
+    assert "".join(word for word, _ in chosen) == "Arlen Voss was born in Tirsk. He lives."
 
 
 def test_model_text_is_never_embedded_unescaped(tmp_path):
@@ -54,13 +44,6 @@ def test_model_text_is_never_embedded_unescaped(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert HOSTILE not in page and "alert(1)</script>" not in page and "<b>pairs" not in page
     assert "&lt;b&gt;pairs" in page
-
-
-def test_the_same_pairs_give_the_same_page(tmp_path):
-    pairs = write(tmp_path / "pairs", [pair(number) for number in range(3)])
-    for name in ("a.html", "b.html"):
-        main(["--pairs", str(pairs), "--output", str(tmp_path / name)])
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 def test_what_cannot_be_shown_is_reported_in_one_line(tmp_path):

@@ -2,7 +2,6 @@ import json
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import tantivy
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.data.world.generation import generate
 from notewriter.ground.errors import UserError
-from notewriter.ground.locks import acquire
 from notewriter.ground.records import Passage
-from notewriter.retrieval import bm25, passages
+from notewriter.retrieval import bm25
 from notewriter.retrieval.bm25 import BM25, Analysis, build
 from notewriter.retrieval.index import corpus_fingerprint, main
 from notewriter.retrieval.index_folder import MANIFEST
@@ -144,19 +142,10 @@ def test_an_index_is_opened_by_its_manifest(tmp_path):
 def test_a_copy_is_opened_where_nothing_can_be_written(tmp_path):
     build(numbered(1, 2, 3), tmp_path / "i")
     shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
-    # Folders in the place of files, which not even root can write.
-    for name in ("checksums.json.partial", bm25.LOCK):
-        (tmp_path / "copy" / name).unlink(missing_ok=True)
-        (tmp_path / "copy" / name).mkdir()
+    # A folder in the place of the lock, which not even root can write.
+    (tmp_path / "copy" / bm25.LOCK).unlink(missing_ok=True)
+    (tmp_path / "copy" / bm25.LOCK).mkdir()
     assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
-
-
-def test_a_copy_is_opened_while_another_process_records_its_times(tmp_path):
-    build(numbered(1, 2, 3), tmp_path / "i")
-    shutil.copytree(tmp_path / "i", tmp_path / "copy", copy_function=shutil.copyfile)
-    with open(tmp_path / "copy" / "checksums.json.partial", "a") as other:
-        assert acquire(other.fileno(), Path(other.name))
-        assert ids(open_index(tmp_path / "copy").search("river", 3)) == ["p1", "p2", "p3"]
 
 
 def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
@@ -248,9 +237,7 @@ def numbered(*numbers: int) -> list[Passage]:
 
 
 def sizes(directory) -> list[tuple[str, int]]:
-    # The checksums name times.
-    files = (path for path in directory.iterdir() if path.name != "checksums.json")
-    return sorted((path.suffix, path.stat().st_size) for path in files)
+    return sorted((path.suffix, path.stat().st_size) for path in directory.iterdir() if path.name != MANIFEST)
 
 
 def test_a_small_corpus_gives_an_index_of_the_same_files_and_sizes_in_every_build(tmp_path):
@@ -319,15 +306,6 @@ def test_a_search_leaves_the_interpreter_to_other_threads(tmp_path):
     assert ticks > 20
 
 
-def test_the_command_shares_the_passages_of_another_index(tmp_path):
-    corpus = write_corpus(tmp_path / "c.jsonl", numbered(1, 2, 3))
-    main(["--path", str(corpus), "--index", str(tmp_path / "i")])
-    plain = ["--index", str(tmp_path / "plain"), "--analyzer", "plain", "--share", str(tmp_path / "i")]
-    main(["--path", str(corpus), *plain])
-    assert (tmp_path / "i" / passages.PASSAGES).samefile(tmp_path / "plain" / passages.PASSAGES)
-    assert ids(BM25(tmp_path / "plain").search("river", 9)) == ["p1", "p2", "p3"]
-
-
 def test_an_index_whose_passages_and_words_differ_in_number_is_refused(tmp_path):
     build(numbered(1, 2, 3), tmp_path / "i")
     manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
@@ -339,7 +317,6 @@ def test_an_index_whose_passages_and_words_differ_in_number_is_refused(tmp_path)
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--path", "c.jsonl", "--share", "other"], "other: is not an index of c.jsonl"),
         (["--path", "c.jsonl", "--analyzer", "klingon"], "unknown analyzer 'klingon'"),
         (["--path", "c.jsonl", "--encoder", "m/n", "--analyzer", "plain"], "are those of BM25"),
         (["--path", "c.jsonl", "--title_boost", "-1"], "title_boost: -1.0 is too small"),
@@ -349,6 +326,5 @@ def test_options_that_do_not_fit_are_named(tmp_path, monkeypatch, argv, told):
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "c.jsonl", numbered(1, 2))
     build(numbered(1, 2), tmp_path / "i")
-    build(numbered(3), tmp_path / "other", "another corpus")
     with pytest.raises(UserError, match=told):
         main(["--index", "i", *argv])

@@ -1,4 +1,4 @@
-"""`notewriter retriever-serve`: the contract, its limits, health and metrics, over a real connection."""
+"""`notewriter retriever-serve`: the contract, its limits and health, over a real connection."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,6 @@ from notewriter.retrieval.server import RetrieverServeArguments, make_app
 from notewriter.retrieval.sources.remote import SCHEMA
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
-bounded_http = pytest.importorskip("notewriter.retrieval.bounded_http", reason="needs the extra `serve`")
 
 PASSAGES = [Passage(f"p{number}", f"Town {number}", f"The town {number} has a museum.") for number in range(20)]
 
@@ -41,8 +40,7 @@ def served(chain, **options):
     """The address of a server in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(chain, RetrieverServeArguments(**options))
-    http = bounded_http.BoundedHttp
-    running = uvicorn.Server(uvicorn.Config(app, http=http, log_level="warning", access_log=False))
+    running = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     thread = threading.Thread(target=lambda: asyncio.run(running.serve([listener])))
     thread.start()
     try:
@@ -57,7 +55,7 @@ def served(chain, **options):
 
 @pytest.fixture(scope="module")
 def url(index):
-    with served(Chain([{"index": index}]), max_queries=5, max_top_k=10) as url:
+    with served(Chain([{"index": index}])) as url:
         yield url
 
 
@@ -97,8 +95,8 @@ def test_topk_and_scores_may_be_left_out(url):
         ({}, "request has no 'queries'"),
         ({"queries": "town"}, "queries must be list"),
         ({"queries": []}, "queries: [] is too short"),
-        ({"queries": ["q"] * 6}, "6 queries; send at most 5"),
-        ({"queries": ["q"], "topk": 11}, "topk: 11 is not between 1 and 10"),
+        ({"queries": ["q"] * 513}, "513 queries; send at most 512"),
+        ({"queries": ["q"], "topk": 1001}, "topk: 1001 is not between 1 and 1000"),
         ({"queries": ["q"], "topk": -1}, "topk: -1 is not between"),
         ({"queries": ["q"], "topk": "3"}, "topk must be int"),
         (b" " * (5 * 2**20), "larger than 4 MiB"),
@@ -115,16 +113,10 @@ def test_any_text_can_be_searched_for(url):
         assert ask(url, {"queries": [query]})[0] == 200
 
 
-def test_health_says_what_is_served_and_metrics_count_it(url, index):
+def test_health_says_what_is_served(url, index):
     health = json.loads(ask(url, None, "/health")[1])
     assert (health["schema"], health["status"], health["corpus"]) == (SCHEMA, "ok", "towns")
     assert health["fingerprint"] == Chain([{"index": index}]).fingerprint
-    ask(url, {"queries": ["town", "museum"]})
-    _, text = ask(url, None, "/metrics")
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(lines['retriever_requests_total{status="200"}']) >= 1
-    assert float(lines["retriever_queries_total"]) >= 2
-    assert lines["retriever_queries_waiting"] == "0.0"
 
 
 def test_a_server_over_another_is_known_by_what_that_one_serves_and_not_by_how_it_is_asked(url, index):
@@ -176,9 +168,10 @@ class Slow:
         pass
 
 
-def test_searches_beyond_the_limits_wait_or_are_refused():
+def test_searches_beyond_the_limits_wait_or_are_refused(monkeypatch):
+    monkeypatch.setattr(server, "MAX_WAITING", 4)
     chain = Slow()
-    with served(chain, concurrency=2, max_waiting=4) as url:
+    with served(chain, concurrency=2) as url:
         replies = []
         threads = [threading.Thread(target=lambda: replies.append(ask(url, {"queries": ["q"]}))) for _ in range(12)]
         for thread in threads:
@@ -207,23 +200,6 @@ def opened(url, sent):
     return connection
 
 
-@pytest.mark.parametrize("sent", HALF_SENT.values(), ids=HALF_SENT)
-def test_a_request_that_does_not_arrive_ends_its_connection(sent, index, monkeypatch, capfd):
-    monkeypatch.setattr(bounded_http, "RECEIVE_SECONDS", 0.2)
-    with served(Chain([{"index": index}])) as url:
-        with opened(url, sent) as connection:
-            assert connection.recv(1000) == b""
-        # The second request on a connection too.
-        if sent:
-            with opened(url, b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n") as connection:
-                assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-                connection.sendall(sent)
-                assert connection.recv(1000) == b""
-        monkeypatch.undo()
-        assert ask(url, {"queries": ["town"]})[0] == 200
-    assert capfd.readouterr().err == ""
-
-
 def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end():
     searched, over = threading.Event(), threading.Event()
 
@@ -235,7 +211,7 @@ def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end(
         return {"result": [[]]}
 
     with json_service(answer) as slow, contextlib.ExitStack() as connections:
-        options = ["--retriever", json.dumps({"url": slow.url}), "--port", "0", "--drain_seconds", "1"]
+        options = ["--retriever", json.dumps({"url": slow.url}), "--port", "0"]
         command = [sys.executable, "-m", "notewriter.cli", "retriever-serve", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         connections.callback(process.kill)
@@ -251,7 +227,8 @@ def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end(
         assert process.returncode == -signal.SIGTERM
         assert "Traceback" not in errors
         assert whole.recv(1000).startswith(b"HTTP/1.1 503")
-        assert [connection.recv(1000) for connection in half_sent] == [b""] * len(HALF_SENT)
+        replies = [connection.recv(1000) for connection in half_sent]
+        assert replies[:2] == [b"", b""] and replies[2].startswith(b"HTTP/1.1 503")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """`retriever:` in the commands: a chain instead of an index, a server's address that may change, faults on the way."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 from fake_endpoint import fake_endpoint
-from fake_search_engine import fake_search_engine
 from json_service import Answer, json_service
 from tiny_world import run_config, tiny_world
 
@@ -92,20 +90,6 @@ def test_what_was_finished_before_a_server_failed_is_kept_and_the_address_may_ch
         pytest.raises(UserError, match="other contents of retriever: server 0, which have changed since"),
     ):
         run({"url": third.url})
-
-
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
-def test_a_search_engine_may_move_while_a_run_waits_but_not_be_refilled(run, world, engine):
-    corpus = Path(world["path"]).with_name("corpus.jsonl").read_text().splitlines()
-    documents = {record["id"]: record for record in map(json.loads, corpus)}
-    with fake_search_engine(documents) as here, fake_search_engine(documents) as there:
-        folder = run({engine: here.url, "name": "wiki"})
-        before = traces(folder)
-        run({engine: there.url, "name": "wiki", "attempts": 2})
-        assert traces(folder) == before
-        there.changes += 1
-        with pytest.raises(UserError, match="other contents of retriever: server 0, which have changed since"):
-            run({engine: there.url, "name": "wiki"})
 
 
 def test_a_web_search_may_be_asked_at_another_address(run, monkeypatch):

@@ -1,7 +1,7 @@
 """What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -28,22 +28,18 @@ from notewriter.data.dataset.balance import balanced, count_kinds
 from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card, yields
 from notewriter.data.dataset.faults import chain_fault, usual_pair_lengths, within_lengths
 from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
-from notewriter.data.dataset.quotas import Quotas, shares_of, within_quotas
+from notewriter.data.dataset.quotas import Quotas, within_quotas
 from notewriter.data.dataset.selection import Selection
 from notewriter.data.dataset.splits import open_splits
-from notewriter.data.dataset.tallies import ChainsTally, PairsTally, StagesTally
+from notewriter.data.dataset.tallies import ChainsTally, PairsTally, ShortcutsTally, StagesTally
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
 from notewriter.evaluation.metrics.text import token_f1
-from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
 from notewriter.methods.rearag import STEP
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import estimated
-
-SHARDS = "shards.json"
-"""The number of shards that a dataset was merged from, beside it."""
 
 Options = TypeVar("Options", bound=SelectionArguments)
 
@@ -63,7 +59,7 @@ class Contents(Generic[Options]):
     Args:
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
-        to_do: how many of the questions that fall to a shard are missing from its journal.
+        to_do: how many of the questions are missing from its journal.
         finish: writes the dataset of a journal: the rows in the questions' order, stats.json, and the card.
     """
 
@@ -71,10 +67,6 @@ class Contents(Generic[Options]):
     record: type
     to_do: Callable[[Options, Selection, Path], int]
     finish: Callable[[Options, Path, Selection, dict[str, Any]], Made]
-
-    def read_options(self, config: Mapping[str, Any]) -> Options:
-        """The options in a resolved configuration; those that its version did not have are at their defaults."""
-        return typed.read(dict(config), self.options, "config.yaml", "restore the file")
 
 
 def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
@@ -100,10 +92,9 @@ def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
 
 
 def read_quotas(arguments: PairsArguments, selection: Selection, journal: Path) -> Quotas:
-    """The quotas, or a shard's parts of them, less the pairs that the journal already has."""
-    shares = shares_of(arguments.quotas, arguments.shard)
-    quotas = Quotas(list(arguments.stages), shares, selection.members, arguments.quota_block, selection.dev)
-    for record in read_pairs_rollouts(journal, selection.members):
+    """The quotas, less the pairs that the journal already has."""
+    quotas = Quotas(list(arguments.stages), arguments.quotas, selection.questions, arguments.quota_block, selection.dev)
+    for record in read_pairs_rollouts(journal, selection.questions):
         quotas.add(record)
     return quotas
 
@@ -114,34 +105,33 @@ def _pairs_to_do(arguments: PairsArguments, selection: Selection, journal: Path)
 
 def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """Reads the journal twice: for the usual lengths, and to write the pairs."""
-    journal, questions = folder / JOURNAL, selection.members
-    shares = shares_of(arguments.quotas, arguments.shard)
+    journal, questions = folder / JOURNAL, selection.questions
     usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
     records = within_lengths(usual, read_pairs_rollouts(journal, questions))
     tally = PairsTally(arguments.stages, selection.dev)
-    kept = within_quotas(shares, records, selection.dev, arguments.dev_share)
-    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, tally.add)
-    totals = {**tally.totals(), **_quota_statistics(folder, shares)}
+    kept = within_quotas(arguments.quotas, records, selection.dev, arguments.dev_share)
+    answers = {question.id: question.answers for question in questions}
+    shortcuts = ShortcutsTally(answers)
+
+    def add(record: PairsRollout) -> None:
+        tally.add(record)
+        shortcuts.add(record)
+
+    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, add)
+    totals = {**tally.totals(), **({"quotas": arguments.quotas} if arguments.quotas else {})}
     judges = {
         stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
     }
-    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, judges=judges)
-    return _made(statistics, PAIRS_CARD, folder, tally.training)
-
-
-def _quota_statistics(folder: Path, shares: dict[str, int]) -> dict[str, Any]:
-    if not shares:
-        return {}
-    shards = folder / SHARDS
-    count = jsonl.read_object(shards, dict[str, int], "remove it").get("shards", 1) if shards.exists() else 1
-    return {"quotas": shares, "quotas_kept_in_shards": count}
+    more = {"judges": judges, "shortcuts": shortcuts.totals()}
+    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, **more)
+    return _made(statistics, PAIRS_CARD, folder, tally.training, shortcuts.warnings())
 
 
 # --- Replies from the gold evidence --------------------------------------------------------------
 
 
 def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
-    journal, questions = folder / JOURNAL, selection.members
+    journal, questions = folder / JOURNAL, selection.questions
     kinds = count_kinds(read_gold_rollouts(journal, questions), arguments.balanced_stages)
     kept = balanced(read_gold_rollouts(journal, questions), kinds)
     tally = StagesTally(arguments.gold_stages, GOLD_CARD.name)
@@ -156,7 +146,7 @@ def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, c
 def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """A kept chain follows the instruction that the student gets at evaluation, whatever the teacher's was."""
     prompts = Prompts(config["prompts_dir"])
-    by_id = {question.id: question for question in selection.members}
+    by_id = {question.id: question for question in selection.questions}
 
     def judged(record: ChainRollout) -> dict[str, Any]:
         question = by_id[record["question_id"]]
@@ -173,7 +163,7 @@ def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selectio
         }
         return {**record, "rows": [row], "drops": []}
 
-    records = map(judged, read_chain_rollouts(folder / JOURNAL, selection.members))
+    records = map(judged, read_chain_rollouts(folder / JOURNAL, selection.questions))
     tally = ChainsTally()
     counts = _write_rows(folder, chains.COLUMNS, selection, arguments.dataset, records, tally.add)
     statistics = _describe(arguments, folder, config, selection, CHAINS_CARD, counts, tally.totals())
@@ -214,7 +204,7 @@ def _describe(
     write_drops(folder, selection.drops)
     statistics: Any = {
         "schema": card.schema,
-        "questions": len(selection.members),
+        "questions": len(selection.questions),
         card.name: counts,
         **totals,
         **estimated(folder),
@@ -229,7 +219,11 @@ def _describe(
 
 
 def _made(
-    statistics: Mapping[str, Any], card: CardKind, folder: Path, training: Mapping[str, int] = MappingProxyType({})
+    statistics: Mapping[str, Any],
+    card: CardKind,
+    folder: Path,
+    training: Mapping[str, int] = MappingProxyType({}),
+    warnings: Sequence[str] = (),
 ) -> Made:
     """What was made, a line per stage; `training` are the rows of the train split, where stages have quotas."""
     counts, reasons = statistics[card.name], Counter[str]()
@@ -247,24 +241,14 @@ def _made(
             lines.append(f"    {count} judge replies could not be parsed")
         if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
             lines.append(f"    below its quota of {quota}")
-    if (shards := statistics.get("quotas_kept_in_shards", 1)) > 1:
-        lines.append(
-            f"  quotas were split over {shards} shards: as many pairs as a single run keeps, but not the same ones"
-        )
+    lines += [f"  warning: {line}" for line in warnings]
     return Made("\n".join(lines) + "\n", sum(counts.values()), reasons)
 
 
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:
-    return remaining(journal, selection.members)
+    return remaining(journal, selection.questions)
 
 
 PAIRS = Contents(PairsArguments, PairsRollout, _pairs_to_do, _finish_pairs)
 GOLD = Contents(GoldArguments, GoldRollout, _missing, _finish_gold)
 CHAINS = Contents(ChainsArguments, ChainRollout, _missing, _finish_chains)
-
-
-def contents_of(config: Mapping[str, Any]) -> Contents[Any] | None:
-    """What a folder contains, recognised by an option that only its command has; None for other folders."""
-    # Pairs have gold_stages too.
-    contents: dict[str, Contents[Any]] = {"stages": PAIRS, "min_searches": CHAINS, "gold_stages": GOLD}
-    return next((contents[option] for option in contents if option in config), None)

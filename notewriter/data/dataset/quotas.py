@@ -8,7 +8,6 @@ from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.data.dataset.faults import PairLengths, bounds_of, pair_lengths, unusual_sides, without_faults
-from notewriter.data.dataset.selection import parse_shard
 from notewriter.ground.records import Question
 
 LAG = 2
@@ -94,12 +93,6 @@ class Quotas:
         usual = bounds_of(lengths for lengths, _ in pairs)
         kept = sum(is_training and not unusual_sides(lengths, usual) for lengths, is_training in pairs)
         return kept >= self._quotas[stage]
-
-
-def shares_of(quotas: Mapping[str, int], shard: str | None) -> dict[str, int]:
-    """The part of each quota that a shard keeps; those of all shards add up."""
-    number, count = parse_shard(shard)
-    return {stage: quota // count + (number <= quota % count) for stage, quota in quotas.items()}
 
 
 def within_quotas(

@@ -1,11 +1,12 @@
 """Sums over the rollouts of a dataset, for stats.json; each record is added once and not kept."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from notewriter.artifacts import shortcuts
 from notewriter.artifacts.rollouts import GoldRollout, PairsRollout
-from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, PairsTotals
+from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, PairsTotals, Shortcuts
 from notewriter.rollouts.usage import Usage
 
 
@@ -82,6 +83,47 @@ class PairsTally(StagesTally):
         reasons = self._dropped[stage]
         prompts = self.rows[stage] + reasons.total()
         return round((self.rows[stage] + reasons[BEYOND_QUOTA]) / prompts, 4) if prompts else None
+
+
+class ShortcutsTally:
+    """What separates the sides of each stage's pairs beside what they say; of a pair its differences are kept."""
+
+    def __init__(self, answers: Mapping[str, Sequence[str]]) -> None:
+        self._answers = answers
+        self._rows: dict[str, list[list[float]]] = {}
+        self._questions: dict[str, list[str]] = {}
+
+    def add(self, record: PairsRollout) -> None:
+        """Add the pairs of a question."""
+        for row in record["rows"]:
+            both = shortcuts.sides(row, self._answers.get(row["question_id"], ()))
+            self._rows.setdefault(row["stage"], []).append(shortcuts.differences(*both))
+            self._questions.setdefault(row["stage"], []).append(row["question_id"])
+
+    def totals(self) -> dict[str, Shortcuts]:
+        """The separations by stage, as stats.json has them."""
+        told: dict[str, Shortcuts] = {}
+        for stage, rows in sorted(self._rows.items()):
+            named = zip(shortcuts.FEATURES, shortcuts.separations(rows), strict=True)
+            together = shortcuts.all_together(rows, self._questions[stage])
+            told[stage] = {
+                "pairs": len(rows),
+                "features": {
+                    feature.name: {
+                        "chosen_higher": each.higher,
+                        "rejected_higher": each.lower,
+                        "predicts": round(each.predicts, 4),
+                    }
+                    for feature, each in sorted(named, key=lambda pair: -pair[1].predicts)
+                },
+                "together": round(together.share, 4) if together else None,
+            }
+        return told
+
+    def warnings(self) -> list[str]:
+        """A line per stage of which one feature names most chosen sides."""
+        named = (shortcuts.warning(stage, rows) for stage, rows in sorted(self._rows.items()))
+        return [line for line in named if line]
 
 
 class ChainsTally:

@@ -8,7 +8,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
 from notewriter.retrieval.passages import Passages
-from notewriter.retrieval.protocol import Scope, Source, SourceOptions
+from notewriter.retrieval.protocol import OpenSource, Scope, Source, SourceOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class DocumentsOptions(SourceOptions):
     documents: str
 
 
-class Documents:
+class Documents(OpenSource):
     """The passages of an index in order; nothing is ranked.
 
     Raises:
@@ -36,9 +36,6 @@ class Documents:
             )
         self.name, self.corpus = options.documents, str(manifest.get("source", ""))
         self._passages = Passages(Path(options.documents))
-
-    async def check(self) -> None:
-        """An index is checked when it is opened."""
 
     async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
         """The first `top_k` passages whose ids are in the scope, in its order, or else of the whole corpus.
@@ -55,9 +52,6 @@ class Documents:
         if not positions:
             raise UserError(f"{self.name}: has none of the question's documents; list ids of its passages in `within`")
         return [self._passages[position] for position in positions[:top_k]]
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 SOURCE = Source(options=DocumentsOptions, open=Documents, identity=lambda options: index_fingerprint(options.documents))

@@ -11,8 +11,8 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval.bm25 import BM25
 from notewriter.retrieval.dense import Dense
-from notewriter.retrieval.index_folder import index_fingerprint, read_manifest, verify
-from notewriter.retrieval.protocol import BatchIndex, Index, Scope, Source, SourceOptions
+from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
+from notewriter.retrieval.protocol import BatchIndex, Index, OpenSource, Scope, Source, SourceOptions
 from notewriter.retrieval.sources.batching import Batches
 
 MOST_QUERIES = 64
@@ -29,9 +29,7 @@ def open_index(path: str | Path) -> Index:
     if manifest is None:
         raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
     kinds: dict[str, type[BM25 | Dense]] = {"bm25": BM25, "dense": Dense}
-    kind = choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)
-    verify(Path(path))
-    return kind(path)
+    return choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +39,7 @@ class IndexOptions(SourceOptions):
     index: str
 
 
-class Local:
+class Local(OpenSource):
     """An index in this process. Searches run in threads, so that they do not block the event loop.
 
     A thread per core, or one for an index that takes several queries at once and uses all cores itself.
@@ -52,9 +50,6 @@ class Local:
         self._index = index
         self._batches = Batches(self._search_all, MOST_QUERIES, 1) if isinstance(index, BatchIndex) else None
         self._threads = ThreadPoolExecutor(1 if self._batches else os.cpu_count(), thread_name_prefix="search")
-
-    async def check(self) -> None:
-        """An index is checked when it is opened."""
 
     async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
         """At most `top_k` passages of the scope, best first."""

@@ -17,7 +17,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit
-from notewriter.retrieval.protocol import Scope, Source
+from notewriter.retrieval.protocol import OpenSource, Scope, Source
 from notewriter.retrieval.sources.batching import Batches
 from notewriter.retrieval.sources.service import Service, ServiceOptions, within
 
@@ -50,7 +50,7 @@ class Health(TypedDict, total=False):
     fingerprint: str
 
 
-class Remote:
+class Remote(OpenSource):
     """A retrieval server, as a source of a chain.
 
     Queries that wait for a free connection and ask for the same number of passages are sent in one request.

@@ -21,9 +21,6 @@ else:
 
 T = TypeVar("T")
 
-DEEPEST = 10_000
-"""Passages fetched at most to find those of a scope in a source that cannot restrict its searches itself."""
-
 
 def address(_: str) -> str:
     """The effect of an address on results: none. What is there is compared by its contents."""
@@ -121,7 +118,7 @@ def _read(reply: "httpx2.Response", read: Callable[[Any], T]) -> T:
 
 
 async def within(
-    scope: Scope | None, find: Callable[[int], Awaitable[list[Passage]]], top_k: int, deepest: int = DEEPEST
+    scope: Scope | None, find: Callable[[int], Awaitable[list[Passage]]], top_k: int, deepest: int
 ) -> list[Passage]:
     """The first `top_k` passages of a scope, found by fetching more and more: `find` takes the number to fetch.
 

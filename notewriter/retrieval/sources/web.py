@@ -14,7 +14,7 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit
 from notewriter.models.connection import read_key
-from notewriter.retrieval.protocol import Scope, Source
+from notewriter.retrieval.protocol import OpenSource, Scope, Source
 from notewriter.retrieval.sources.service import Service, ServiceOptions, address, within
 
 MOST_HITS = 100
@@ -30,8 +30,8 @@ class WebOptions(ServiceOptions):
     api_key_env: Annotated[str, MinLen(1)] = field(default="SERPER_API_KEY", metadata={"effect": False})
 
 
-class Web:
-    """A web search API, as a source of a chain.
+class Web(OpenSource):
+    """A web search API, as a source of a chain; not checked before the first search, since searches cost money.
 
     Raises:
         UserError: the address is not usable, or the key is not set.
@@ -44,9 +44,6 @@ class Web:
             )
         self.name, self.corpus = options.web, "web"
         self._service = Service(options.web, "retriever: web", options, lambda key: {"X-API-KEY": key})
-
-    async def check(self) -> None:
-        """Searches cost money, so the first one shows whether the service can be used."""
 
     async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
         """At most `top_k` hits, best first.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from notewriter.ground.records import Passage
-from notewriter.retrieval.protocol import Step
+from notewriter.retrieval.protocol import OpenStep, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class DistinctOptions:
     distinct: Literal["text", "title"]
 
 
-class Distinct:
+class Distinct(OpenStep):
     """Drops all but the best passage of those that share text or title, ignoring case and white space."""
 
     def __init__(self, options: DistinctOptions) -> None:
@@ -25,18 +25,12 @@ class Distinct:
         """How many passages it needs in order to return `top_k`, if no more than half are dropped."""
         return 2 * top_k
 
-    async def check(self) -> None:
-        """Nothing can be missing."""
-
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The first passage of each text or title."""
         first: dict[str, Passage] = {}
         for passage in passages:
             first.setdefault(" ".join(getattr(passage, self._field).casefold().split()), passage)
         return list(first.values())
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 STEP = Step(options=DistinctOptions, open=lambda options, cache: Distinct(options))

@@ -10,7 +10,7 @@ from annotated_types import Interval
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in, without_surrogates
 from notewriter.retrieval.encoders import Encoder, encode, identity, load, prompts
-from notewriter.retrieval.protocol import Step
+from notewriter.retrieval.protocol import OpenStep, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class ExtractOptions:
     device: str | None = field(default=None, metadata={"help": "by default as PyTorch chooses", "effect": False})
 
 
-class Extract:
+class Extract(OpenStep):
     """RECOMP's extractive compressor (Xu et al. 2023, section 3.1): inner products of query and sentence embeddings.
 
     A sentence is embedded after the title of its passage, as in the paper.
@@ -43,13 +43,6 @@ class Extract:
         self._settings = {"query_prompt": query, "passage_prompt": passage, "similarity": options.similarity}
         # One thread: fast tokenizers are not thread-safe, and PyTorch uses all cores anyway.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="extract")
-
-    def candidates(self, top_k: int) -> int:
-        """How many passages it needs: sentences are taken from `top_k` passages."""
-        return top_k
-
-    async def check(self) -> None:
-        """The model was loaded when the chain was opened."""
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The passages with a chosen sentence, reduced to those sentences; the passage of the nearest one first."""

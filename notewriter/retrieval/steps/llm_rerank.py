@@ -12,7 +12,7 @@ from notewriter.ground.text import without_surrogates
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.connection import check_address
-from notewriter.retrieval.protocol import Step
+from notewriter.retrieval.protocol import OpenStep, Step
 
 WINDOW, STRIDE = 20, 10
 """Passages that a language model sees at once, and how far the window moves (RankGPT, Sun et al. 2023, section 3.2)."""
@@ -43,7 +43,7 @@ class LlmRerankOptions:
     attempts: Annotated[int, Interval(ge=1)] = field(default=8, metadata={"effect": False})
 
 
-class LlmRerank:
+class LlmRerank(OpenStep):
     """A language model that orders numbered passages.
 
     Replies are parsed leniently: passages that a reply does not name follow in their old order.

@@ -14,7 +14,7 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import is_hub_id, loading
 from notewriter.retrieval import encoders
-from notewriter.retrieval.protocol import Step
+from notewriter.retrieval.protocol import OpenStep, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class RerankOptions:
     device: str | None = field(default=None, metadata={"help": "by default as PyTorch chooses", "effect": False})
 
 
-class Rerank:
+class Rerank(OpenStep):
     """A cross-encoder that scores query and passage together.
 
     Raises:
@@ -57,9 +57,6 @@ class Rerank:
     def candidates(self, top_k: int) -> int:
         """How many passages it needs in order to return `top_k`."""
         return max(top_k, self._options.candidates)
-
-    async def check(self) -> None:
-        """The model was loaded when the chain was opened."""
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The passages, the first candidates among them by falling score; ties stay in order."""

@@ -107,6 +107,19 @@ def test_the_card_counts_the_questions_that_were_rolled_out(folder):
     assert "from rollouts over 8 questions" in card_of(folder, STATS | {"questions_rolled_out": 8}, {})
 
 
+def test_the_card_says_how_well_length_and_the_strongest_features_name_the_chosen_side(folder):
+    def feature(predicts):
+        return {"chosen_higher": 4, "rejected_higher": 2, "predicts": predicts}
+
+    features = {f"feature {number}": feature(0.9) for number in range(6)} | {"words": feature(0.6429)}
+    told = {"pairs": 7, "features": features, "together": 0.8571}
+    text = card_of(folder, STATS | {"shortcuts": {"deepnote/init_note": told}}, {})
+    assert "| deepnote/init_note | words | 4 | 2 | 1 | 0.6429 |" in text
+    assert "feature 4 |" in text and "feature 5 |" not in text
+    assert "| deepnote/init_note | all together, on held-out questions | | | | 0.8571 |" in text
+    assert "## Shortcuts" not in card(folder)
+
+
 def test_judges_that_break_each_others_ties_are_listed_in_their_order(folder):
     text = card(folder, stages={"deepnote/init_note": ["outcome", "llm"]})
     assert "| deepnote/init_note | outcome, then llm | 7 |" in text

@@ -3,7 +3,6 @@ import pytest
 from pair_rows import row
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.data.dataset.quotas import shares_of
 from notewriter.data.dataset.selection import dev_questions
 from notewriter.data.dataset.splits import open_splits
 from notewriter.ground.records import Question
@@ -44,10 +43,3 @@ def test_an_error_leaves_both_files_as_they_were(tmp_path):
         "train.parquet": "of an earlier run",
         "dev.parquet": "of an earlier run",
     }
-
-
-def test_the_shares_of_all_shards_add_up_to_the_quota():
-    shares = [shares_of({"note": 7, "answer": 1}, f"{number}/3") for number in (1, 2, 3)]
-    assert [share["note"] for share in shares] == [3, 2, 2]
-    assert [share["answer"] for share in shares] == [1, 0, 0]
-    assert shares_of({"note": 7}, None) == {"note": 7}

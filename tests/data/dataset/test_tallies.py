@@ -1,4 +1,4 @@
-from notewriter.data.dataset.tallies import PairsTally
+from notewriter.data.dataset.tallies import PairsTally, ShortcutsTally
 
 
 def pairs_totals(records, stages):
@@ -67,3 +67,25 @@ def test_tokens_are_summed_up_by_stage_and_role_and_in_all():
         },
     }
     assert told["tokens_in_all"] == {"calls": 4, "prompt_tokens": 46, "completion_tokens": 8}
+
+
+def test_what_separates_the_sides_is_counted_by_feature_and_warned_of():
+    def pair(number, chosen, rejected):
+        return {
+            "prompt": [{"role": "user", "content": "Where was Mira born?"}],
+            "chosen": [{"role": "assistant", "content": chosen}],
+            "rejected": [{"role": "assistant", "content": rejected}],
+            "stage": "note",
+            "question_id": f"q{number}",
+        }
+
+    tally = ShortcutsTally({f"q{number}": ["Tolen"] for number in range(30)})
+    for number in range(30):
+        tally.add({"rows": [pair(number, f"Mira was born in Tolen {number}.", "Osk")]})
+    told = tally.totals()["note"]
+    assert (told["pairs"], told["together"]) == (30, 1.0)
+    assert told["features"]["words"] == {"chosen_higher": 30, "rejected_higher": 0, "predicts": 1.0}
+    assert told["features"]["gold answer"]["chosen_higher"] == 30 and told["features"]["refusal"]["predicts"] == 0.5
+    assert list(told["features"].values())[-1]["predicts"] == 0.5
+    (line,) = tally.warnings()
+    assert line.startswith("note: the side that ") and "100% of 30 pairs" in line
