@@ -19,14 +19,16 @@ import math
 import random
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 from notewriter.data.judges.case import Case, Rules
 from notewriter.ground.records import Completion, Passage, Question
 from notewriter.methods import METHODS
+from notewriter.rollouts.controls import Player
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -48,13 +50,18 @@ class ScriptedRollout(Rollout):
         method: the method's name, as on the command line.
         reply: writes a completion, or the completions in their order.
         search: names the passages for a query and top-k; the text of a passage is its name.
+        controls: what plays roles without a model, by role.
     """
 
     def __init__(
-        self, method: str, reply: StageReply | Iterable[str], search: Callable[[str, int], list[str]] | None = None
+        self,
+        method: str,
+        reply: StageReply | Iterable[str],
+        search: Callable[[str, int], list[str]] | None = None,
+        controls: Mapping[str, Player] = MappingProxyType({}),
     ) -> None:
         name = METHODS[method].name if method in METHODS else method
-        super().__init__(Question("q", "Who?", ("Mira",)), name, Resources({}, Prompts()))
+        super().__init__(Question("q", "Who?", ("Mira",)), name, Resources({}, Prompts(), controls=controls))
         replies = iter(()) if callable(reply) else iter(reply)
         self._reply = reply if callable(reply) else lambda stage, variables: next(replies)
         self._search = search or (lambda query, top_k: [f"{query}.{place}" for place in range(top_k)])
@@ -70,7 +77,9 @@ class ScriptedRollout(Rollout):
     async def generate(
         self, stage: Stage, *, stop: Any = (), json_schema: Any = None, sample: int = 0, **variables: Any
     ) -> str:
-        """A completion by the script, cut at the stop strings."""
+        """A completion by the script, cut at the stop strings; a control writes its own."""
+        if stage.role in self.resources.controls:
+            return await super().generate(stage, sample=sample, **variables)
         self.resources.prompts.render(stage.name, **variables)
         method, name = stage.name.split("/")
         assert method == self.trace.method, f"{stage.name} is a stage of another method than {self.trace.method}"
@@ -123,8 +132,7 @@ def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Ca
         variables={"question": question.question, "passages": []},
         options={},
         candidates=candidates,
-        barred=[""] * len(candidates),
-        last_resort=[0] * len(candidates),
+        cut=[False] * len(candidates),
         ask=nothing,
         search=nothing,
         finish=nothing,

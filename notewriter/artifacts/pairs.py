@@ -21,7 +21,7 @@ class _Source(TypedDict):
 class Source(_Source, total=False):
     """Where a side of a pair comes from.
 
-    `kind` is `model`, with the sampling that drew it, `gold`, or `gold without the answer` (only of rejected sides).
+    `kind` is `model`, with the sampling that drew it, or `gold`.
     """
 
     temperature: float | None

@@ -61,19 +61,37 @@ class Generation:
     completion: Completion
     kind: str = "generate"
 
+    @property
+    def text(self) -> str:
+        """The reply."""
+        return self.completion.text
+
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """A step whose completion was replaced by one written from the gold evidence; only in data construction."""
+class Written:
+    """A step whose text no model wrote."""
 
     stage: str
     role: str
     messages: list[Message]
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gold(Written):
+    """A text written from the gold evidence in place of a completion; only in data construction."""
+
     kind: str = "gold"
 
 
-Step = Retrieval | Generation | Gold
+@dataclass(frozen=True, slots=True)
+class Control(Written):
+    """A note of a control, which no call paid for (`notewriter.rollouts.controls`)."""
+
+    kind: str = "control"
+
+
+Step = Retrieval | Generation | Gold | Control
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Any, Generic, NamedTuple
 
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
-from notewriter.data.dataset.card import read_checks, renew_checks
 from notewriter.data.dataset.contents import PAIRS, Contents, Options, check_made, read_quotas
 from notewriter.data.dataset.selection import Selection, clean_selection
 from notewriter.data.harvest import rows_by_stage
@@ -110,15 +109,12 @@ def build(
         check_journal(journal, contents.record)
         if resume.retry_errors:
             drop_errors(journal)
-        to_do = contents.to_do(arguments, selection, journal)
-        if to_do:
+        if contents.to_do(arguments, selection, journal):
             work = begin(journal) if begin else roll_out
             run_questions(
                 models, parts, questions, work, journal, description=description, count=rows_by_stage, costs=costs
             )
-        checks = read_checks(folder)
         made = contents.finish(arguments, folder, selection, config)
-        renew_checks(folder, config, checks, changed=bool(to_do))
         errors = tell_errors(journal, questions)
     sys.stdout.write(made.summary)
     check_made(made, folder, errors)

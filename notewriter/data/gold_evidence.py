@@ -72,25 +72,6 @@ WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[st
 """Writers by kind of stage; a step has none."""
 
 
-async def note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """`gold_note` without the facts that contain a gold answer; None if that removes nothing or leaves nothing."""
-    return _written(_without_answer(_known_facts(question, variables), question))
-
-
-async def document_note_without_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """`gold_document_note` without the facts that contain a gold answer; None likewise."""
-    note = _written(_without_answer([[fact] for fact in _new_facts(question, variables)], question))
-    return note and f"YES#{note}"
-
-
-NEGATIVES: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
-    "note": note_without_answer,
-    "updated note": note_without_answer,
-    "document note": document_note_without_answer,
-}
-"""Writers of notes that read like the gold one and lack what answers the question."""
-
-
 def is_better(question: Question, best_note: str, new_note: str) -> bool:
     """Whether a new note has a higher `reference_score` than the current one."""
     return reference_score(new_note, question) > reference_score(best_note, question)
@@ -127,12 +108,6 @@ Paragraphs = list[list[str]]
 
 def _written(paragraphs: Paragraphs) -> str | None:
     return "\n".join(" ".join(facts) for facts in paragraphs if facts) or None
-
-
-def _without_answer(paragraphs: Paragraphs, question: Question) -> Paragraphs:
-    """The facts that contain no gold answer; empty if that removes nothing."""
-    kept = [[fact for fact in facts if not note_quality(fact, question).get("note_has_answer")] for facts in paragraphs]
-    return kept if kept != paragraphs else []
 
 
 def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:

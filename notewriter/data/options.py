@@ -97,13 +97,6 @@ class PairsArguments(RolloutArguments):
             "only if there is none)"
         },
     )
-    gold_negatives: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "stages of notes where the gold note without the sentences that contain the answer is rejected if "
-            "no whole completion is worse than the chosen one; with rejected: hardest; marked in the pair"
-        },
-    )
     quotas: dict[str, Any] = field(
         default_factory=dict,
         metadata={

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from notewriter.data.dataset.balance import TWO_KINDS
-from notewriter.data.gold_evidence import NEGATIVES, WRITERS
+from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import Judge, Rules
 from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
@@ -17,7 +17,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.ground.typed import misfit
 from notewriter.methods import check_index, prepare, stage_named, stages, with_style
-from notewriter.models.roles import ModelArguments, check_sampling, sampling_by_stage
+from notewriter.models.roles import ModelArguments, check_sampling, controls_of, sampling_by_stage
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.method import Method
 
@@ -45,7 +45,6 @@ class Recipe:
         rules: how judges compare candidates.
         samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
         gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
-        gold_negatives: stages where the gold note without the answer may be rejected.
         sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 
@@ -57,7 +56,6 @@ class Recipe:
     rules: Rules = field(default_factory=Rules)
     samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
     gold_stages: Collection[str] = ()
-    gold_negatives: Collection[str] = ()
     sample_full_stages: bool = True
 
     def sampled(self, open_stages: Collection[str]) -> list[str]:
@@ -93,17 +91,13 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         raise UserError("stages: is empty; give stage -> judge, e.g. {deepnote/init_note: reference}")
     judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
     methods, top_k_range = read_methods(arguments, arguments.stages)
-    for option in ("gold_stages", "gold_negatives", "quotas"):
+    for option in ("gold_stages", "quotas"):
         if unknown := set(getattr(arguments, option)) - set(arguments.stages):
             raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     _check_gold(arguments.gold_stages)
-    for stage in arguments.gold_negatives:
-        choose("stage of notes", stage, {name: each for name, each in stages().items() if each.kind in NEGATIVES})
-    if arguments.gold_negatives and arguments.rejected != "hardest":
-        raise UserError("gold_negatives: stand in where no hard negative was drawn; add --rejected hardest")
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     for temperature, top_p in samplers:
         check_sampling(Sampling(temperature, top_p), "temperatures x top_ps")
@@ -129,7 +123,6 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         rules=rules,
         samplers=samplers,
         gold_stages=arguments.gold_stages,
-        gold_negatives=arguments.gold_negatives,
         sample_full_stages=arguments.sample_full_stages,
     )
 
@@ -184,8 +177,12 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
     """Check that the models can play what the judges ask of them.
 
     Raises:
-        UserError: a judge needs a model of its own, or several continuations would all be the same.
+        UserError: a control plays the role of a stage, a judge needs a model of its own, or several continuations would
+            all be the same.
     """
+    for stage in recipe.stages:
+        if (role := stage_named(stage).role) in controls_of(models):
+            raise UserError(f"models: {role}: {stage} needs a model that samples; let one play the role")
     for stage, judges in recipe.judges.items():
         for judge in judges:
             for role in judge.roles:

@@ -12,7 +12,7 @@ from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import Gold
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
-from notewriter.data.gold_evidence import NEGATIVES, WRITERS
+from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
 from notewriter.data.judges.case import Case, Verdict
 from notewriter.data.judges.tie_breaking import decide
@@ -26,15 +26,11 @@ from notewriter.rollouts.rollout import Rollout, reply_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence.
-
-    A `negative` is written to be rejected: the gold note without the answer.
-    """
+    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence."""
 
     text: str
     sampling: Sampling | None = None
     completion: Completion | None = None
-    negative: bool = False
 
     @property
     def cut(self) -> bool:
@@ -42,22 +38,10 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
-    def barred(self) -> str:
-        """Why it may only be rejected; empty if it may be chosen."""
-        if self.cut:
-            return "was cut at its token limit"
-        return "is the gold note without the answer" if self.negative else ""
-
-    @property
-    def last_resort(self) -> int:
-        """How late it may be the hardest to reject: first whole completions, then negatives, then cut or empty ones."""
-        return 2 if self.cut or not any(map(str.isalnum, self.text)) else int(self.negative)
-
-    @property
     def source(self) -> Source:
         """Where the text comes from, as recorded in a pair."""
         if self.sampling is None:
-            return {"kind": "gold without the answer" if self.negative else "gold"}
+            return {"kind": "gold"}
         return {
             "kind": "model",
             "temperature": self.sampling.temperature,
@@ -155,7 +139,7 @@ class SamplingRollout(HarvestRollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order, the gold evidence's text, and its negative."""
+        """The distinct, non-empty completions in the samplers' order, and the gold evidence's text."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
@@ -176,10 +160,6 @@ class SamplingRollout(HarvestRollout):
             gold = await WRITERS[stage.kind](self.question, variables, self.search)
             if gold is not None and gold not in candidates:
                 candidates[gold] = Candidate(gold)
-        if stage.name in self._recipe.gold_negatives and candidates:
-            negative = await NEGATIVES[stage.kind](self.question, variables, self.search)
-            if negative is not None and negative not in candidates:
-                candidates[negative] = Candidate(negative, negative=True)
         return list(candidates.values())
 
     async def _judge(
@@ -195,8 +175,7 @@ class SamplingRollout(HarvestRollout):
             variables=variables,
             options=self._method.options | dict(self._options),
             candidates=[candidate.text for candidate in candidates],
-            barred=[candidate.barred for candidate in candidates],
-            last_resort=[candidate.last_resort for candidate in candidates],
+            cut=[candidate.cut for candidate in candidates],
             ask=self._ask_judge,
             search=self.search,
             finish=lambda text, number=0: self._finish(key, text, number),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, Trace
+from notewriter.artifacts.traces import Generation, Retrieval, Step, Trace, Written
 from notewriter.evaluation.evidence import turns_of
 from notewriter.methods import stages
 from notewriter.rollouts.parsing import parse_note, without_thinking
@@ -64,7 +64,7 @@ def _observed(search: Retrieval, after: Sequence[Step]) -> str:
     return "\n".join(filter(None, notes)) or "nothing relevant"
 
 
-def _passages_in(step: Generation | Gold, search: Retrieval) -> str:
+def _passages_in(step: Generation | Written, search: Retrieval) -> str:
     """The passages of a search in a prompt that lists them as `[1] title: text`; empty if it does not."""
     prompt = step.messages[-1]["content"]
     titles = tuple(f"{passage['title']}:" for passage in search.passages)
@@ -81,17 +81,17 @@ def _shortened(text: str) -> str:
     return text if left_out <= 0 else f"{' '.join(words[:OBSERVATION_WORDS])} [... {left_out} more words]"
 
 
-def _kind_of(step: Generation | Gold) -> str:
+def _kind_of(step: Generation | Written) -> str:
     stage = stages().get(step.stage)
     return stage.kind if stage else "step"
 
 
-def _name_of(step: Generation | Gold) -> str:
+def _name_of(step: Generation | Written) -> str:
     return step.stage.rpartition("/")[2].replace("_", " ")
 
 
-def _text_of(step: Generation | Gold) -> str:
-    return (step.text if isinstance(step, Gold) else without_thinking(step.completion.text)).strip()
+def _text_of(step: Generation | Written) -> str:
+    return (step.text if isinstance(step, Written) else without_thinking(step.completion.text)).strip()
 
 
 def outline_of(trace: Trace) -> list[str]:
@@ -103,5 +103,4 @@ def _in_words(step: Step) -> str:
     if isinstance(step, Retrieval):
         titles = "; ".join(passage["title"] for passage in step.passages) or "nothing"
         return f"search: {step.query}\nfound: {titles}"
-    text = step.text if isinstance(step, Gold) else step.completion.text
-    return f"{_name_of(step)}: {text.strip()}"
+    return f"{_name_of(step)}: {step.text.strip()}"

@@ -64,7 +64,8 @@ class ModelArguments:
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
             "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
-            "plays all others; LoRA adapters of one base share a server",
+            "plays all others; LoRA adapters of one base share a server; for notes also a rule without a model, such "
+            "as {control: lead, words: 40}",
             "of": "model",
         },
     )
@@ -81,8 +82,8 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
-            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
-            "endpoint's refusal names is learnt; roles in `models` have their own",
+            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known; "
+            "roles in `models` have their own",
             "effect": where_set,
             "of": "model",
         },
@@ -163,6 +164,26 @@ class ModelOfRole(Endpoint):
     replicas: Annotated[int, Interval(ge=1, le=256)] | None = field(default=None, metadata={"effect": False})
 
 
+@dataclass(frozen=True)
+class ControlOfRole:
+    """A value of `models` that is no model: a rule that writes the notes (`notewriter.rollouts.controls`).
+
+    Args:
+        control: its name.
+        words: how many words a note has at most, or the folder of a finished run, for as many as its notes have.
+        encoder: the sentence encoder of the control `similar`, a folder or hub id.
+    """
+
+    control: str
+    words: Annotated[int, Interval(ge=0)] | str | None = None
+    encoder: Annotated[str, MinLen(1)] | None = None
+
+
+def controls_of(arguments: ModelArguments) -> dict[str, ControlOfRole]:
+    """The roles that a control plays."""
+    return {role: ControlOfRole(**value) for role, value in arguments.models.items() if "control" in value}
+
+
 SAMPLED = ("temperature", "top_p", "max_tokens")
 """The sampling parameters that users set; the others belong to the stages."""
 
@@ -229,7 +250,8 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     check(arguments)
     check_endpoints(arguments)
     policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
-    models = {role: _model(value, arguments) for role, value in (arguments.models | {"policy": policy}).items()}
+    played = {role: value for role, value in arguments.models.items() if "control" not in value}
+    models = {role: _model(value, arguments) for role, value in (played | {"policy": policy}).items()}
     wanted: dict[str, Wanted] = {}
     for role, model in models.items():
         if path := model.serve:
@@ -284,6 +306,9 @@ def check_endpoints(arguments: ModelArguments) -> None:
 def _check_model(value: Any, place: str) -> None:
     if not isinstance(value, dict):
         raise UserError(f"{place}: is not an endpoint; give {{serve: PATH}}, or base_url and model")
+    if "control" in value:
+        _check_control(value, place)
+        return
     keys = [each.name for each in fields(ModelOfRole)]
     if unknown := [key for key in value if key not in keys]:
         raise UserError(f"{place}: unknown key {unknown[0]!r}; an endpoint has: {', '.join(keys)}")
@@ -308,6 +333,16 @@ def _check_model(value: Any, place: str) -> None:
     _check_parameters(model.parameters, f"{place}: parameters")
     check_options(model.serve_options, f"{place}: serve_options")
     _check_addresses(model.base_url, f"{place}: base_url")
+
+
+def _check_control(value: dict[str, Any], place: str) -> None:
+    if place != "models: notes":
+        raise UserError(f"{place}: a control writes notes and nothing else; let a model play the role")
+    keys = [each.name for each in fields(ControlOfRole)]
+    if unknown := [key for key in value if key not in keys]:
+        raise UserError(f"{place}: unknown key {unknown[0]!r}; a control has: {', '.join(keys)}")
+    if problem := misfit(value, ControlOfRole, place):
+        raise UserError(f"{problem}; fix the value")
 
 
 def _check_addresses(base_url: str | None, place: str) -> None:

@@ -5,24 +5,37 @@ What a note contains grows with its length whoever wrote it, so a control has a 
 
 import math
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
+from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
+from notewriter.artifacts.traces import Retrieval, read_traces
+from notewriter.ground.config import choose
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise, places_of, sentences_in, without_surrogates
+from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
+from notewriter.rollouts.method import Stage
+from notewriter.rollouts.parsing import after_thinking, parse_note
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 """The sentence encoder of `similar`, unless another one is given: a folder or hub id."""
 
+Write = Callable[[Question, Sequence[Passage], int | None], str]
+"""Writes a note from passages for a question, cut at a number of words if it is not None."""
+
 
 class Control(NamedTuple):
-    """A rule for notes: what it takes, in words, and `write(question, passages, words)`, cut at `words` if not None."""
+    """A rule for notes: what it takes, in words, and the function that does it."""
 
     sentence: str
-    write: Callable[[Question, Sequence[Passage], int | None], str]
+    write: Write
 
 
 def lead(question: Question, passages: Sequence[Passage], words: int | None) -> str:
@@ -102,6 +115,73 @@ CONTROLS: dict[str, Control] = {
     "empty": Control("nothing", empty),
 }
 """The controls by name; `gold` reads the annotation, the others what a model reads."""
+
+
+Replies = Mapping[tuple[str, str], Sequence[str]]
+"""What a finished run wrote, in order: (question id, stage) -> texts."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """A control in the place of a model.
+
+    Args:
+        write: the rule.
+        words: the words of a note at most, None for as many as there are; or what a finished run wrote, for as many
+            words as its replies at the same stage, one by one, to the same question have.
+    """
+
+    write: Write
+    words: int | Replies | None = None
+
+    def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
+        """What it says at a stage, in the stage's form; `number` counts its earlier replies there."""
+        note = self.write(question, passages, self._budget(stage, question, number))
+        return (f"YES#{note}" if note else "NO#") if stage.kind == "document note" else note
+
+    def _budget(self, stage: Stage, question: Question, number: int) -> int | None:
+        """Words of the run's reply with this number, or of its last one; without any, the mean over its questions."""
+        if not isinstance(self.words, Mapping):
+            return self.words
+        if own := self.words.get((question.id, stage.name)):
+            return _words_of(stage, own[min(number, len(own) - 1)])
+        replies = [reply for (_, name), each in self.words.items() if name == stage.name for reply in each]
+        if not replies:
+            raise UserError(f"models: {stage.role}: words: the run has no {stage.name}; name a run of the same method")
+        return round(fmean(_words_of(stage, reply) for reply in replies))
+
+
+def players_of(arguments: ModelArguments) -> dict[str, Player]:
+    """The controls that play roles.
+
+    Raises:
+        UserError: there is no such control, or no such run.
+    """
+    return {role: _player(f"models: {role}", settings) for role, settings in controls_of(arguments).items()}
+
+
+def _player(place: str, settings: ControlOfRole) -> Player:
+    write = choose(f"control in {place}", settings.control, CONTROLS).write
+    if settings.encoder:
+        if write is not similar:
+            raise UserError(f"{place}: encoder: only the control similar has one; remove it")
+        write = partial(similar, encoder=settings.encoder)
+    words = settings.words
+    return Player(write, _replies_in(Path(words)) if isinstance(words, str) else words)
+
+
+def _replies_in(run: Path) -> Replies:
+    replies = defaultdict(list)
+    for trace in read_traces(run / "traces.jsonl"):
+        for step in trace.steps:
+            if not isinstance(step, Retrieval):
+                replies[trace.question_id, step.stage].append(step.text)
+    return dict(replies)
+
+
+def _words_of(stage: Stage, reply: str) -> int:
+    reply = after_thinking(reply)
+    return len(((parse_note(reply) or "") if stage.kind == "document note" else reply).split())
 
 
 def _sentences(passages: Sequence[Passage]) -> list[str]:

@@ -15,7 +15,7 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
 from notewriter.models.roles import ModelOfRole
-from notewriter.retrieval import chain
+from notewriter.retrieval import chain, encoders
 from notewriter.retrieval.index_folder import index_fingerprint
 
 
@@ -52,8 +52,9 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
-    sentences, the file of each question's passages, what a retrieval server reports about its index,
-    and the prompts in `prompts_dir`. A missing path, or a server that does not answer, has none.
+    sentences, the file of each question's passages, what a retrieval server reports about its index, a control's
+    encoder and the run whose words it has, and the prompts in `prompts_dir`. A missing path, or a server that does not
+    answer, has none.
     """
     fingerprints: dict[str, str | None] = {**models.contents(config)}
     index = config.get("index") or []
@@ -66,9 +67,18 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
             path = f"{'index' if key == 'documents' else key}: {part[key]}"
             # An address may be another one when the run resumes.
             fingerprints[path if settings.get(key) == part[key] else f"retriever: server {number}"] = content
+    for role in (config.get("models") or {}).values():
+        if isinstance(role, Mapping) and isinstance(run := role.get("words"), str):
+            fingerprints[f"words: {run}"] = _of_file(Path(run, "traces.jsonl"))
+        if isinstance(role, Mapping) and (encoder := role.get("encoder")):
+            fingerprints[f"encoder: {encoder}"] = encoders.identity(encoder)
     if folder := config.get("prompts_dir"):
         fingerprints[f"prompts_dir: {folder}"] = _of_prompts(Path(folder))
     return {setting: content for setting, content in fingerprints.items() if content}
+
+
+def _of_file(path: Path) -> str | None:
+    return file_digest(path) if path.exists() else None
 
 
 def _of_prompts(folder: Path) -> str | None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
@@ -15,6 +16,7 @@ from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.retrieval.chain import Chain, Part, without_models
 from notewriter.retrieval.protocol import Retriever
+from notewriter.rollouts.controls import Player, players_of
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 
@@ -25,7 +27,7 @@ class Resources:
 
     `clients` maps roles to models; `"policy"` plays missing roles. `stage_sampling` maps stages to their own
     sampling; all others use `sampling`. `retriever` may be None for methods that do not retrieve. `budget` pays for
-    calls.
+    calls. `controls` play roles without a model.
     """
 
     clients: Mapping[str, Client]
@@ -34,11 +36,18 @@ class Resources:
     sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
     budget: Budget | None = None
+    controls: Mapping[str, Player] = field(default_factory=dict)
 
     async def complete(
         self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
     ) -> Completion:
-        """A completion by the stage's model; see `Client.complete`."""
+        """A completion by the stage's model; see `Client.complete`.
+
+        Raises:
+            UserError: a control plays its role, whose replies cannot be sampled or scored.
+        """
+        if stage.role in self.controls:
+            raise UserError(f"models: {stage.role}: {stage.name} needs a model that samples; let one play the role")
         client = self.clients.get(stage.role, self.clients["policy"])
         paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
         return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
@@ -73,17 +82,19 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
 
 
 def settings_of(arguments: ModelArguments) -> dict[str, Any]:
-    """The checked settings of `Resources`: prompts, sampling and stage_sampling.
+    """The checked settings of `Resources`: prompts, sampling, stage_sampling and controls.
 
     Raises:
-        UserError: an endpoint is not valid or contains a secret, or sampling is set for an unknown stage.
+        UserError: an endpoint is not valid or contains a secret, there is no such control or no run that it takes its
+            words from, or sampling is set for an unknown stage.
     """
     check_endpoints(arguments)
     sampling, stage_sampling = sampling_by_stage(arguments)
     prompts = Prompts(arguments.prompts_dir)
     for stage in stage_sampling:
         prompts.check(stage)
-    return {"prompts": prompts, "sampling": sampling, "stage_sampling": stage_sampling}
+    controls = players_of(arguments)
+    return {"prompts": prompts, "sampling": sampling, "stage_sampling": stage_sampling, "controls": controls}
 
 
 @contextlib.asynccontextmanager

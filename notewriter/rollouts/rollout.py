@@ -1,12 +1,13 @@
 """Rollouts: a method can retrieve and generate, and everything it does is recorded in a trace."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from notewriter.artifacts.traces import Found, Generation, Retrieval, Trace
+from notewriter.artifacts.traces import Control, Found, Generation, Retrieval, Trace
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates
 from notewriter.retrieval.chain import find
@@ -25,6 +26,7 @@ class Rollout:
         self.question = question
         self.resources = resources
         self.trace = Trace(question.id, method)
+        self._read: dict[str, Passage] = {}
 
     def keep_note(self, note: str) -> None:
         """Record the best note so far; the last one recorded is the note the answer is written from.
@@ -66,8 +68,27 @@ class Rollout:
         the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
+        if stage.role in self.resources.controls:
+            return self._controlled(stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         return reply_of(stage, await self.complete(stage, messages, sampling, sample))
+
+    def _controlled(self, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+        """The reply of the control that plays a role, recorded as a step that is no call.
+
+        It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
+        """
+        if "passages" not in variables:
+            raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
+        passages = variables["passages"]
+        self._read.update((passage.id, passage) for passage in passages)
+        source = [*self._read.values()] if stage.kind == "updated note" else passages
+        asked = variables.get("query") or variables.get("question") or self.question.question
+        number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
+        player = self.resources.controls[stage.role]
+        text = player.reply(stage, replace(self.question, question=asked), source, number)
+        self.trace.steps.append(Control(stage.name, stage.role, messages, text))
+        return text
 
     def text(self, name: str, **variables: Any) -> str:
         """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""

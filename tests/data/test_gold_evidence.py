@@ -5,14 +5,12 @@ import pytest
 from notewriter.data.gold_evidence import (
     WRITERS,
     document_note_score,
-    document_note_without_answer,
     gold_answer,
     gold_document_note,
     gold_note,
     gold_query,
     gold_status,
     is_better,
-    note_without_answer,
     reference_score,
 )
 from notewriter.ground.records import Passage, Question
@@ -45,17 +43,6 @@ async def test_the_gold_note_has_the_facts_at_hand_verbatim_and_no_others():
 
 async def test_the_gold_note_keeps_the_facts_of_the_note_so_far():
     assert await gold_note(QUESTION, {"note": f"Note: {MOTHER}", "passages": [MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
-
-
-async def test_a_note_without_the_answer_is_the_gold_note_less_what_tells_it():
-    variables = {"passages": [RIVER, OSK, MIRA]}
-    assert await note_without_answer(QUESTION, variables, search) == MOTHER
-    # Nothing to remove, or nothing left.
-    assert await note_without_answer(QUESTION, {"passages": [OSK]}, search) is None
-    assert await note_without_answer(QUESTION, {"passages": [MIRA]}, search) is None
-    known = {"note": "", "passages": [OSK, MIRA]}
-    assert await document_note_without_answer(QUESTION, known, search) == f"YES#{MOTHER}"
-    assert await document_note_without_answer(QUESTION, known | {"note": MOTHER}, search) is None
 
 
 async def test_the_gold_note_is_written_in_paragraphs_one_for_each_passage_as_the_prompts_ask():

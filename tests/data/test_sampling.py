@@ -388,21 +388,6 @@ async def test_a_cut_completion_is_rejected_only_if_no_whole_one_is_worse(roll_o
     assert harvest.rows[0]["rejected"][0]["content"] == cut
 
 
-async def test_the_gold_note_without_the_answer_is_rejected_where_no_other_note_is_worse(roll_out):
-    right = f"{MOTHER} {BIRTH}"
-    recipe, rules = {"gold_negatives": frozenset({"deepnote/init_note"})}, {"rejected": "hardest"}
-    judges = {"deepnote/init_note": reference}
-    _, harvest, trace, _ = await roll_out(judges, notes=always(right), recipe=recipe, rules=rules, **FIRST_NOTE)
-    (row,) = harvest.rows
-    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == (right, MOTHER)
-    assert row["rejected_source"] == {"kind": "gold without the answer"}
-    assert row["chosen_score"] > row["rejected_score"] > 0
-    assert trace.note == right
-    # It is never chosen, nor what the method goes on with.
-    _, harvest, trace, _ = await roll_out(judges, notes=always("No idea."), recipe=recipe, rules=rules, **FIRST_NOTE)
-    assert (harvest.rows, trace.note) == ([], "No idea.")
-
-
 # Rolling candidates forward
 
 

@@ -1,7 +1,6 @@
 """The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
 
 import json
-import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,11 +10,9 @@ from typing import Any, NamedTuple
 from huggingface_hub import DatasetCardData
 
 from notewriter.artifacts.parquet import read_rows
-from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.statistics import (
     CHAINS_STATISTICS_SCHEMA,
     GOLD_STATISTICS_SCHEMA,
-    NAME,
     PAIRS_STATISTICS_SCHEMA,
     OverlapCheck,
     read_statistics,
@@ -28,8 +25,6 @@ from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages import charts
 from notewriter.pages.cards import render_card
 
-logger = logging.getLogger(__name__)
-
 OVERLAPPING = "overlapping_questions.jsonl"
 """The training questions that overlap with evaluation questions, beside the data."""
 
@@ -39,12 +34,10 @@ SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "1
 
 OMITTED = {
     *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
-    *("serve", "serve_options", "served", "port", "base_url", "model", "models", "concurrency"),
+    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
     *("retriever", "question_set"),
 }
 """Settings that name folders and servers of this machine, or that the card states elsewhere.
-
-Data of 0.2 may have `served`, a folder; `notewriter overlap` writes its card again.
 """
 
 
@@ -199,30 +192,12 @@ def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]
     return lengths
 
 
-def read_checks(folder: Path) -> dict[str, OverlapCheck]:
-    """The checks of a dataset by `notewriter overlap`; empty before the first, or where there is no dataset yet."""
-    if not (folder / NAME).is_file():
-        return {}
-    stats: Any = read_json(folder / NAME, REMEDY)
-    checks: dict[str, OverlapCheck] = stats.get("overlap", {})
-    return checks
-
-
 def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
     """Add checks to the statistics and the card of a dataset."""
     stats = read_statistics(folder, REMEDY)
     stats["overlap"] = stats.get("overlap", {}) | checks
     write_statistics(folder, stats)
     write_card(folder, config, stats, CARDS[stats["schema"]])
-
-
-def renew_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck], *, changed: bool) -> None:
-    """Keep the checks of a dataset that was written again; where it has rows that they did not see, forget them."""
-    if checks and changed:
-        (folder / OVERLAPPING).unlink(missing_ok=True)
-        logger.warning("%s: has rows that `notewriter overlap` has not checked; run it again", folder)
-    elif checks:
-        add_checks(folder, config, checks)
 
 
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:

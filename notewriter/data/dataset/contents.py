@@ -1,7 +1,7 @@
 """What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,12 +25,12 @@ from notewriter.artifacts.rollouts import (
 )
 from notewriter.artifacts.statistics import NAME, OF_NOTHING, write_statistics
 from notewriter.data.dataset.balance import balanced, count_kinds
-from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, PAIRS_CARD, CardKind, write_card, yields
+from notewriter.data.dataset.card import CHAINS_CARD, GOLD_CARD, OVERLAPPING, PAIRS_CARD, CardKind, write_card, yields
 from notewriter.data.dataset.faults import chain_fault, usual_pair_lengths, within_lengths
 from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
 from notewriter.data.dataset.quotas import Quotas, within_quotas
 from notewriter.data.dataset.selection import Selection
-from notewriter.data.dataset.splits import open_splits
+from notewriter.data.dataset.splits import write_splits
 from notewriter.data.dataset.tallies import ChainsTally, PairsTally, ShortcutsTally, StagesTally
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
 from notewriter.evaluation.metrics.text import token_f1
@@ -181,13 +181,15 @@ def _write_rows(
     records: Iterable[Any],
     add: Callable[[Any], None],
 ) -> dict[str, int]:
-    """Write the rows of records, each of which `add` counts, one in memory at a time; returns the rows per split."""
-    with open_splits(folder, columns, selection.dev) as splits:
+    """Write the rows of records, each of which `add` counts; returns the rows per split."""
+
+    def rows() -> Iterator[dict[str, Any]]:
         for record in records:
             add(record)
             for row in record["rows"]:
-                splits.write({**row, "dataset": dataset})
-    return splits.counts
+                yield {**row, "dataset": dataset}
+
+    return write_splits(folder, columns, rows(), selection.dev)
 
 
 def _describe(
@@ -202,6 +204,8 @@ def _describe(
 ) -> dict[str, Any]:
     """Write dropped_questions.jsonl, stats.json and the card; returns the statistics."""
     write_drops(folder, selection.drops)
+    # Of a check by `notewriter overlap`, which has not seen these rows.
+    (folder / OVERLAPPING).unlink(missing_ok=True)
     statistics: Any = {
         "schema": card.schema,
         "questions": len(selection.questions),

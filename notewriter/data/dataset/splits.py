@@ -1,7 +1,6 @@
 """The splits of a dataset: train.parquet and dev.parquet, which share no question."""
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +23,21 @@ def split_files(folder: Path) -> list[Path]:
     return [path for split in SPLITS if (path := folder / f"{split}.parquet").is_file()]
 
 
-class SplitWriter:
-    """Sends each row to the file of its split."""
+def write_splits(
+    folder: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]], dev_ids: Collection[str]
+) -> dict[str, int]:
+    """Write each row to the split of its `question_id`, one in memory at a time; returns the rows per split.
 
-    def __init__(self, train: RowWriter, dev: RowWriter, dev_ids: Collection[str]) -> None:
-        self._train, self._dev, self._dev_ids = train, dev, dev_ids
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row to the split of its `question_id`."""
-        (self._dev if row["question_id"] in self._dev_ids else self._train).write(row)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of rows per split."""
-        return {"train": self._train.count, "dev": self._dev.count}
-
-
-@contextlib.contextmanager
-def open_splits(folder: Path, columns: pa.Schema, dev_ids: Collection[str]) -> Iterator[SplitWriter]:
-    """Write train.parquet and, unless it stays empty, dev.parquet; both appear when the block ends without an error.
+    Both files appear when all rows are written; dev.parquet does not where it would be empty.
 
     Raises:
         UserError: a file cannot be written.
     """
     path = folder / "dev.parquet"
     with RowWriter(folder / "train.parquet", columns) as train, RowWriter(path, columns) as dev:
-        yield SplitWriter(train, dev, dev_ids)
+        for row in rows:
+            (dev if row["question_id"] in dev_ids else train).write(row)
     if dev.count == 0:
         # `datasets` refuses a split without rows, and so does training.
         path.unlink()
+    return {"train": train.count, "dev": dev.count}

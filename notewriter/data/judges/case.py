@@ -17,6 +17,9 @@ Rejected = Literal["worst", "hardest"]
 RESOLUTION = 1e-9
 """Smaller differences of scores are floating-point noise, as between equal means of thirds."""
 
+CUT = "was cut at its token limit"
+"""Why a candidate may not be chosen, as a predicate."""
+
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
 
@@ -69,9 +72,7 @@ class Case:
         variables: what filled that prompt.
         options: the method's options with their values.
         candidates: distinct, non-empty texts.
-        barred: for each candidate, why it may only be rejected, as a predicate ("was cut at its token limit"); empty if
-            it may be chosen.
-        last_resort: for each candidate, how late it may be the hardest (`hardest`).
+        cut: for each candidate, whether it was cut at its token limit, so that it may only be rejected.
         ask: asks the judge's model, or that of another role.
         search: asks the index for passages (query, top-k).
         finish: rolls a candidate forward to the method's answer.
@@ -86,8 +87,7 @@ class Case:
     variables: Mapping[str, Any]
     options: Mapping[str, Any]
     candidates: Sequence[str]
-    barred: Sequence[str]
-    last_resort: Sequence[int]
+    cut: Sequence[bool]
     ask: AskModel
     search: Callable[[str, int], Awaitable[list[Passage]]]
     finish: Finish
@@ -95,18 +95,12 @@ class Case:
     random: random.Random
     rules: Rules
 
-    @property
-    def choosable(self) -> list[bool]:
-        """For each candidate, whether it may be chosen."""
-        return [not reason for reason in self.barred]
-
     def among(self, members: Sequence[int]) -> "Case":
         """The same case restricted to some of its candidates."""
         return replace(
             self,
             candidates=[self.candidates[index] for index in members],
-            barred=[self.barred[index] for index in members],
-            last_resort=[self.last_resort[index] for index in members],
+            cut=[self.cut[index] for index in members],
         )
 
 
@@ -176,7 +170,7 @@ def judge(
 
 
 def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
-    """Pair the highest choosable score with the lowest, or with the `hardest`; ties are broken at random.
+    """Pair the highest score of a whole candidate with the lowest, or with the `hardest`; ties are broken at random.
 
     The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
     difference of two independent scores. Of equal scores, the less noisy one is taken.
@@ -191,10 +185,9 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     scored = {index: value for index, value in enumerate(scores) if value is not None}
     if not scored:
         return replace(undecided, reason="no candidate could be rolled forward")
-    choosable = {index: (value, -errors[index]) for index, value in scored.items() if case.choosable[index]}
+    choosable = {index: (value, -errors[index]) for index, value in scored.items() if not case.cut[index]}
     if not choosable:
-        reasons = dict.fromkeys(case.barred[index] for index in scored)
-        return replace(undecided, reason=f"every candidate {' or '.join(reasons)}")
+        return replace(undecided, reason=f"every candidate {CUT}")
     highest, precision = max(choosable.values())
     best = [index for index, value in choosable.items() if value == (highest, precision)]
     chosen = case.random.choice(best)
@@ -225,7 +218,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
 def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
     """The worse candidate that least gives itself away by anything but what it says.
 
-    In this order: the least `last_resort`; a length within a factor of two of the chosen one's; the lowest score; the
+    In this order: neither cut nor empty; a length within a factor of two of the chosen one's; the lowest score; the
     closest length. So a cut or an empty completion is rejected only if no other candidate is worse than the chosen.
 
     Args:
@@ -234,9 +227,10 @@ def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
         worse: index -> score of those that may be rejected.
     """
 
-    def order(index: int) -> tuple[int, bool, float, float, int]:
+    def order(index: int) -> tuple[bool, bool, float, float, int]:
         difference = abs(math.log(len(case.candidates[index]) / len(case.candidates[chosen])))
-        return case.last_resort[index], difference > SIMILAR, worse[index], difference, index
+        poor = case.cut[index] or not any(map(str.isalnum, case.candidates[index]))
+        return poor, difference > SIMILAR, worse[index], difference, index
 
     return min(worse, key=order)
 

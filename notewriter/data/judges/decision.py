@@ -37,7 +37,7 @@ async def decision(case: Case) -> Verdict:
     )
     statuses = [parse_status(reply) for reply in replies]
     scores = [None if status is None else float(status) for status in statuses]
-    better = [i for i, status in enumerate(statuses) if status is True and case.choosable[i]]
+    better = [i for i, status in enumerate(statuses) if status is True and not case.cut[i]]
     worse = [i for i, status in enumerate(statuses) if status is False]
     chosen = case.random.choice(better) if better else None
     verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from notewriter.data.judges.case import Case, Verdict, judge
+from notewriter.data.judges.case import CUT, Case, Verdict, judge
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_best_and_worst
 
@@ -57,13 +57,13 @@ async def llm(case: Case) -> Verdict:
     (best, worst), (best_again, worst_again) = choices[0], choices[-1]
     if choices[0] != choices[-1]:
         reason = "judge named others in the other order"
-    elif not case.choosable[best]:
-        reason = f"the best candidate {case.barred[best]}"
+    elif case.cut[best]:
+        reason = f"the best candidate {CUT}"
     else:
         reason = ""
     return replace(
         verdict,
-        chosen=best if best == best_again and case.choosable[best] else None,
+        chosen=best if best == best_again and not case.cut[best] else None,
         rejected=worst if worst == worst_again else None,
         reason=reason,
     )

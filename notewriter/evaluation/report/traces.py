@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from notewriter.artifacts.predictions import Prediction
-from notewriter.artifacts.traces import Generation, Gold, Retrieval, Step, read_traces
+from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.report.runs import Run, shares
 from notewriter.pages import packed
@@ -181,22 +181,18 @@ def _coded_step(step: Step, source: int | None, code: Callable[[str], str]) -> d
             "seconds": round(step.seconds, 2),
             "titles": [code(passage["title"]) for passage in step.passages],
         }
-    completion = None if isinstance(step, Gold) else step.completion
+    completion = None if isinstance(step, Written) else step.completion
     coded: dict[str, object] = {
         "kind": "generate",
         "stage": step.stage,
         "is_note": step.role == NOTES_ROLE,
-        "text": code(_text(step)),
+        "text": code(step.text),
         "cut": completion is not None and completion.finish_reason == "length",
         "prompt_tokens": completion.prompt_tokens if completion else 0,
         "completion_tokens": completion.completion_tokens if completion else 0,
         "seconds": round(completion.seconds, 1) if completion else 0,
     }
     return coded if source is None else coded | {"previous": source}
-
-
-def _text(step: Generation | Gold) -> str:
-    return step.text if isinstance(step, Gold) else step.completion.text
 
 
 def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
@@ -212,7 +208,7 @@ def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
         sent = "\n".join(message["content"] for message in step.messages)
         used = [number for number, note in enumerate(notes) if note and note in sent]
         yield used[-1] if used else len(notes) - 1
-        notes.append(_text(step).strip())
+        notes.append(step.text.strip())
 
 
 def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], str]) -> dict[str, object]:

@@ -130,7 +130,6 @@ def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
         folder,
         prompts_dir="/home/someone/prompts",
         family="a | b",
-        served="/home/someone/model",
         retriever=[{"url": "http://node7:9200"}, {"index": "/home/someone/index"}],
         question_set="/home/someone/set.yaml",
     )

@@ -4,7 +4,7 @@ from pair_rows import row
 
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.data.dataset.selection import dev_questions
-from notewriter.data.dataset.splits import open_splits
+from notewriter.data.dataset.splits import write_splits
 from notewriter.ground.records import Question
 
 QUESTIONS = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(10)]
@@ -17,28 +17,28 @@ def ids(path):
 def test_each_question_is_in_one_split_and_rows_keep_their_order(tmp_path):
     dev = dev_questions(QUESTIONS, 0.3, 0)
     assert dev == dev_questions(QUESTIONS[::-1], 0.3, 0) and len(dev) == 3
-    with open_splits(tmp_path, COLUMNS, dev) as splits:
-        for number in range(10):
-            splits.write(row(number))
-    assert splits.counts == {"train": 7, "dev": 3}
+    assert write_splits(tmp_path, COLUMNS, map(row, range(10)), dev) == {"train": 7, "dev": 3}
     assert ids(tmp_path / "dev.parquet") == [f"q{number}" for number in range(10) if f"q{number}" in dev]
     assert ids(tmp_path / "train.parquet") == [f"q{number}" for number in range(10) if f"q{number}" not in dev]
 
 
 def test_a_dev_split_without_rows_is_removed(tmp_path):
     (tmp_path / "dev.parquet").write_text("of an earlier run")
-    with open_splits(tmp_path, COLUMNS, set()) as splits:
-        splits.write(row(0))
+    write_splits(tmp_path, COLUMNS, [row(0)], set())
     assert [path.name for path in tmp_path.iterdir()] == ["train.parquet"]
 
 
 def test_an_error_leaves_both_files_as_they_were(tmp_path):
     for split in ("train", "dev"):
         (tmp_path / f"{split}.parquet").write_text("of an earlier run")
-    with pytest.raises(RuntimeError, match="interrupted"), open_splits(tmp_path, COLUMNS, {"q1"}) as splits:
-        splits.write(row(0))
-        splits.write(row(1))
+
+    def rows():
+        yield row(0)
+        yield row(1)
         raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        write_splits(tmp_path, COLUMNS, rows(), {"q1"})
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "train.parquet": "of an earlier run",
         "dev.parquet": "of an earlier run",

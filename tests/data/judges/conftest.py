@@ -13,7 +13,7 @@ from notewriter.ground.records import Passage
 def make_case():
     """A case with these candidates; the judge's model replies what `reply(candidate texts)` says."""
 
-    def make(candidates, *, reply=None, found=(), answers=(), cut=(), negative=(), seed="0 q1", kind="note", **changes):
+    def make(candidates, *, reply=None, found=(), answers=(), cut=(), seed="0 q1", kind="note", **changes):
         asked = []
 
         async def ask(prompt, json_schema=None, sample=0, **variables):
@@ -37,11 +37,7 @@ def make_case():
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
             options={"top_k": 2},
             candidates=candidates,
-            barred=[
-                "was cut at its token limit" if candidate in cut else "is the gold note" * (candidate in negative)
-                for candidate in candidates
-            ],
-            last_resort=[2 * (candidate in cut) + (candidate in negative) for candidate in candidates],
+            cut=[candidate in cut for candidate in candidates],
             ask=ask,
             search=search,
             finish=finish,

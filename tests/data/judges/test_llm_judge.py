@@ -107,12 +107,6 @@ async def test_llm_may_call_a_cut_candidate_the_worst_but_not_the_best(make_case
     assert (verdict.chosen, verdict.reason) == (None, "the best candidate was cut at its token limit")
 
 
-async def test_llm_may_not_call_the_gold_negative_the_best_either(make_case):
-    case, _ = make_case(["a", "b"], reply=naming("b", "a"), negative=["b"])
-    verdict = await llm(case)
-    assert (verdict.chosen, verdict.reason) == (None, "the best candidate is the gold note")
-
-
 async def test_llm_sees_what_it_compares_and_the_request(make_case):
     case, asked = make_case(["a", "b"], reply=naming("a", "b"), kind="query", variables={"turns": [], "query": "Who?"})
     await llm(case)

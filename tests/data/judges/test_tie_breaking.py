@@ -115,4 +115,4 @@ async def test_every_pair_of_any_two_judges_is_two_candidates_of_which_the_bette
         if verdict.chosen is None or verdict.rejected is None:
             assert verdict.reason
         else:
-            assert verdict.chosen != verdict.rejected and case.choosable[verdict.chosen] and not verdict.reason
+            assert verdict.chosen != verdict.rejected and not case.cut[verdict.chosen] and not verdict.reason

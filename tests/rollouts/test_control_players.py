@@ -1,0 +1,170 @@
+"""Controls in the place of a model: what they read and say at the stages of methods, and what is recorded."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import run_config, tiny_world
+
+from notewriter.artifacts.predictions import read_predictions
+from notewriter.artifacts.traces import Control, Trace, read_traces
+from notewriter.data import build_pairs
+from notewriter.evaluation import evaluate
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.methods import METHODS
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.controls import CONTROLS, Player
+from notewriter.rollouts.identity import contents
+from notewriter.rollouts.method import Stage
+from notewriter.rollouts.resources import settings_of
+from notewriter.testing import ScriptedRollout
+
+LEAD = Player(CONTROLS["lead"].write)
+
+
+def played(method, reply, player=LEAD, **options):
+    """The finished rollout of a method whose notes a control writes; a passage is its name, `QUERY.PLACE`."""
+    rollout = ScriptedRollout(method, reply, controls={"notes": player})
+    asyncio.run(METHODS[method].run("Who?", rollout, top_k=2, **options))
+    return rollout
+
+
+def test_a_note_is_written_from_the_passages_at_hand_and_an_update_from_all_that_were_read():
+    def reply(stage, told):
+        return {"refine_query": "next", "decide": '{"status": "True"}'}.get(stage, "Mira")
+
+    rollout = played("deepnote", reply, max_step=1, max_failure=1)
+    assert rollout.stages == ["refine_query", "decide", "answer"]
+    (told,) = rollout.variables("decide")
+    assert told["best_note"] == "Who?.0 Who?.1"
+    assert told["new_note"] == "Who?.0 Who?.1 next Who?.0 next Who?.1"
+    assert rollout.trace.note == told["new_note"]
+
+
+def test_both_memories_of_resp_are_written_from_the_passages_of_their_round():
+    plans = iter(("next",))
+    rollout = played("resp", lambda stage, told: next(plans) if stage == "plan" else "No", max_step=2)
+    assert rollout.stages == ["judge", "plan", "judge", "answer"]
+    assert rollout.trace.note == "Who?.0 Who?.1\nnext.0 next.1\nnext next.0 next.1"
+
+
+def test_a_note_taker_of_documents_replies_in_its_form_and_an_empty_note_is_none():
+    steps = ["Action: search[Osk; where?]", "Action: finish[Mira]"]
+    (observation,) = played("renact", list(steps)).variables("step")[-1]["turns"][1:]
+    lines = ["(Result 1) title Osk where?.0 - Osk where?.0", "(Result 2) title Osk where?.1 - Osk where?.1"]
+    assert observation["content"].endswith("\n".join(lines))
+    rollout = played("renact", list(steps), Player(CONTROLS["empty"].write))
+    assert "No relevant information" in rollout.variables("step")[-1]["turns"][-1]["content"]
+    assert [step.text for step in rollout.trace.steps if isinstance(step, Control)] == ["NO#", "NO#"]
+
+
+def test_the_question_is_that_of_the_prompt_and_its_annotation_the_benchmarks():
+    asked = []
+
+    def write(question, passages, words):
+        asked.append((question.question, question.answers, words))
+        return "note"
+
+    played("renact", ["Action: search[Osk; where?]", "Action: finish[Mira]"], Player(write, 7))
+    assert asked == [("where?", ("Mira",), 7)] * 2
+
+
+def test_words_of_a_run_are_those_of_its_replies_to_the_question_at_the_stage_one_by_one():
+    stage, document = Stage("m/note", "notes", "note"), Stage("m/document", "notes", "document note")
+    words = {
+        ("q", "m/note"): ["one two", "<think>so many</think>one"],
+        ("q", "m/document"): ["YES#one two three", "NO#-"],
+        ("p", "m/note"): ["one two three four five"],
+    }
+    player = Player(lambda question, passages, words: "x " * words, words)
+    rollout = ScriptedRollout("direct", [])
+
+    def lengths(stage, question):
+        return [player.reply(stage, question, [], number).count("x") for number in range(3)]
+
+    assert lengths(stage, rollout.question) == [2, 1, 1]
+    assert lengths(document, rollout.question) == [3, 0, 0]
+    other = replace(rollout.question, id="other")
+    # The mean of 2, 1 and 5.
+    assert lengths(stage, other) == [3, 3, 3]
+    with pytest.raises(UserError, match=r"words: the run has no m/else; name a run of the same method"):
+        player.reply(Stage("m/else", "notes"), other, [], 0)
+
+
+def test_a_stage_without_passages_and_one_that_samples_need_a_model(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/note.jinja").write_text("Write.")
+    rollout = ScriptedRollout("m", [], controls={"notes": LEAD})
+    rollout.resources.prompts.__init__(tmp_path)
+    with pytest.raises(UserError, match="m/note has no passages for a control"):
+        asyncio.run(rollout.generate(Stage("m/note", "notes")))
+    with pytest.raises(UserError, match="models: notes: m/note needs a model that samples"):
+        asyncio.run(rollout.draw(Stage("m/note", "notes"), [], rollout.sampling(Stage("m/note"))))
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({"notes": {"control": "leed"}}, r"unknown control in models: notes 'leed'; choose one of: .*lead"),
+        ({"notes": {"control": 3}}, "models: notes: control must be str, not 3"),
+        ({"notes": {"control": "lead", "words": -1}}, "models: notes: words: -1"),
+        ({"notes": {"control": "lead", "word": 1}}, "models: notes: unknown key 'word'; a control has: control, words"),
+        ({"notes": {"control": "lead", "words": "runs/none"}}, "runs/none: no such folder"),
+        ({"notes": {"control": "lead", "encoder": "a/b"}}, "only the control similar has one"),
+        ({"answer": {"control": "lead"}}, "models: answer: a control writes notes and nothing else"),
+    ],
+)
+def test_a_control_that_is_none_is_refused_before_anything_starts(models, message):
+    with pytest.raises(UserError, match=message):
+        settings_of(ModelArguments(base_url="http://localhost:1/v1", model="m", models=models))
+
+
+def test_the_encoder_and_the_run_whose_words_a_control_has_are_part_of_what_makes_a_run_the_same(tmp_path):
+    (tmp_path / "traces.jsonl").write_text("")
+    before = contents({"models": {"notes": {"control": "lead", "words": str(tmp_path)}}})
+    jsonl.write(tmp_path / "traces.jsonl", [Trace("q", "direct").to_dict()])
+    after = contents({"models": {"notes": {"control": "lead", "words": str(tmp_path)}}})
+    assert list(before) == list(after) == [f"words: {tmp_path}"]
+    assert before != after
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tiny_world(tmp_path_factory.mktemp("world"), 4)
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    with fake_endpoint(lambda request: "Mira Tolen lived at the river") as running:
+        yield running
+
+
+def test_an_evaluation_has_the_notes_of_a_control_for_no_call(world, endpoint, tmp_path):
+    models = {"notes": {"control": "overlap", "words": 9}}
+    settings = {"method": "recomp", "method_options": {}, "models": models}
+    evaluate.main(run_config(tmp_path, "run", world, endpoint, settings))
+    predictions = read_predictions(tmp_path / "run/predictions.jsonl")
+    assert {each.scores["note_words"] for each in predictions.values()} == {9.0}
+    assert {each.calls for each in predictions.values()} == {1}
+    for trace in read_traces(tmp_path / "run/traces.jsonl"):
+        (note,) = (step for step in trace.steps if isinstance(step, Control))
+        assert (note.stage, note.text) == ("recomp/compress", trace.note)
+
+
+def test_another_run_has_as_many_words_as_that_run_used(world, endpoint, tmp_path):
+    settings = {"method": "recomp", "method_options": {}}
+    evaluate.main(run_config(tmp_path, "model", world, endpoint, settings))
+    for name in ("lead", "random"):
+        models = {"notes": {"control": name, "words": str(tmp_path / "model")}}
+        evaluate.main(run_config(tmp_path, name, world, endpoint, settings | {"models": models}))
+        predictions = read_predictions(tmp_path / name / "predictions.jsonl")
+        assert {each.scores["note_words"] for each in predictions.values()} == {6.0}
+
+
+def test_a_stage_that_is_to_be_trained_needs_a_model(world, endpoint, tmp_path):
+    changes = {"stages": {"recomp/compress": ["reference"]}, "models": {"notes": {"control": "lead"}}}
+    config = run_config(tmp_path, "pairs", world, endpoint, changes)
+    with pytest.raises(UserError, match="models: notes: recomp/compress needs a model that samples"):
+        build_pairs.main(config)
