@@ -131,12 +131,10 @@ DAMAGE: list[tuple[str, str, Break, list[str]]] = [
     ("manifest nested too deeply", "ask", text("index/manifest.json", '{"a":' * 99_999), ["manifest.json: ", "build"]),
     ("index without a file", "ask", lambda p: next((p / "index").glob("*.store")).unlink(), [".store: cannot be read"]),
     # The run folder.
-    ("fingerprints: null", "evaluate", text("run/fingerprints.json", "null"), ["fingerprints.json must be dict"]),
-    ("fingerprints: a list", "evaluate", text("run/fingerprints.json", "[1]"), ["fingerprints.json must be dict"]),
-    ("fingerprints: cut", "evaluate", text("run/fingerprints.json", "{"), ["fingerprints.json: is not JSON"]),
-    ("fingerprints: numbers", "pairs", text("pairs/fingerprints.json", '{"a": 1}'), ["json: a must be str, not 1"]),
-    ("questions' hash: not UTF-8", "evaluate", text("run/questions.sha256", b"\xff\xfe"), ["sha256: cannot be read"]),
-    ("questions' hash: empty", "chains", text("chains/questions.sha256", ""), ["sha256: is not a digest; remove"]),
+    ("record: null", "evaluate", text("run/run.json", "null"), ["run.json: has the schema None"]),
+    ("record: a list", "evaluate", text("run/run.json", "[1]"), ["run.json: has the schema None"]),
+    ("record: cut", "evaluate", text("run/run.json", "{"), ["run.json: is not JSON"]),
+    ("record: no schema", "pairs", text("pairs/run.json", '{"a": 1}'), ["run.json: has the schema None"]),
     ("config.yaml: a list", "evaluate", text("run/config.yaml", "[1]"), ["config.yaml: is not a run's configuration"]),
     ("config.yaml: no YAML", "evaluate", text("run/config.yaml", "a: ["), ["config.yaml: is not YAML; remove run"]),
     ("config.yaml: no integer", "evaluate", text("run/config.yaml", "a: !!int ''"), ["config.yaml: is not YAML"]),
@@ -465,7 +463,7 @@ READ_BY = {
     "run/predictions.jsonl": ["compare", "judge"],
     "run/metrics.json": ["compare", "judge"],
     "run/judged/answer.jsonl": ["judge", "evaluate"],
-    "run/fingerprints.json": ["evaluate"],
+    "run/run.json": ["evaluate"],
     "pairs/rollouts.jsonl": ["pairs"],
     "chains/rollouts.jsonl": ["chains"],
     "index/manifest.json": ["ask"],
@@ -473,7 +471,6 @@ READ_BY = {
     "corpus.jsonl": ["index"],
     "corpus/manifest.json": ["corpus"],
     "retrieval/searches.jsonl": ["retrieval-eval"],
-    "retrieval/loads.jsonl": ["retrieval-eval"],
     "world/world.json": ["world"],
 }
 

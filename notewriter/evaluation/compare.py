@@ -24,7 +24,7 @@ from notewriter.evaluation.comparing import (
 from notewriter.evaluation.controls import SENTENCES
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.pages.tables import aligned_markdown
+from notewriter.pages.tables import aligned
 
 
 @dataclass
@@ -58,12 +58,12 @@ def format_table(
         rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in controls)
         parts += [
             "Notes without a model, at as many words as those of the run after:\n",
-            aligned_markdown(header, rows),
+            aligned([("", header, rows)]),
         ]
         parts += [f"{rules}.\n"]
     if constants:
         _, header, rows = beside_table("", constants, "after")
-        parts += ["Always the same answer:\n", aligned_markdown(header, rows)]
+        parts += ["Always the same answer:\n", aligned([("", header, rows)])]
     all_paired = [paired for each in (comparison, *controls.values(), *constants.values()) for paired in each.values()]
     explanation = (
         "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
@@ -88,7 +88,7 @@ def _table(comparison: Comparison) -> str:
         difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
         p_value = p_value_text(metric, paired.p_value, paired.at_floor)
         rows.append([metric, *means, difference, p_value, str(paired.questions)])
-    return aligned_markdown(["metric", "before", "after", "difference [95% interval]", "p", "questions"], rows)
+    return aligned([("", ["metric", "before", "after", "difference [95% interval]", "p", "questions"], rows)])
 
 
 def main(argv: list[str]) -> None:

@@ -79,7 +79,7 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
     """
     runs = [*before, *after]
     read = [read_predictions(run / "predictions.jsonl") for run in runs]
-    _check_comparable(runs, read)
+    check_comparable(runs, read)
     shared = [question for question in read[0] if all(question in predictions for predictions in read)]
     if not shared:
         folders = " and ".join(map(str, runs))
@@ -170,8 +170,12 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     return caption, header, rows
 
 
-def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> None:
-    """Check that all runs follow the rules of one metric family, and mean the same question by the same id."""
+def check_comparable(runs: Sequence[Path], read: Sequence[Mapping[str, Prediction]]) -> None:
+    """Check that all runs, of which `read` are the predictions, have one metric family and mean one question by an id.
+
+    Raises:
+        UserError: they do not; names two of the runs.
+    """
     first, *others = runs
     family = read_metrics(first / "metrics.json").family
     for run, predictions in zip(others, read[1:], strict=True):

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
 from notewriter.evaluation import metrics
@@ -167,12 +167,12 @@ def best_control(scores: Mapping[str, Mapping[str, Mapping[str, float]]], metric
 def _stores(run: Path) -> list[Passages]:
     """The passages of the indexes that a run searched."""
     config = read_config(run)
-    fingerprints = read_fingerprints(run)
+    inputs = read_inputs(run)
     stores = []
     for part in config.get("retriever") or [{"index": path} for path in config.get("index") or []]:
         if path := part.get("index") or part.get("documents"):
             fingerprint = index_fingerprint(path)
-            if fingerprint is None or fingerprints.get(f"index: {path}", fingerprint) != fingerprint:
+            if fingerprint is None or inputs.get(f"index: {path}", fingerprint) != fingerprint:
                 raise UserError(f"{path}: is missing or not the index that {run} searched; build it again")
             stores.append(Passages(Path(path)))
     return stores

@@ -99,7 +99,7 @@ class ModelArguments:
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
         metadata={
-            "help": "seconds in which a server that is started has to be ready, from the last progress of its download",
+            "help": "seconds in which a server that is started has to be ready",
             "effect": False,
             "of": "model",
         },
@@ -124,6 +124,15 @@ class ModelArguments:
     )
     prompts_dir: str | None = field(
         default=None, metadata={"help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja"}
+    )
+    words: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "stage -> the most words that its prompt asks for, in one sentence at its end, e.g. "
+            "{deepnote/init_note: 40}",
+            "effect": where_set,
+            "of": "method",
+        },
     )
     temperature: Annotated[float, Interval(ge=0)] = field(
         default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"}
