@@ -23,6 +23,7 @@ from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
+from notewriter.retrieval.steps.shuffle import shuffled
 from notewriter.rollouts.controls import CONTROLS
 
 CONTENDERS = ("lead", "first", "overlap", "random")
@@ -68,6 +69,7 @@ def readings(run: Path) -> list[Reading]:
     path = str(config.get("path"))
     questions = {question.id: question for question in load_questions(str(config.get("dataset")), path)}
     stores = _stores(run)
+    seeds = [part.get("seed", 0) for part in config.get("retriever") or [] if "shuffle" in part]
     found = []
     for trace in read_traces(run / "traces.jsonl"):
         if (id := trace.question_id) in words:
@@ -75,7 +77,7 @@ def readings(run: Path) -> list[Reading]:
             if question is None or question.question != predictions[id].question:
                 raise UserError(f"{path}: question {id!r} is not the one that {run} answered; restore the file")
             note = first_words(predictions[id].note, words[id])
-            found.append(Reading(question, _retrieved(trace, stores, run), note))
+            found.append(Reading(question, _retrieved(trace, stores, seeds, run), note))
     return found
 
 
@@ -178,13 +180,18 @@ def _stores(run: Path) -> list[Passages]:
     return stores
 
 
-def _retrieved(trace: Trace, stores: Sequence[Passages], run: Path) -> list[Passage]:
-    """The passages that any search of a trace found, each once, in the order in which they were found."""
-    passages = []
-    for id in dict.fromkeys(found["id"] for step in trace.retrievals for found in step.passages):
-        places = ((store, store.find(id)) for store in stores)
-        passage = next((store[place] for store, place in places if place is not None), None)
-        if passage is None:
-            raise UserError(f"{run}: passage {id!r} is in none of its indexes on this machine; search a local index")
-        passages.append(passage)
-    return passages
+def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> list[Passage]:
+    """The passages that any search of a trace found, each once as it was found first, shuffled as in the run."""
+    passages: dict[str, Passage] = {}
+    for step in trace.retrievals:
+        for id in [found["id"] for found in step.passages if found["id"] not in passages]:
+            places = ((store, store.find(id)) for store in stores)
+            passage = next((store[place] for store, place in places if place is not None), None)
+            if passage is None:
+                raise UserError(
+                    f"{run}: passage {id!r} is in none of its indexes on this machine; search a local index"
+                )
+            for seed in seeds:
+                passage = shuffled(step.query, passage, seed)
+            passages[id] = passage
+    return list(passages.values())

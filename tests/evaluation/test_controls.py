@@ -50,6 +50,17 @@ def test_a_control_may_have_a_budget_of_its_own(noted_runs):
     assert all(long[id].startswith(note) for id, note in short.items())
 
 
+def test_controls_read_the_sentences_in_the_order_in_which_the_run_found_them(noted_runs, tmp_path):
+    folder, world = noted_runs
+    run = copied(folder / "after", tmp_path)
+    config = (run / "config.yaml").read_text()
+    parts = json.dumps([{"index": world["index"]}, {"shuffle": "sentences", "seed": 3}])
+    (run / "config.yaml").write_text(config.replace("retriever: null", f"retriever: {parts}"))
+    plain, shuffled = (readings(each) for each in (folder / "after", run))
+    assert [sorted(p.text.split()) for p in plain[0].passages] == [sorted(p.text.split()) for p in shuffled[0].passages]
+    assert [p.text for p in plain[0].passages] != [p.text for p in shuffled[0].passages]
+
+
 def test_the_note_of_another_question_is_as_long(noted_runs):
     folder, _ = noted_runs
     read = [
