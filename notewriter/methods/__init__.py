@@ -1,4 +1,8 @@
-"""The methods by name. Each is a folder: an async function that retrieves and generates, its stages, its prompts."""
+"""The methods by name. Each is a folder: an async function that retrieves and generates, its stages, its prompts.
+
+What they have in common is not said in each: `question` is the question to answer, `rollout` the rollout to run in, and
+`answer_style` is `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
+"""
 
 import difflib
 import inspect

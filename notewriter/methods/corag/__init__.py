@@ -64,7 +64,6 @@ async def corag(
     the released CoRAG-8B's messages in their order, passages last to first; for its wording see docs/methods.md.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `query` asks sub-queries, `answer` answers them and the question.
         decode_strategy: `greedy`, `best_of_n` or `tree_search`.
         max_path_length: L, the most sub-queries in a chain (section 4.2: 6).
@@ -74,7 +73,6 @@ async def corag(
         expand_size: sub-queries per state of `tree_search` (the authors' code: 4).
         rollouts: chains per state of `tree_search` that its penalty is the mean of (the authors' code: 2).
         beam_size: states that `tree_search` keeps (the authors' code: 1).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     search = _Search(question, rollout, top_k, max_path_length)
     if decode_strategy == "tree_search":

@@ -31,8 +31,6 @@ async def deepnote(
     Counts `unreadable_decisions`.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages per retrieval.
         max_step: maximum number of refinements.
         max_failure: refinements that may fail to improve the note before it stops.

@@ -43,7 +43,6 @@ async def flare(
     log-probabilities, as vLLM does. Counts `steps` and `sure_steps`, the drafts that were kept.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` writes, `notes` takes notes, `answer` answers if no sentence does.
         top_k: passages per retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
         max_step: maximum number of sentences. (The paper limits the answer to 256 tokens instead.)
@@ -53,7 +52,6 @@ async def flare(
         beta: tokens below this probability are left out of the query (the authors' code: 0.4); 0 keeps all.
         first_search: False drafts the first sentence like the others, without a search for the question (FlashRAG).
         notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []
     taken: list[Passage] = []

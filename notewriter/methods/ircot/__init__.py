@@ -28,7 +28,6 @@ async def ircot(
     reader; counted as `unfinished`). A list is the whole reply, and a long answer is always written from the chain.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
         top_k: passages per retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
         max_step: maximum number of sentences (the paper: 8).
@@ -36,7 +35,6 @@ async def ircot(
             later papers run it (NotesWriting, ReSP); its own experiments: 15.
         notes: replace passages by notes on them, and the accumulated passages by the notes of the current step
             (NotesWriting, section 3.3, equation 10).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []
     taken: list[Passage] = []

@@ -38,11 +38,9 @@ async def langchain_react(
     names the framework alone: top-k is that of its other baselines, the limits are LangChain's.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons.
         top_k: passages per search (DeepNote: 5).
         max_step: maximum number of steps (`AgentExecutor.max_iterations`: 15).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     scratchpad = ""
     for _ in range(max_step):

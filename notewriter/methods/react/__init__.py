@@ -34,13 +34,11 @@ async def react(
     Only `search` is a search in the number of steps (Table 5): `select` counts `opened_pages`, which are subtracted.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `answer` answers if the steps run out.
         top_k: passages per search (section 4.4: 5).
         max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches
             on average (Table 2).
         page_size: passages per page (section 4.4: 10).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     page: list[str] = []
 

@@ -20,12 +20,10 @@ async def renact(
     (The paper searches Wikipedia titles for the entity; an index of passages finds more with the question.)
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
         top_k: documents per search (section 4.3: 5).
         max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches on
             average (Table 2).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     notes: list[Passage] = []
     rollout.keep_note("")

@@ -25,10 +25,8 @@ async def replug(question: str, rollout: Rollout, *, top_k: int = 10, answer_sty
     top-k scores per distinct candidate.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `answer` writes and scores.
         top_k: passages (the paper: up to 10).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     passages = await rollout.retrieve(question, top_k)
     given: list[dict[str, Any]] = [

@@ -29,11 +29,8 @@ async def resp(
     not Yes).
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: K, passages per retrieval (section 5.2: 5; section 6.3: 3 to 15).
         max_step: M, maximum number of retrieval rounds (section 5.2: 3; section 6.4: 1 to 5).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[str] = []
     pathway: list[tuple[str, str]] = []

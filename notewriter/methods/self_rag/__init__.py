@@ -70,7 +70,6 @@ async def self_rag(
     is likely, or a segment without a likely relevance token).
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` is the Self-RAG checkpoint.
         top_k: passages per retrieval (the paper: 5; 10 for PopQA and TriviaQA).
         threshold: retrieve if P([Retrieval]) / (P([Retrieval]) + P([No Retrieval])) exceeds it (the paper: 0.2;
@@ -87,7 +86,6 @@ async def self_rag(
             reading the question's passages.
         short_instruction: ask for a short answer in the style `short` too (FlashRAG), which by default adds no
             instruction, as for PopQA and TriviaQA in the paper.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     weights = (relevance_weight, support_weight, usefulness_weight)
     instruction = answer_style if short_instruction or answer_style != "short" else ""
