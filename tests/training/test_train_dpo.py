@@ -451,30 +451,6 @@ def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
     assert training_options.computes_in_bfloat16(use_cpu, deepspeed) is bf16
 
 
-def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def messages() -> list[str]:
-        caplog.clear()
-        # Refused before DeepSpeed is set up, where it would wait for the lock.
-        with pytest.raises(UserError, match="not a multiple"):
-            DPOConfiguration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=3)
-        return caplog.messages
-
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert messages() == []
-
-    lock = tmp_path / "py311_cpu/deepspeed_shm_comm/lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    (message,) = messages()
-    assert message.startswith(f"{lock}: this run waits") and message.endswith("remove this file")
-
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert messages() == []
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
