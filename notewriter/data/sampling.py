@@ -14,7 +14,7 @@ from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
-from notewriter.data.judges.case import Case, Verdict
+from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
@@ -110,6 +110,9 @@ class SamplingRollout(HarvestRollout):
         if verdict.chosen is not None and verdict.rejected is not None:
             row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, verdict.rejected)
             attempt.reason = pair_fault(row, candidates[verdict.chosen].cut) or ""
+            texts = (candidates[side].text for side in (verdict.chosen, verdict.rejected))
+            if not attempt.reason and not is_within_gap(*texts, self._recipe.rules.max_length_gap):
+                attempt.reason = LENGTH_GAP
             attempt.row = None if attempt.reason else row
         else:
             attempt.reason = verdict.reason

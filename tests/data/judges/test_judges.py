@@ -36,14 +36,29 @@ async def test_metric_without_a_right_answer_has_no_pair(make_case):
     assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
 
 
+RETRIEVED = {"passages": [Passage("p1", "Osk", BOTH)]}
+
+
 async def test_reference_prefers_the_evidence_whole_and_alone(make_case):
     padded = BOTH + " " + "Nothing else is known about the river or the bridge or the keeper." * 2
-    case, _ = make_case([BEFORE, BOTH, padded, "No idea."])
+    case, _ = make_case([BEFORE, BOTH, padded, "No idea."], variables=RETRIEVED)
     verdict = await reference(case)
     assert (verdict.chosen, verdict.rejected) == (1, 3)
     half, whole, long, nothing = verdict.scores
     assert whole == 1 and nothing == 0
     assert whole > long > half > nothing
+
+
+async def test_reference_pays_for_no_word_beyond_the_budget_and_for_nothing_that_was_not_retrieved(make_case):
+    filler = "The river flows. " * 20
+    case, _ = make_case([filler + BOTH, BOTH, f"{BOTH} {filler}"], variables=RETRIEVED, note_words=9)
+    late, alone, padded = (await reference(case)).scores
+    assert late < alone == padded == 1
+    case, _ = make_case([BOTH, BEFORE], variables={"passages": [Passage("p1", "Osk", BEFORE)]})
+    assert (await reference(case)).chosen == 1
+    case, _ = make_case([BOTH, BEFORE], variables={"passages": [Passage("p3", "Bore", "The Bore flows.")]})
+    verdict = await reference(case)
+    assert verdict.alike and verdict.reason == "no gold evidence lies among the passages"
 
 
 async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_document(make_case):
