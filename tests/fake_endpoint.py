@@ -34,8 +34,7 @@ Refuses = Callable[[dict[str, Any]], "Fault | None"]
 class Fault:
     """What is sent instead of a reply; `announced` is the Content-Length, by default the truth.
 
-    A `stall` sends nothing until the caller has had enough. `pieces` are a body of unknown length, sent one by one
-    until there are none or the caller is gone.
+    A `stall` sends nothing until the caller has had enough.
     """
 
     status: int = 200
@@ -44,7 +43,6 @@ class Fault:
     announced: int | None = None
     reset: bool = False
     stall: bool = False
-    pieces: Callable[[], Iterable[bytes]] | None = None
 
 
 def error(status: int, message: str, **headers: str) -> Fault:
@@ -77,15 +75,6 @@ def as_gpt5(request: dict[str, Any]) -> Fault | None:
     for name in ("top_p", "stop"):
         if name in request:
             return unsupported(name, f"Unsupported parameter: '{name}' is not supported with this model.")
-    return None
-
-
-def as_claude(request: dict[str, Any]) -> Fault | None:
-    """What Claude 4.1 to 4.6 refuse."""
-    if "temperature" in request and "top_p" in request:
-        words = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        error = {"type": "invalid_request_error", "message": words}
-        return Fault(400, json.dumps({"type": "error", "error": error, "request_id": "req_1"}).encode())
     return None
 
 
@@ -245,14 +234,6 @@ def make_server(
             self.send_response(fault.status)
             for name, value in {"Content-Type": "application/json", **fault.headers}.items():
                 self.send_header(name, value)
-            if fault.pieces is not None:
-                self.close_connection = True
-                self.send_header("Connection", "close")
-                self.end_headers()
-                for piece in fault.pieces():
-                    self.wfile.write(piece)
-                    self.wfile.flush()
-                return
             self.send_header("Content-Length", str(len(fault.body) if fault.announced is None else fault.announced))
             self.end_headers()
             self.wfile.write(fault.body)

@@ -175,7 +175,6 @@ READ_BY = {
     "corpus/manifest.json": ["corpus", "lineage"],
     "run/config.yaml": ["evaluate", "compare", "report", "lineage", "judge"],
     "run/run.json": ["evaluate", "lineage", "report"],
-    "run/fingerprints.json": ["evaluate", "lineage"],
     "run/traces.jsonl": ["evaluate", "judge", "report"],
     "run/predictions.jsonl": ["compare", "judge", "report"],
     "run/metrics.json": ["compare", "judge", "report", "results", "lineage"],

@@ -11,8 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from notewriter.training.run.contract import RUN_WITH
-
 ROOT = Path(__file__).parents[1]
 OLDEST_RUN = {"torch": Version("2.11.0")}
 """Releases older than in constraints.txt with which the tests of training passed."""
@@ -101,10 +99,6 @@ def test_the_libraries_for_gpus_are_of_one_cuda() -> None:
     assert {f"{gpu[name].major}.{gpu[name].minor}" for name in parts} == {said[1]}
     assert f"driver {said[2]} or newer" in (ROOT / "docs/install.md").read_text(encoding="utf-8")
     assert "://" not in text
-
-
-def test_the_remedy_for_another_trl_is_the_one_that_is_tested_with() -> None:
-    assert Requirement(RUN_WITH).specifier.contains(str(pinned()["trl"]))
 
 
 def test_every_package_that_is_imported_is_declared():

@@ -131,7 +131,7 @@ class Command(NamedTuple):
     copied: tuple[str, ...] = ()
 
 
-DATASET = ("train.parquet", "stats.json", "README.md", "lengths.svg")
+DATASET = ("train.parquet", "stats.json", "README.md")
 COMMANDS = {
     "world": Command(
         lambda inputs, folder: ["world", "--output_dir", folder / "world", "--train", 20, "--test", 4],
@@ -378,9 +378,8 @@ def test_a_folder_below_a_file_is_told_in_one_line(name, inputs, run, start, tmp
     [
         ("evaluate", "evaluated/.lock"),
         ("evaluate", "evaluated/traces.jsonl"),
-        ("evaluate", "evaluated/questions.sha256"),
         ("evaluate", "evaluated/config.yaml"),
-        ("evaluate", "evaluated/fingerprints.json"),
+        ("evaluate", "evaluated/run.json"),
         ("evaluate", "evaluated/predictions.jsonl"),
         ("evaluate", "evaluated/predictions.jsonl.partial"),
         ("evaluate", "evaluated/metrics.json"),

@@ -2,25 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Required, TypedDict, cast
 
-import pyarrow as pa
-
-from notewriter.artifacts.pairs import MESSAGES
-from notewriter.artifacts.parquet import BATCH, read_checked
+from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
 from notewriter.ground.records import Message
 
 SCHEMA = "notewriter/chain/1"
 
 
-class _Chain(TypedDict):
-    """The columns that training and the viewer need."""
-
-    messages: list[Message]
-    question_id: str
-
-
-class Chain(_Chain, total=False):
+class Chain(TypedDict, total=False):
     """A row: a chat in which the assistant's turns are the steps to learn.
 
     The messages are those that the method sends at evaluation. Of a teacher's chain: `f1`, 0 to 1, is that of its
@@ -28,38 +18,21 @@ class Chain(_Chain, total=False):
     `stage` and `method`, and the passages per retrieval (`top_k`).
     """
 
-    schema: str
-    dataset: str
-    f1: float
-    steps: int
+    schema: str | None
+    messages: Required[list[Message]]
     stage: str
     method: str
+    question_id: Required[str]
+    dataset: str | None
+    f1: float | None
+    steps: int | None
     top_k: int | None
 
 
-COLUMNS = pa.schema(
-    [
-        ("schema", pa.string()),
-        ("messages", MESSAGES),
-        ("question_id", pa.string()),
-        ("dataset", pa.string()),
-        ("f1", pa.float64()),
-        ("steps", pa.int64()),
-    ]
-)
+COLUMNS = columns_of(Chain, "schema", "messages", "question_id", "dataset", "f1", "steps")
 """The columns of a teacher's chains."""
 
-GOLD_COLUMNS = pa.schema(
-    [
-        ("schema", pa.string()),
-        ("messages", MESSAGES),
-        ("stage", pa.string()),
-        ("method", pa.string()),
-        ("question_id", pa.string()),
-        ("dataset", pa.string()),
-        ("top_k", pa.int64()),
-    ]
-)
+GOLD_COLUMNS = columns_of(Chain, "schema", "messages", "stage", "method", "question_id", "dataset", "top_k")
 """The columns of replies from the gold evidence."""
 
 
@@ -69,4 +42,4 @@ def read_chains(path: Path, batch: int = BATCH) -> Iterator[Chain]:
     Raises:
         UserError: as `read_checked`.
     """
-    return (cast(Chain, row) for row in read_checked(path, _Chain, batch))
+    return (cast(Chain, row) for row in read_checked(path, Chain, batch))

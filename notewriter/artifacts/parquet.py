@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from types import NoneType, TracebackType, UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,23 @@ BATCH = 1000
 
 _UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowException)
 """What damaged pages raise, strings that are not UTF-8, and dates that are none."""
+
+
+def columns_of(row: Any, *names: str) -> pa.Schema:
+    """The columns of a file whose rows are of a TypedDict: those with these names, or else all, in its order."""
+    hints = get_type_hints(row)
+    return pa.schema([(name, _column(hints[name])) for name in names or hints])
+
+
+def _column(hint: Any) -> pa.DataType:
+    parts = [part for part in get_args(hint) if part is not NoneType]
+    if get_origin(hint) is UnionType:
+        return _column(parts[0])
+    if get_origin(hint) is list:
+        return pa.list_(_column(parts[0]))
+    if is_typeddict(hint):
+        return pa.struct(list(columns_of(hint)))
+    return {str: pa.string(), int: pa.int64(), float: pa.float64()}[hint]
 
 
 class RowWriter:

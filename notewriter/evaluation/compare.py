@@ -21,7 +21,7 @@ from notewriter.evaluation.comparing import (
 )
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.pages.tables import aligned_markdown
+from notewriter.pages.tables import aligned
 from notewriter.rollouts.controls import CONTROLS
 
 
@@ -75,7 +75,7 @@ def _table(comparison: Comparison, before: str) -> str:
         difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
         p_value = p_value_text(metric, paired.p_value, paired.at_floor)
         rows.append([metric, *means, difference, p_value, str(paired.questions)])
-    return aligned_markdown(["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)
+    return aligned([("", ["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)])
 
 
 def main(argv: list[str]) -> None:

@@ -7,9 +7,9 @@ that it stands beside.
 from collections.abc import Sequence
 from pathlib import Path
 
-from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
 from notewriter.evaluation.notes import note_quality
@@ -57,12 +57,12 @@ def control_scores(run: Path) -> dict[str, dict[str, dict[str, float]]]:
 def _stores(run: Path) -> list[Passages]:
     """The passages of the indexes that a run searched."""
     config = read_config(run)
-    fingerprints = read_fingerprints(run)
+    inputs = read_inputs(run)
     stores = []
     for part in config.get("retriever") or [{"index": path} for path in config.get("index") or []]:
         if path := part.get("index") or part.get("documents"):
             fingerprint = index_fingerprint(path)
-            if fingerprint is None or fingerprints.get(f"index: {path}", fingerprint) != fingerprint:
+            if fingerprint is None or inputs.get(f"index: {path}", fingerprint) != fingerprint:
                 raise UserError(f"{path}: is missing or not the index that {run} searched; build it again")
             stores.append(Passages(Path(path)))
     return stores

@@ -45,7 +45,6 @@ def main(argv: list[str]) -> None:
         one(arguments, models)
         return
     paths = checkpoints.find(Path(sweep.checkpoints), models)
-    trackers = checkpoints.trackers_of(Path(sweep.checkpoints), sweep.report_to)
     output = Path(arguments.output_dir)
     metrics: dict[int, Metrics] = {}
     with keep() as servers:
@@ -58,7 +57,7 @@ def main(argv: list[str]) -> None:
                 # All checkpoints cost the same.
                 return
             metrics[step] = result
-    best = checkpoints.compare(paths, metrics, sweep.best_by, output, trackers)
+    best = checkpoints.compare(paths, metrics, sweep.best_by, output)
     curves = output / checkpoints.CURVES
     sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notewriter.artifacts.fingerprints import check_fingerprints
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
-from notewriter.artifacts.run_folder import questions_digest, read_digest
+from notewriter.artifacts.run_folder import questions_digest
+from notewriter.artifacts.run_record import check_inputs, read_inputs
 from notewriter.corpora.published import PUBLISHED
 from notewriter.evaluation.evaluating import Evaluation, checked, run
 from notewriter.evaluation.judging import judge
@@ -117,8 +117,8 @@ def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
     """
     if not (folder / "metrics.json").exists():
         return False
-    check_fingerprints(folder, contents(evaluation.config))
-    return read_digest(folder, "questions") == questions_digest(evaluation.questions)
+    check_inputs(folder, contents(evaluation.config))
+    return read_inputs(folder).get("questions") == questions_digest(evaluation.questions)
 
 
 def _summary(metrics: Metrics) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import statistics
-from notewriter.artifacts.fingerprints import read_fingerprints
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
-from notewriter.artifacts.run_record import read_run_record
+from notewriter.artifacts.run_record import read_inputs, read_run_record
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.experiments.origins import code_of, listed
 from notewriter.ground.config import parse
@@ -73,13 +72,12 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
         yield f"{indent}ran with {code_of(start)}; " + "; ".join(listed(each) for each in parts if each)
         if start.command:
             yield f"{indent}command: {shlex.join(start.command)}"
-    before, now = read_fingerprints(folder), contents(config)
-    for setting, content in before.items():
-        if now.get(setting, content) != content:
-            yield f"{indent}CHANGED SINCE: {setting} was {content[:12]}, is {now[setting][:12]}"
-    digests = {name.removesuffix(".sha256") for name in (each.name for each in folder.glob("*.sha256"))}
-    for name in sorted(digests):
-        yield f"{indent}{name}: SHA-256 {(folder / f'{name}.sha256').read_text(encoding='ascii').strip()[:12]}"
+    now = contents(config)
+    for name, content in read_inputs(folder).items():
+        if now.get(name, content) != content:
+            yield f"{indent}CHANGED SINCE: {name} was {content[:12]}, is {now[name][:12]}"
+        elif ": " not in name:
+            yield f"{indent}{name}: SHA-256 {content[:12]}"
     for setting, source in sources(config):
         yield f"{indent}{setting}:"
         yield from _lines(source, indent + "  ", seen)

@@ -317,8 +317,22 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
+class _RepeatedKey(yaml.MarkedYAMLError):
+    """A mapping has a key twice, of which only the last one would count."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Constructs plain data only; a value that does not suit its tag is a YAML error with its place."""
+    """Constructs plain data only; a repeated key or a value that does not suit its tag is an error with its place."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in lines:
+                what = f"duplicate key {key.value!r} (see line {lines[key.value]}); remove one"
+                raise _RepeatedKey(problem=what, problem_mark=key.start_mark)
+            lines[key.value] = key.start_mark.line + 1
+        return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
@@ -332,10 +346,17 @@ def load_yaml(text: str) -> Any:
     """The plain data in a YAML text.
 
     Raises:
-        yaml.YAMLError: it is not YAML, is nested too deeply, or has a value that does not suit its tag.
+        yaml.YAMLError: it is not YAML, is nested too deeply, repeats a key, or has a value that does not suit its tag.
     """
+    return _load(text)[1]
+
+
+def _load(text: str) -> tuple[Any, Any]:
+    """The root node of a YAML text, None where it is empty, and its data."""
     try:
-        return yaml.load(text, _Loader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        return root, None if root is None else loader.construct_document(root)
     except RecursionError as error:
         raise yaml.YAMLError("nested too deeply") from error
 
@@ -347,40 +368,19 @@ def read_mapping(path: Path, remedy: str = "check the path after --config") -> t
         UserError: the file cannot be read (ends with `remedy`), is not a YAML mapping, or repeats a key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        config = load_yaml(text)
-        root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+        root, config = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except _RepeatedKey as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path}:{line}: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: is not YAML ({one_line(error)})") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: is not a mapping; write one `key: value` per line")
-    _check_keys(root, path)
     return {key.value: key.start_mark.line + 1 for key, _ in root.value}, config
-
-
-def _check_keys(root: Any, path: Path) -> None:
-    """Refuse a key that a mapping has twice, however deep the mapping is; only the last one would count."""
-    nodes, seen = [root], set[int]()
-    while nodes:
-        # An alias may stand for a node that contains it.
-        if id(node := nodes.pop()) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            nodes += node.value
-        elif isinstance(node, yaml.MappingNode):
-            lines: dict[str, int] = {}
-            for key, value in node.value:
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    first = lines[key.value]
-                    raise UserError(f"{path}:{line}: duplicate key {key.value!r} (see line {first}); remove one")
-                lines[key.value] = line
-                nodes.append(value)
 
 
 def check_mapping(content: Any, kind: Any, place: str) -> None:
@@ -432,14 +432,6 @@ def _unusable(value: object) -> str:
     if "\0" in value:
         return "contains a NUL character; remove it"
     return "" if without_surrogates(value) == value else "is not UTF-8; rename the file or write its name in UTF-8"
-
-
-def to_yaml(*arguments: Any) -> str:
-    """The resolved configuration as YAML, keys in field order."""
-    merged: dict[str, Any] = {}
-    for argument in arguments:
-        merged |= dataclasses.asdict(argument)
-    return yaml.safe_dump(merged, sort_keys=False, allow_unicode=True)
 
 
 def choose(kind: str, name: str, table: Mapping[str, A]) -> A:

@@ -69,7 +69,7 @@ class Batches(httpx2.AsyncBaseTransport):
     def __init__(
         self, address: str, key_variable: str, timeout: float, attempts: int, patience: float, cache: ResponseCache
     ) -> None:
-        self.api = connect(address, timeout, key_variable, lines=True)
+        self.api = connect(address, timeout, key_variable)
         self.chat = connect(address, DAYS * 86_400, key_variable, transport=self)
         self._address, self._key_variable = address, key_variable
         self._attempts, self._patience = attempts, patience
@@ -89,7 +89,7 @@ class Batches(httpx2.AsyncBaseTransport):
             UserError: the batch failed or was cancelled, or the API cannot be reached or used.
         """
         outcome = await self._answer(request.headers[CUSTOM_ID], json.loads(await request.aread()))
-        return httpx2.Response(outcome.status, stream=httpx2.ByteStream(json.dumps(outcome.body).encode()))
+        return httpx2.Response(outcome.status, json=outcome.body)
 
     def forget(self, key: str) -> None:
         """Remove the record of a call, whose reply is stored or of no use."""

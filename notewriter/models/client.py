@@ -22,8 +22,8 @@ from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.cache import ResponseCache
 from notewriter.models.completions import CUSTOM_ID, UNREADABLE, ask, read, stopped, tokens_of
-from notewriter.models.connection import REMOVED, UnreadableReply, connect, is_transient, reason, rejected_key, retrying
-from notewriter.models.dialects import PARAMETERS, in_words, is_about_length, known_dialect, learn
+from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
+from notewriter.models.dialects import PARAMETERS, in_words, known_dialect
 from notewriter.models.prices import Reserve, for_free
 from notewriter.models.replicas import Replica, Replicas
 
@@ -36,19 +36,12 @@ else:
 
 logger = logging.getLogger(__name__)
 
-REFUSALS = 20
-"""So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
-
 TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
 
 
 class RequestRefused(Exception):
     """The endpoint rejects this request permanently, for example because the prompt exceeds its context."""
-
-
-class _DialectLearnt(Exception):
-    """The endpoint refused parameters that are renamed or left out from now on; the request is sent again."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +99,8 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
 
 
 class _Call(NamedTuple):
-    """A call, with the endpoint as it is known when the call's cache key is made: what is sent must be what it says."""
+    """A call on its way to the endpoint; `key` is that of its reply in the cache."""
 
-    endpoint: Endpoint
     messages: list[Message]
     sampling: Sampling
     key: str
@@ -134,7 +126,6 @@ class Client:
         self.endpoint = replace(endpoint, parameters=parameters)
         self.received = 0
         self._takes_all = False
-        self._refused = 0
         self._cache = cache
         self._batches: Batches | None = None
         if endpoint.batch:
@@ -174,40 +165,17 @@ class Client:
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
-            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or has
-                refused `REFUSALS` requests in a row, or the call could exceed the budget.
+            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or the call
+                could exceed the budget.
         """
-        while True:
-            try:
-                completion = await self._complete(messages, sampling, sample, affinity, reserve)
-            except _DialectLearnt:
-                continue
-            except RequestRefused as refusal:
-                # The long prompts among hundreds in flight are refused before the first reply is there.
-                self._refused += not is_about_length(str(refusal))
-                if self._refused >= REFUSALS:
-                    raise UserError(
-                        f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished "
-                        "work is kept: correct what it names (`parameters` of an endpoint renames a parameter or "
-                        "leaves it out), and run the same command again with --retry_errors"
-                    ) from refusal
-                raise
-            return completion
-
-    async def _complete(
-        self, messages: list[Message], sampling: Sampling, sample: int, affinity: str, reserve: Reserve
-    ) -> Completion:
-        endpoint = self.endpoint
-        key = cache_key(endpoint, messages, sampling, sample)
+        key = cache_key(self.endpoint, messages, sampling, sample)
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
         lock = self._in_flight.setdefault(key, asyncio.Lock())
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
             async with self._slots:
-                call = _Call(endpoint, messages, sampling, key, reserve)
-                completion = await self._ask_until_answered(call, affinity)
-            self._refused = 0
+                completion = await self._ask_until_answered(_Call(messages, sampling, key, reserve), affinity)
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
@@ -284,7 +252,7 @@ class Client:
             await self._batches.close()
 
     async def _ask_until_answered(self, call: _Call, affinity: str) -> Completion:
-        endpoint = call.endpoint
+        endpoint = self.endpoint
         attempts = 0
         try:
             async for attempt in retrying(endpoint.attempts, endpoint.patience, self._before_retry):
@@ -346,7 +314,7 @@ class Client:
             return completion
 
     async def _ask_once(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
-        endpoint, sampling = call.endpoint, call.sampling
+        endpoint, sampling = self.endpoint, call.sampling
         if sampling.raw and endpoint.batch:
             raise RequestRefused(
                 f"{endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
@@ -363,32 +331,11 @@ class Client:
             completion = read(reply, sampling, seconds)
             if "stop" not in endpoint.names:
                 completion = stopped(completion, sampling.stop)
-        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            if self._adapts(endpoint, error):
-                raise _DialectLearnt from error
-            raise
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if sampling.logprobs and completion.tokens is None:
             raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
-        if completion.tokens and REMOVED in completion.text:
-            # The tokens would still spell the key.
-            raise RequestRefused(f"{self.endpoint.base_url}: echoes the key in its reply; use another endpoint")
         return completion
-
-    def _adapts(self, asked: Endpoint, error: openai.APIStatusError) -> bool:
-        """Whether a request that was refused as `asked` is now sent otherwise, after this or an earlier refusal."""
-        if self.endpoint.parameters == asked.parameters:
-            # The whole body, since gateways wrap the message of the provider behind them.
-            learnt = learn(str(error), asked.names)
-            if not learnt or learnt.keys() & asked.parameters.keys():
-                return False
-            self.endpoint = replace(asked, parameters={**asked.parameters, **learnt})
-            logger.warning(
-                "%s: %s from now on, since it refuses otherwise (%s)",
-                *(asked.base_url, in_words(learnt), reason(error)),
-            )
-        return True
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -1,12 +1,13 @@
-"""Connections to endpoints: addresses, keys, and which faults are worth another try (`http` reads the replies).
+"""Connections over HTTP: addresses, keys, and which faults are worth another try.
 
-All that speaks HTTP here does so through this module: models by `connect`, other services that take and give JSON by
-`open_http`. `retrying` repeats a call after faults that may pass, waits for a server that is being restarted, and heeds
-Retry-After; `reason` is an error in words, without secrets.
+All that speaks HTTP here, to models and to other services that take and give JSON, does so through `connect`.
+`retrying` repeats a call after faults that may pass, waits for a server that is being restarted, and heeds Retry-After;
+`reason` is an error in words, without the key.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 else:
     httpx2, openai = Lazy("httpx2"), Lazy("openai")
 
-_USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
-
-
 REMOVED = "[key removed]"
-"""Stands for a key in a reply."""
+"""Stands for a key that an error quotes."""
+
+MIN_KEY_LENGTH = 8
+"""Shorter keys stay in errors: `EMPTY` and the like are placeholders for servers without keys."""
+
+_USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
 
 
 class UnreadableReply(Exception):
@@ -89,53 +92,76 @@ def connect(
     timeout: float,
     key_variable: str = "",
     *,
-    lines: bool = False,
+    place: str = "base_url",
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> openai.AsyncOpenAI:
-    """An API client for an address, with the key from the environment variable `key_variable`.
+    """A client for an address, with the key from the environment variable `key_variable`.
 
-    `timeout` is in seconds and covers the whole reply. Requests are not retried. With `lines`, the contents of files
-    may be any text. `transport` replaces HTTP.
+    Args:
+        address: where requests go.
+        timeout: the seconds that a server may be silent. Requests are not retried.
+        key_variable: the environment variable of the key.
+        place: the option that names the address, for errors.
+        transport: replaces HTTP.
 
     Raises:
         UserError: the address or the key is not usable.
     """
-    # Imported here, as openai is: it takes longer than a command takes to start.
-    from notewriter.models.http import HttpClient
-
-    check_address(address)
+    check_address(address, place)
     return openai.AsyncOpenAI(
         base_url=address,
         # Local servers need no key, but the library insists on one.
         api_key=read_key(key_variable) or "none",
         max_retries=0,
         timeout=timeout,
-        # A proxy in the environment, common on clusters, must not intercept requests to this machine.
-        http_client=HttpClient(trust_env=not _is_local(address), lines=lines, transport=transport),
+        http_client=openai.DefaultAsyncHttpxClient(
+            # A proxy in the environment, common on clusters, must not intercept requests to this machine.
+            trust_env=urlsplit(address).hostname not in {"localhost", "127.0.0.1", "::1"},
+            follow_redirects=False,
+            event_hooks={"response": [_check_reply]},
+            transport=transport,
+        ),
     )
 
 
-def open_http(address: str, place: str, headers: dict[str, str] | None = None) -> httpx2.AsyncClient:
-    """A plain HTTP client for services other than models, with the same bounds on replies; see `HttpClient.send`.
-
-    Raises:
-        UserError: the address is not usable; begins with `place`.
-    """
-    from notewriter.models.http import HttpClient
-
-    check_address(address, place)
-    return HttpClient(trust_env=not _is_local(address), headers=headers)
-
-
-def _is_local(address: str) -> bool:
-    return urlsplit(address).hostname in {"localhost", "127.0.0.1", "::1"}
+async def _check_reply(reply: httpx2.Response) -> None:
+    """Explain replies of what is no API: a redirect, or a page where JSON belongs."""
+    if reply.is_redirect:
+        target = escape_controls(reply.headers["location"])[:200]
+        raise UserError(
+            f"{reply.url}: redirects to {target}; redirects are not followed, since they would send prompts and key "
+            "elsewhere; correct base_url"
+        )
+    # The contents of a batch API's files are of any type.
+    if reply.is_error or reply.url.path.endswith("/content"):
+        return
+    kind, text = reply.headers.get("content-type", "no type"), await reply.aread()
+    try:
+        if "json" not in kind:
+            raise ValueError("of another type")
+        json.loads(text)
+    except (ValueError, RecursionError):
+        words = " ".join(text[:200].decode("utf-8", "replace").split())
+        raise UnreadableReply(escape_controls(f"{kind[:60]}, not JSON: {words!r}")) from None
 
 
 def reason(error: Exception) -> str:
-    """The error on one line: the server's message if there is one."""
+    """The error on one line, without the request's key: the server's message if there is one."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
-    return escape_controls(" ".join(str(message or error)[:1000].split()))[:300]
+    if isinstance(error, openai.APIStatusError):
+        message = message or f"HTTP {error.status_code}: {error.response.text}"
+    words = " ".join(str(message or error)[:1000].split())
+    if isinstance(error, openai.APIConnectionError):
+        cause: BaseException = error
+        while deeper := cause.__cause__ or cause.__context__:
+            cause = deeper
+        words = f"{words} {cause}" if cause is not error else words
+    if request := getattr(error, "request", None):
+        sent = [request.headers.get(name, "").split(" ")[-1] for name in ("authorization", "x-api-key")]
+        for key in sent:
+            words = words.replace(key, REMOVED) if len(key) >= MIN_KEY_LENGTH else words
+    return escape_controls(words)[:300]
 
 
 def is_gone(error: BaseException | None) -> bool:

@@ -1,7 +1,7 @@
-"""Dialects: what an endpoint calls the sampling parameters, and which of them it refuses.
+"""Dialects: what an endpoint calls the sampling parameters, and which of them it does not take.
 
-Most servers of open models take all of `PARAMETERS`. Those of others are known by the model's name (`KNOWN`), learnt
-from the endpoint's own refusal (`learn`), or set by the user (`parameters` of an endpoint).
+Most servers of open models take all of `PARAMETERS`. Those of others are known by the model's name (`KNOWN`) or set by
+the user (`parameters` of an endpoint).
 """
 
 import re
@@ -28,54 +28,10 @@ KNOWN: dict[str, Dialect] = {
 }
 """Pattern of models' names -> their dialect."""
 
-_REFUSED = re.compile(
-    r"unsupported|not support|deprecated|not permitted|not allowed|unknown|unrecognized|unexpected", re.IGNORECASE
-)
-# The value is to be corrected, by whoever set it.
-_OUT_OF_RANGE = re.compile(r"\b(range|between|at (most|least)|must be|too (large|small|long))\b", re.IGNORECASE)
-_INSTEAD = re.compile(r"\buse [`'\"]?(\w*tokens\w*)[`'\"]? instead", re.IGNORECASE)
-_EXCLUSIVE = re.compile(r"\bboth\b|\bonly one\b", re.IGNORECASE)
-
-_TOO_LONG = re.compile(r"context (length|window)|too long|longer than|exceeds? (the )?(max|limit)", re.IGNORECASE)
-
-
-def is_about_length(refusal: str) -> bool:
-    """Whether an endpoint refused a prompt for its length, which says nothing about other prompts."""
-    return bool(_TOO_LONG.search(refusal))
-
 
 def known_dialect(model: str) -> Dialect:
     """The dialect of a model by its name, which may follow a provider's (`openai/gpt-5`); empty if none is known."""
     return next((dialect for name, dialect in KNOWN.items() if re.search(rf"(?:^|[/.]){name}", model)), {})
-
-
-def learn(refusal: str, sent: Mapping[str, str]) -> Dialect:
-    """What a refusal says about the parameters; empty if it is about something else.
-
-    Understands the wordings of OpenAI ("Unsupported parameter: 'max_tokens' ... Use 'max_completion_tokens' instead")
-    and Anthropic ("`temperature` and `top_p` cannot both be specified"). `max_tokens` bounds what a call may cost, so
-    it is renamed but never left out.
-
-    Args:
-        refusal: the endpoint's message.
-        sent: the parameters of the request -> their names in it.
-    """
-    mentions = {each: re.search(_mention(name), refusal) for each, name in sent.items()}
-    mentioned = sorted((match.start(), each) for each, match in mentions.items() if match)
-    if _EXCLUSIVE.search(refusal) and {"temperature", "top_p"} <= {each for _, each in mentioned}:
-        return {"top_p": None}
-    if not mentioned or not _REFUSED.search(refusal) or _OUT_OF_RANGE.search(refusal):
-        return {}
-    parameter = mentioned[0][1]
-    if parameter != "max_tokens":
-        return {parameter: None}
-    instead = _INSTEAD.search(refusal)
-    return {parameter: instead[1]} if instead else {}
-
-
-def _mention(name: str) -> str:
-    """A pattern that finds a parameter's name; one that is a word of English too, only in quotes."""
-    return rf"[`'\"]{name}[`'\"]" if name == "stop" else rf"(?<!\w){name}(?!\w)"
 
 
 def in_words(dialect: Dialect) -> str:

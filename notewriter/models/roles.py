@@ -82,8 +82,8 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
-            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known, and what an "
-            "endpoint's refusal names is learnt; roles in `models` have their own",
+            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known; "
+            "roles in `models` have their own",
             "effect": where_set,
             "of": "model",
         },
@@ -124,6 +124,15 @@ class ModelArguments:
     )
     prompts_dir: str | None = field(
         default=None, metadata={"help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja"}
+    )
+    words: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "stage -> the most words that its prompt asks for, in one sentence at its end, e.g. "
+            "{deepnote/init_note: 40}",
+            "effect": where_set,
+            "of": "method",
+        },
     )
     temperature: Annotated[float, Interval(ge=0)] = field(
         default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"}

@@ -1,4 +1,4 @@
-"""Charts as SVG text: intervals by group, lines and dots on axes, stacked bars and histograms.
+"""Charts as SVG text: intervals by group, lines and dots on axes.
 
 A chart is a file of its own or a part of a page, in light or dark as its reader prefers, and needs no script. Labels
 are escaped.
@@ -19,9 +19,6 @@ COLOURS = (
 
 WIDTH = 680
 """Of a chart, in SVG units."""
-
-BINS = 24
-"""Columns of a histogram."""
 
 ROW, LINE, CHARACTER = 18, 14, 7
 """Height of a row and of a line of text, and the width of a character, about."""
@@ -202,53 +199,6 @@ def _label_heights(dots: Sequence[tuple[bool, float]]) -> list[float]:
     return heights
 
 
-def bars(label: str, rows: Mapping[str, Mapping[str, int]]) -> str:
-    """A bar of stacked counts for each row, the number of the first part behind it, and a legend of the parts."""
-    names = list(dict.fromkeys(name for parts in rows.values() for name in parts))
-    left = 20 + CHARACTER * min(40, max(map(len, rows), default=0))
-    most = max((sum(parts.values()) for parts in rows.values()), default=0) or 1
-    scale = (WIDTH - 80 - left) / most
-    content, top = [], 10
-    for row, parts in rows.items():
-        x, middle = float(left), top + 11
-        content.append(_text(row, left - 10, middle, "end"))
-        for name, count in parts.items():
-            if count:
-                hint = _tag("title", f"{name}: {count}")
-                series = names.index(name)
-                content.append(_bar(series, x, top, count * scale, 22, hint))
-                x += count * scale
-        content.append(_text(f"{next(iter(parts.values()), 0):,}", x + 8, middle, "start", "soft"))
-        top += 32
-    for number, name in enumerate(names):
-        content += [_swatch(number, left, top + 6), _text(name, left + 18, top + 11)]
-        top += ROW
-    return _svg(label, WIDTH, top + 10, *content)
-
-
-def histograms(label: str, values: Mapping[str, Sequence[int]]) -> str:
-    """A histogram from 0 to the largest value for each of several lists of numbers that are not negative."""
-    width, height, base = WIDTH / max(3, len(values)), 110, 140
-    content = []
-    for number, (name, numbers) in enumerate(values.items()):
-        most, left = max(numbers, default=0), 10 + number * width
-        column = (width - 30) / BINS
-        counts = [0] * BINS
-        for value in numbers:
-            counts[min(BINS - 1, value * BINS // (most + 1))] += 1
-        content.append(_text(f"{name} ({len(numbers)} counted)", left, 14))
-        for place, count in enumerate(counts):
-            if count:
-                tall = height * count / max(counts)
-                content.append(_bar(0, left + place * column, base - tall, column - 1, tall, _tag("title", str(count))))
-        content += [
-            _tag("line", class_="grid", x1=left, x2=left + width - 30, y1=base, y2=base),
-            _text("0", left, base + 14, "start", "soft"),
-            _text(str(most), left + width - 30, base + 14, "end", "soft"),
-        ]
-    return _svg(label, WIDTH, base + 30, *content)
-
-
 def _svg(label: str, width: float, height: float, *content: Markup) -> str:
     return _tag(
         "svg",
@@ -295,12 +245,8 @@ def _circle(series: int, x: float, y: float, radius: float) -> Markup:
     return _tag("circle", class_=_colour(series), cx=x, cy=y, r=radius)
 
 
-def _bar(series: int, x: float, y: float, width: float, height: float, *content: Markup) -> Markup:
-    return _tag("rect", *content, class_=f"bar {_colour(series)}", x=x, y=y, width=width, height=height)
-
-
 def _swatch(series: int, x: float, y: float) -> Markup:
-    return _bar(series, x, y, 11, 11)
+    return _tag("rect", class_=f"bar {_colour(series)}", x=x, y=y, width=11, height=11)
 
 
 def _colour(series: int) -> str:

@@ -93,29 +93,15 @@ def _html_line(cells: Sequence[str], kind: str, texts: int) -> Markup:
 
 
 def aligned(tables: Sequence[Table]) -> str:
-    """Tables for the terminal, each below its caption; columns of numbers are aligned right."""
-    lines = []
-    for caption, header, rows in tables:
-        numbers = [
-            all(cell[:1].isdecimal() for cell in column[1:] if cell) for column in zip(header, *rows, strict=True)
-        ]
-        lines += [caption, "", *("  ".join(line).rstrip() for line in _padded((header, *rows), numbers)), ""]
-    return "\n".join(lines)
+    """Tables for the terminal that are Markdown too, each below its caption if it has one; nothing is escaped."""
+    return "\n".join((f"{caption}\n\n" if caption else "") + _aligned(header, rows) for caption, header, rows in tables)
 
 
-def aligned_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for the terminal that is Markdown too: the first column left, the others right; nothing is escaped."""
-    right = [number > 0 for number in range(len(header))]
-    head, *body = _padded((header, *rows), right)
-    rule = ["-" * (len(cell) + 1) + (":" if is_right else "-") for cell, is_right in zip(head, right, strict=True)]
-    lines = ["| " + " | ".join(line) + " |\n" for line in (head, *body)]
-    return "".join([lines[0], f"|{'|'.join(rule)}|\n", *lines[1:]])
-
-
-def _padded(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[list[str]]:
-    """Lines whose cells are as wide as the widest of their column; `right` tells which columns are aligned right."""
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     columns = []
-    for column, is_right in zip(zip(*lines, strict=True), right, strict=True):
+    for number, column in enumerate(zip(header, *rows, strict=True)):
         width = max(map(len, column))
-        columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in column])
-    return [list(line) for line in zip(*columns, strict=True)]
+        columns.append([cell.rjust(width) if number else cell.ljust(width) for cell in column])
+    rule = ["-" * (len(cells[0]) + 1) + (":" if number else "-") for number, cells in enumerate(columns)]
+    head, *body = ["| " + " | ".join(line) + " |\n" for line in zip(*columns, strict=True)]
+    return "".join([head, f"|{'|'.join(rule)}|\n", *body])

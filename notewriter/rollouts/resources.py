@@ -90,7 +90,7 @@ def settings_of(arguments: ModelArguments) -> dict[str, Any]:
     """
     check_endpoints(arguments)
     sampling, stage_sampling = sampling_by_stage(arguments)
-    prompts = Prompts(arguments.prompts_dir)
+    prompts = Prompts(arguments.prompts_dir, arguments.words)
     for stage in stage_sampling:
         prompts.check(stage)
     controls = players_of(arguments)

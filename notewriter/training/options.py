@@ -1,10 +1,8 @@
 """The options of DPO and SFT: ours beside TRL's, which are checked before anything is loaded."""
 
 import dataclasses
-import logging
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
@@ -15,10 +13,7 @@ from trl import DPOConfig, ModelConfig, SFTConfig
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
-from notewriter.training.run import contract
 from notewriter.training.run.losses import check_losses
-
-logger = logging.getLogger(__name__)
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
@@ -66,13 +61,6 @@ class DPOArguments(SharedArguments):
         metadata={
             "help": "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
             "without scores stay, and so does all of dev."
-        },
-    )
-    weight_by_margin: bool = field(
-        default=False,
-        metadata={
-            "help": "Multiply each pair's gradient by its margin (the difference of its scores) relative to the mean "
-            "margin of its stage; pairs without scores count once. The logged loss is that of unweighted pairs."
         },
     )
     prefix_sharing: bool = field(
@@ -163,8 +151,6 @@ class BatchConfiguration(_TrainingArguments):
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
         if self.bf16 is None and not self.fp16:
             self.bf16 = computes_in_bfloat16(self.use_cpu, deepspeed)
-        if deepspeed and os.environ.get("LOCAL_RANK", "0") == "0":
-            warn_of_extension_locks()
         if not torch.accelerator.is_available():
             # Otherwise accelerate starts several processes on the CPU that are not connected.
             if deepspeed:
@@ -225,7 +211,6 @@ class DPOConfiguration(BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
 
     def __post_init__(self) -> None:
-        contract.check_trl()
         super().__post_init__()
         check_losses(self)
 
@@ -284,23 +269,6 @@ def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
         return torch.cuda.is_available()
     # With DeepSpeed transformers takes bfloat16 to mean a GPU's, and refuses.
     return number_format() == "bfloat16" and not deepspeed
-
-
-def warn_of_extension_locks() -> None:
-    """Warn of locks on PyTorch's compiled extensions, for which DeepSpeed waits silently and forever.
-
-    A process that was killed while compiling leaves one behind.
-    """
-    # A quarter of a second, which only DeepSpeed needs.
-    from torch.utils.cpp_extension import get_default_build_root
-
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
-    for lock in sorted({*folder.glob("*/lock"), *folder.glob("*/*/lock")}):
-        logger.warning(
-            "%s: this run waits until the lock is gone; another process is compiling there, or was killed while it "
-            "did: if none is, remove this file",
-            lock,
-        )
 
 
 def check_devices(training: TrainingArguments) -> None:

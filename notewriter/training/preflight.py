@@ -4,13 +4,11 @@
 
 takes the options of `notewriter train dpo` (or, with `data` instead of `pairs`, of `notewriter train sft`) and runs
 everything up to the first step: reading, tokenising and checking every row. It shows the lengths by stage, the trained
-tokens of a few rows, and what the run will need. With --base_url and --model it compares the tokens of some rows with
-those of a running vLLM server, which have to be the same. With --rows it reads no data and only says what a run over so
-many rows will need: computed, not measured, by the formulas of notewriter/training/cost/cost_model.py.
+tokens of a few rows, and what the run will need. With --rows it reads no data and only says what a run over so many
+rows will need: computed, not measured, by the formulas of notewriter/training/cost/cost_model.py.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -25,9 +23,8 @@ from notewriter.artifacts import shortcuts
 from notewriter.artifacts.pairs import read_pairs
 from notewriter.ground import config
 from notewriter.ground.errors import UserError, writing
-from notewriter.models.connection import check_address
 from notewriter.training.cost import cost_model
-from notewriter.training.inputs import chat_templates, checks, conversations, overview, pairs, rows
+from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration, check_packing
@@ -36,16 +33,9 @@ from notewriter.training.sharing import prefix_sharing
 
 @dataclass
 class PreflightArguments(cost_model.MachineArguments):
-    """What to show and to compare; the rest are the training script's options."""
+    """What to show; the rest are the training script's options."""
 
     show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})
-    base_url: str | None = field(
-        default=None, metadata={"help": "a running vLLM server, e.g. http://node7:8000/v1, to compare tokens with"}
-    )
-    model: str | None = field(default=None, metadata={"help": "the model's name at base_url"})
-    compare: Annotated[int, Interval(ge=1)] = field(
-        default=20, metadata={"help": "rows to compare with the server's tokens"}
-    )
     rows: Annotated[int, Interval(ge=1, le=10**12)] | None = field(
         default=None,
         metadata={"help": "without data: only estimate for so many rows of prompt_tokens and completion_tokens"},
@@ -93,15 +83,11 @@ def check_data(
     training: DPOConfiguration | SFTConfiguration,
     model: ModelConfig,
 ) -> Dataset:
-    """Check all rows as training does, and compare and show some; returns the tokenised rows of the training split.
+    """Check all rows as training does, and show some; returns the tokenised rows of the training split.
 
     Raises:
-        UserError: training would refuse the model or the data, or the server's tokens differ.
+        UserError: training would refuse the model or the data.
     """
-    if machine.base_url and not machine.model:
-        raise UserError("base_url is set and model is not; add --model NAME, as the server calls it")
-    if machine.base_url:
-        check_address(machine.base_url)
     base = weights.named_base(model)
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
@@ -109,13 +95,7 @@ def check_data(
     files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
     for split, dataset in datasets.items():
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
-    if machine.base_url and machine.model:
-        split_turns = isinstance(arguments, SFTArguments) and arguments.split_turns
-        compared = server_rows(files["train"], datasets["train"], tokenizer, stops, machine.compare, split_turns)
-        checks.check_server(machine.base_url, machine.model, compared, arguments.chat_template_kwargs)
-        source = arguments.pairs if isinstance(arguments, DPOArguments) else arguments.data
-        sys.stdout.write(f"{machine.base_url}: the same token ids in {len(compared)} places of {source}\n")
-    sys.stdout.write(overview.overview(datasets["train"], tokenizer, sys.stdout.isatty(), machine.show))
+    sys.stdout.write(overview.overview(datasets["train"], tokenizer, machine.show))
     if isinstance(arguments, DPOArguments):
         sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in shortcuts_of(files["train"]))
     return datasets["train"]
@@ -155,9 +135,6 @@ def shortcuts_of(file: Path) -> list[str]:
 def check_sharing(model: ModelConfig) -> None:
     """Raise a `UserError` where the model cannot share prompts."""
     network = cost_model.without_weights(model)
-    # Those that come with PyTorch; others need packages that a login node may lack.
-    if model.attn_implementation in {"eager", "sdpa", "flex_attention"}:
-        network.set_attn_implementation(model.attn_implementation)
     add_fused_lm_head(network)
     prefix_sharing.share_prefixes(network)
 
@@ -196,35 +173,3 @@ def load_of(dataset: Dataset, shared: bool) -> cost_model.Load:
         longest_sequence=max(prompt + max(chosen, rejected) for prompt, chosen, rejected in sizes),
         trained=max(chosen + rejected for _, chosen, rejected in sizes),
     )
-
-
-def server_rows(
-    file: Path,
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    stops: frozenset[int],
-    count: int,
-    split_turns: bool,
-) -> Sequence[checks.Conversation]:
-    """The places of the first rows at which the model is to write, with their tokens, to compare with a server's.
-
-    The tokens are those that are trained, so any difference is one between training and serving.
-    """
-    if "prompt_ids" in dataset.column_names:
-        return [
-            (rows.place(pair), pair["prompt"], True, pair["prompt_ids"])
-            for pair in dataset.select(range(min(count, len(dataset))))
-        ]
-    places: list[checks.Conversation] = []
-    read = conversations.read(file, split_turns)
-    for conversation in read.select(range(min(count, len(read)))):
-        messages: list[chat_templates.Message] = conversation["messages"]
-        first: int = conversation["trained_from"]
-        labelled = conversations.label(messages, first, tokenizer, stops)
-        starts = iter(checks.trained_runs(labelled["labels"]))
-        for number, message in enumerate(messages):
-            if message["role"] == "assistant" and number >= first:
-                start, _ = next(starts)
-                name = f"{rows.place(conversation)}, message {number}"
-                places.append((name, messages[:number], True, labelled["input_ids"][:start]))
-    return places

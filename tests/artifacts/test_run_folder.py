@@ -1,6 +1,5 @@
 """Run folders: each holds one configuration, one process at a time works in it, and its run can resume."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from notewriter.artifacts.run_folder import RunFolder, questions_digest
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import differences
 from notewriter.ground.records import Question
@@ -96,9 +96,9 @@ def test_checking_a_folder_creates_nothing_and_reads_weights_once(tmp_path):
     run.check()
     assert not (tmp_path / "a").exists()
     with run.open() as folder:
-        assert json.loads((folder / "fingerprints.json").read_text()) == {"serve: m": "1"}
+        assert read_inputs(folder) == {"pairs": "0" * 64, "serve: m": "1"}
     assert len(read) == 1
-    with pytest.raises(UserError, match="a: contains a run over other pairs, the file has changed since it began"):
+    with pytest.raises(UserError, match="a: contains a run with other contents of pairs, which have changed"):
         replace(run, inputs={"pairs": "1" * 64}).check()
 
 
@@ -121,7 +121,7 @@ def test_a_folder_of_something_else_is_named(tmp_path, text):
 def test_a_question_file_that_was_changed_in_place_is_refused(tmp_path, questions):
     open_and_leave(tmp_path, {"path": "q.jsonl"}, QUESTIONS)
     open_and_leave(tmp_path, {"path": "q.jsonl"}, [replace(question) for question in QUESTIONS])
-    with pytest.raises(UserError, match=r"a run over other questions, the file has changed since it began; choose"):
+    with pytest.raises(UserError, match=r"a run with other contents of questions, which have .*; choose"):
         open_and_leave(tmp_path, {"path": "q.jsonl"}, questions)
 
 

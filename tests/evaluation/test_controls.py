@@ -96,7 +96,7 @@ def test_where_the_questions_or_passages_are_no_longer_those_of_the_run_the_reas
 def copied(run, folder):
     target = folder / "copied"
     target.mkdir()
-    for name in ("predictions.jsonl", "traces.jsonl", "config.yaml", "metrics.json", "fingerprints.json"):
+    for name in ("predictions.jsonl", "traces.jsonl", "config.yaml", "metrics.json", "run.json"):
         (target / name).write_bytes((run / name).read_bytes())
     assert json.loads((target / "metrics.json").read_text())["questions"] == 6
     return target

@@ -3,7 +3,7 @@ from dataclasses import fields
 from statistics import mean
 
 import pytest
-from fake_endpoint import as_claude, fake_endpoint
+from fake_endpoint import as_gpt5, fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from notewriter.artifacts.metrics import Metrics, read_metrics
@@ -328,10 +328,11 @@ def test_an_evaluation_without_an_answer_is_an_error_and_no_table_of_zeros(run, 
 
 
 def test_a_model_of_today_is_evaluated_and_the_run_tells_what_it_was_not_sent(run):
-    with fake_endpoint(refuses=as_claude) as endpoint:
-        folder = run(method="direct", method_options={}, index=None, base_url=endpoint.base_url)
+    parameters = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None, "stop": None}
+    with fake_endpoint(refuses=as_gpt5) as endpoint:
+        folder = run(method="direct", method_options={}, index=None, base_url=endpoint.base_url, parameters=parameters)
     assert read_metrics(folder / "metrics.json").errors == 0
-    # Refused, tried out, and the questions.
-    assert len(endpoint.requests) == 2 + QUESTIONS
+    # Tried out, and the questions.
+    assert len(endpoint.requests) == 1 + QUESTIONS
     (start,) = json.loads((folder / "run.json").read_text())["starts"]
-    assert start["parameters"] == {"policy": {"top_p": None}}
+    assert start["parameters"] == {"policy": parameters}

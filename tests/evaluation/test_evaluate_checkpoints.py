@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import time
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -14,7 +13,6 @@ from tiny_world import tiny_world, write_config
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.evaluation import checkpoints, evaluate
-from notewriter.evaluation.checkpoints import trackers_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models import servers
@@ -164,40 +162,6 @@ def test_adapters_of_one_base_share_a_server(run, served, adapters, training_run
     served.clear()
     run()
     assert served == []
-
-
-def test_scores_go_to_the_trackers_of_the_training_at_each_step(run, served, training_run, offline_wandb):
-    config = {"report_to": ["wandb"], "project": "notes", "run_name": "dpo-1"}
-    (training_run / "config.yaml").write_text(json.dumps(config))
-
-    run()
-    (log,) = offline_wandb.glob("offline-run-*/*.wandb")
-    expected = [b"checkpoints/f1", b"checkpoints/em", b"dpo-1-checkpoints", b"0.666666", b"notes"]
-    logged = b""
-    deadline = time.monotonic() + 30
-    while not all(part in logged for part in expected) and time.monotonic() < deadline:
-        time.sleep(0.1)
-        logged = log.read_bytes()
-    assert [part for part in expected if part not in logged] == []
-
-    run()
-    assert len(list(offline_wandb.glob("offline-run-*"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [(["wandbb"], r"unknown tracker in report_to 'wandbb'"), (["clearml"], r"report_to: clearml is not installed")],
-)
-def test_a_tracker_that_cannot_be_used_is_named(training_run, names, message):
-    with pytest.raises(UserError, match=message):
-        trackers_of(training_run, names)
-
-
-def test_a_tracker_of_the_training_that_is_missing_here_is_left_out(training_run, caplog):
-    (training_run / "config.yaml").write_text(json.dumps({"report_to": ["clearml", "kubeflow"]}))
-    assert trackers_of(training_run, None).names == []
-    assert trackers_of(training_run, ["none"]).names == []
-    assert "kubeflow, which is not available here" in caplog.text
 
 
 def test_values_outside_the_axes_are_never_drawn():

@@ -111,7 +111,7 @@ def test_a_retriever_is_a_part_of_a_chain(place, key):
         )
     traces = (place / f"runs/{key[:6]}/traces.jsonl").read_text()
     assert "A comb has teeth." in traces or '"id": "1"' in traces
-    assert "passages.jsonl" in (place / f"runs/{key[:6]}/fingerprints.json").read_text()
+    assert "passages.jsonl" in (place / f"runs/{key[:6]}/run.json").read_text()
 
 
 def test_what_the_page_shows_is_what_the_files_say():

@@ -68,7 +68,7 @@ def test_a_cell_without_its_checkpoint_is_skipped_and_says_what_to_give(write, r
 
 def test_ours_stand_beside_the_published_values_with_a_mark_where_they_lie_inside(write, run, served, tmp_path):
     printed = run(write())
-    (row,) = (line for line in printed.splitlines() if line.startswith("direct  Qwen"))
+    (row,) = (line for line in printed.splitlines() if line.startswith("| direct") and "Qwen" in line)
     # Accuracy: "brel" is in both answers; the paper has 19.2. F1 of six words, one of them right: 2 / 7.
     assert "100.0 [100.0, 100.0]" in row and "19.2" in row and "✓" not in row
     out = tmp_path / "out"
@@ -83,10 +83,10 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     rows = ({**row, "model": "Qwen-2.5-7B-Instruct", "values": values},)
     monkeypatch.setattr("notewriter.experiments.table.published_rows", lambda: rows)
     path = write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}])
-    (line,) = (line for line in run(path).splitlines() if line.startswith("direct"))
+    (line,) = (line for line in run(path).splitlines() if line.startswith("| direct"))
     assert "100 ✓" in line and line.count("✓") == 1
     printed = run(path, "--model", "scripted/Other-1B")
-    (line,) = (line for line in printed.splitlines() if line.startswith("direct"))
+    (line,) = (line for line in printed.splitlines() if line.startswith("| direct"))
     assert "Other-1B (substitute for Qwen-2.5-7B-Instruct)" in line and "✓" not in line
     assert "stands in for every model" in printed
     printed = run(path, "--limit", "1")
@@ -190,7 +190,8 @@ def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, 
         "true",
     )
     # A checkpoint that is not there costs what it would.
-    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line.startswith("hotpotqa")}
+    lines = [line.replace("|", " ").split() for line in printed.splitlines() if line.startswith("| hotpotqa")]
+    rows = {name: numbers for name, *numbers in lines}
     assert rows["hotpotqa/direct/Qwen-2.5-7B-Instruct"] == rows["hotpotqa/direct/Trained"]
     assert rows["hotpotqa/direct/Trained"][:2] == ["500", "1,000"]
     assert "hours on 8 A100s" in printed
@@ -357,7 +358,7 @@ def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_pat
     first, second = map(json.loads, (cell / "predictions.jsonl").read_text().splitlines())
     first |= {"gold_documents": 4, "retrievals": 3, "scores": first["scores"] | {"acc": 0.0, "f1": 0.0, "em": 0.0}}
     (cell / "predictions.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
-    three, four = (line for line in run(path).splitlines() if line.startswith("direct"))
+    three, four = (line for line in run(path).splitlines() if line.startswith("| direct"))
     assert "3 gold documents (n = 1)" in three and "100.0 [100.0, 100.0]" in three and "–" in three
     assert "4 gold documents (n = 1)" in four and "0.0 [0.0, 0.0]" in four and "3.00 [3.00, 3.00]" in four
 
@@ -371,5 +372,5 @@ def test_minutes_are_those_of_all_model_calls(write, run, tmp_path):
         for step in trace["steps"]:
             step["completion"]["seconds"] = 45.0
     (cell / "traces.jsonl").write_text("".join(f"{json.dumps(trace)}\n" for trace in traces))
-    (row,) = (line for line in run(path).splitlines() if line.startswith("direct"))
-    assert row.split()[-1] == "1.5"
+    (row,) = (line for line in run(path).splitlines() if line.startswith("| direct"))
+    assert row.strip("| ").split()[-1] == "1.5"

@@ -1,7 +1,6 @@
 """Calls through a batch API: gathered, answered, retried, and not paid for twice after a kill."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -314,17 +313,6 @@ async def test_an_api_that_cannot_be_used_says_so(connect, status, message):
         pytest.raises(UserError, match=message),
     ):
         await ask(connect(api), "a")
-
-
-async def test_keys_are_removed_from_what_a_batch_returns(connect, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-key")
-
-    def outcome(custom_id, body):
-        return json.loads(json.dumps(REPLY(custom_id, body)).replace('"content": "', '"content": "sk-very-secret-key '))
-
-    with fake_batch_api(outcome=outcome) as api:
-        (reply,) = await ask(connect(api), "a")
-    assert reply.text.startswith("[key removed] ")
 
 
 async def test_a_schema_that_the_api_refuses_is_left_out_in_the_next_batch(connect):

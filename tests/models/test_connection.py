@@ -1,17 +1,12 @@
-"""The connection to an endpoint: no key in replies, bounded replies, no redirects."""
+"""The connection to an endpoint: addresses, no key in errors, no redirects, malformed replies."""
 
 import asyncio
-import gzip
 import itertools
 import json
-import socket
-import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from fake_endpoint import Fault, completion, error, fake_endpoint
@@ -22,10 +17,8 @@ from notewriter.evaluation import ask, evaluate
 from notewriter.ground import errors
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
-from notewriter.models import http
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.connection import check_address
-from notewriter.models.http import MAX_REPLY_BYTES
 
 KEY = "sk-proj-4fQz/Lr+9x&7aB2c-Dd_81eE"
 SAMPLING = Sampling(max_tokens=40)
@@ -60,40 +53,14 @@ async def checked(base_url: str) -> None:
 # The key
 
 
-ESCAPED = "".join(f"\\u{ord(each):04x}" for each in KEY)
-ECHOES = {
-    "as it is": KEY,
-    "in capitals": KEY.upper(),
-    "in a URL": quote(KEY, safe=""),
-    "in JSON in JSON": json.dumps({"key": KEY}).replace("/", "\\/"),
-}
-
-
-@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-async def test_a_key_in_an_error_is_removed_however_it_is_written(echo):
-    with (
-        fake_endpoint(faults=[error(400, f"bad: {echo}. You sent it")]) as endpoint,
-        pytest.raises(RequestRefused, match=r"^bad: .*\[key removed\].*You sent it") as refused,
-    ):
-        await asked(endpoint.base_url)
-    assert KEY[4:12].lower() not in str(refused.value).lower()
-
-
+@pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize(
     "body",
-    [
-        f"you sent Bearer {KEY}".encode(),
-        f'{{"error": {{"message": "you sent {ESCAPED}"}}}}'.encode(),
-        json.dumps({"error": {"message": f"you sent {KEY}"}}).encode("utf-16"),
-        f"you sent Bearer {KEY}".encode("utf-16"),
-        json.dumps({"error": f"you sent {KEY}", KEY: [KEY]}).encode(),
-        json.dumps([{"detail": f"you sent {KEY}"}]).encode(),
-    ],
-    ids=["text", "escapes", "JSON in UTF-16", "text in UTF-16", "as a name", "a list"],
+    [f"you sent Bearer {KEY}", json.dumps({"error": {"message": f"you sent {KEY}"}})],
+    ids=["text", "JSON"],
 )
-@pytest.mark.parametrize("status", [400, 500])
-async def test_a_key_in_an_error_of_any_kind_is_removed(body, status):
-    fault = Fault(status, body, {"Content-Type": "text/plain"})
+async def test_a_key_in_an_error_is_removed(body, status):
+    fault = Fault(status, body.encode(), {"Content-Type": "text/plain"})
     with (
         fake_endpoint(faults=[fault] * 3) as endpoint,
         pytest.raises(RequestRefused if status == 400 else UserError, match=r"you sent .*\[key removed\]") as told,
@@ -102,59 +69,14 @@ async def test_a_key_in_an_error_of_any_kind_is_removed(body, status):
     assert KEY not in str(told.value)
 
 
-async def test_a_key_in_a_reply_is_removed_and_the_rest_stays_as_it_is():
-    text = f"Mira\n\tsaid: {KEY}\x1b[2J שלום"
-    with fake_endpoint(reply=lambda request: text) as endpoint:
-        completion = await asked(endpoint.base_url)
-    assert completion.text == text.replace(KEY, "[key removed]")
-
-
-async def test_tokens_that_spell_the_key_are_not_kept():
-    with (
-        fake_endpoint(reply=lambda request: f"it is {KEY} then") as endpoint,
-        pytest.raises(RequestRefused, match="echoes the key in its reply"),
-    ):
-        await asked(endpoint.base_url, logprobs=True)
-
-
-async def test_a_key_in_the_list_of_models_is_removed():
-    models = json.dumps({"object": "list", "data": [{"id": f"of {KEY}"}]}).encode()
-    with (
-        fake_endpoint(models_faults=[Fault(body=models)]) as endpoint,
-        pytest.raises(UserError, match=r"it serves of \[key removed\]$"),
-    ):
-        await checked(endpoint.base_url)
-
-
-async def test_a_key_in_a_redirect_is_removed():
-    with (
-        fake_endpoint(faults=[Fault(302, headers={"Location": f"http://other/?key={KEY}"})]) as endpoint,
-        pytest.raises(UserError, match=r"redirects to http://other/\?key=\[key removed\]"),
-    ):
-        await asked(endpoint.base_url)
-
-
-async def test_a_key_in_what_is_no_http_is_removed(raw):
-    address = raw(f"HTTP/1.1 999999 Bearer {KEY}\r\n\r\n".encode())
-    with pytest.raises(UserError, match="no reply after 3 attempts") as told:
-        await asked(address)
-    assert KEY not in str(told.value)
-
-
-async def test_other_headers_that_the_environment_adds_are_keys_too(monkeypatch):
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "api-key: another-secret-71")
-    with (
-        fake_endpoint(faults=[error(400, "api-key another-secret-71 is unknown")]) as endpoint,
-        pytest.raises(RequestRefused, match=r"^api-key \[key removed\] is unknown"),
-    ):
-        await asked(endpoint.base_url)
-
-
 @pytest.mark.parametrize("key", ["EMPTY", "none", "token"])
-async def test_a_word_that_stands_for_no_key_stays_in_replies(monkeypatch, key):
+async def test_a_word_that_stands_for_no_key_stays_in_errors(monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    with fake_endpoint(reply=lambda request: f"the bag is {key}") as endpoint:
-        assert (await asked(endpoint.base_url)).text == f"the bag is {key}"
+    with (
+        fake_endpoint(faults=[error(400, f"the {key} of it")]) as endpoint,
+        pytest.raises(RequestRefused, match=f"the {key} of it"),
+    ):
+        await asked(endpoint.base_url)
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\x1b[2J", f"{KEY}ä"], ids=ascii)
@@ -180,15 +102,9 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], None], dict[str, Any]]] = {
     "pairs": (build_pairs.main, DEEPNOTE_PAIRS),
     "ask": (lambda argv: ask.main(["Who?", *argv]), {"method": "vanilla", "dataset": None, "path": None}),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "400": {"faults": lambda: echoing(400)},
-    "500": {"faults": lambda: itertools.repeat(error(500, f"you sent Bearer {KEY} \x1b[2J"))},
-    "reply": {"reply": lambda request: f"{len(str(request))} Bearer {KEY} \x1b[2J"},
-    "models": {
-        "models_faults": lambda: [
-            Fault(body=json.dumps({"object": "list", "data": [{"id": f"{KEY} \x1b[2J\u202e"}]}).encode())
-        ]
-    },
+WAYS: dict[str, Callable[[], Iterator[Fault | None]]] = {
+    "400": lambda: echoing(400),
+    "500": lambda: itertools.repeat(error(500, f"you sent Bearer {KEY} \x1b[2J")),
 }
 
 
@@ -197,8 +113,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_no_file_and_no_line_of_a_command_has_the_key(command, way, world, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     main, settings = COMMANDS[command]
-    made = {name: value() if callable(value) and name != "reply" else value for name, value in WAYS[way].items()}
-    with fake_endpoint(**made) as endpoint:
+    with fake_endpoint(faults=WAYS[way]()) as endpoint:
         argv = run_config(tmp_path, "run", world, endpoint, settings)
         file = Path(argv[1])
         file.write_text("".join(line for line in file.read_text().splitlines(True) if "null" not in line))
@@ -299,129 +214,6 @@ async def test_a_redirect_of_the_list_of_models_ends_at_once(location):
         await checked(endpoint.base_url)
     assert time.monotonic() - start < 5
     assert "\x1b" not in str(told.value)
-
-
-# Size and time
-
-
-class Counted:
-    """Chunks of an endless reply, counted as they are read."""
-
-    def __init__(self, piece: bytes, wait: float = 0.0) -> None:
-        self.piece, self.wait, self.taken = piece, wait, 0
-
-    def __call__(self) -> Iterator[bytes]:
-        while True:
-            self.taken += len(self.piece)
-            yield self.piece
-            time.sleep(self.wait)
-
-
-@pytest.mark.parametrize("status", [200, 400, 500])
-async def test_a_reply_without_an_end_is_read_to_the_bound_and_once(status):
-    pieces = Counted(b"x" * 2**16)
-    with (
-        fake_endpoint(faults=[Fault(status, pieces=pieces)]) as endpoint,
-        pytest.raises(UserError, match="sends a reply of more than 16 MiB, which no model writes; correct base_url"),
-    ):
-        await asked(endpoint.base_url)
-    assert len(endpoint.requests) == 1
-    # Socket buffers hold what is sent and not read.
-    assert pieces.taken < MAX_REPLY_BYTES + 2**24
-
-
-async def test_the_largest_reply_still_passes(monkeypatch):
-    body = completion({"messages": []}, "Mira", "fake")
-    monkeypatch.setattr(http, "MAX_REPLY_BYTES", len(body))
-    with fake_endpoint(faults=[Fault(body=body)]) as endpoint:
-        assert (await asked(endpoint.base_url)).text == "Mira"
-
-
-@pytest.mark.parametrize(
-    ("encoding", "pack"),
-    [("gzip", gzip.compress), ("deflate", zlib.compress), ("GZIP", gzip.compress)],
-)
-async def test_a_compressed_reply_is_read_also_where_none_was_asked_for(encoding, pack):
-    body = pack(completion({"messages": []}, "Mira", "fake"))
-    with fake_endpoint(faults=[Fault(body=body, headers={"Content-Encoding": encoding})]) as endpoint:
-        assert (await asked(endpoint.base_url)).text == "Mira"
-    assert endpoint.headers[0]["accept-encoding"] == "identity"
-
-
-async def test_a_reply_that_grows_without_bounds_when_decompressed_is_refused():
-    bomb = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    packed = b"".join(bomb.compress(bytes(2**20)) for _ in range(64)) + bomb.flush()
-    with (
-        fake_endpoint(faults=[Fault(body=packed, headers={"Content-Encoding": "gzip"})]) as endpoint,
-        pytest.raises(UserError, match="more than 16 MiB"),
-    ):
-        await asked(endpoint.base_url)
-    assert len(endpoint.requests) == 1
-
-
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", f"{KEY}\x1b[2J"], ids=ascii)
-async def test_an_encoding_that_was_not_asked_for_is_named(encoding):
-    with (
-        fake_endpoint(faults=[Fault(body=SAID, headers={"Content-Encoding": encoding})]) as endpoint,
-        pytest.raises(UserError, match="encoding that was not requested") as told,
-    ):
-        await asked(endpoint.base_url)
-    assert not any(secret in str(told.value) for secret in ("\x1b", KEY))
-
-
-async def test_a_reply_that_drips_ends_with_the_time_for_a_whole_one():
-    start = time.monotonic()
-    with (
-        fake_endpoint(faults=[Fault(pieces=Counted(b" ", wait=0.1)) for _ in range(2)]) as endpoint,
-        pytest.raises(UserError, match=r"no reply after 2 attempts \(Request timed out"),
-    ):
-        await asked(endpoint.base_url, timeout=1.5, attempts=2)
-    assert 3.0 <= time.monotonic() - start < 10
-    assert len(endpoint.requests) == 2
-
-
-@pytest.fixture
-def raw() -> Iterator[Callable[[bytes], str]]:
-    """A server that answers every request with these bytes, and sends some of them slowly."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        answer: list[Any] = []
-
-        def serve() -> None:
-            while True:
-                try:
-                    connected, _ = server.accept()
-                except OSError:
-                    return
-                with connected:
-                    connected.recv(2**16)
-                    for piece in answer[0]:
-                        try:
-                            connected.sendall(piece)
-                        except OSError:
-                            break
-
-        threading.Thread(target=serve, daemon=True).start()
-
-        def start(pieces: Any) -> str:
-            answer.append([pieces] if isinstance(pieces, bytes) else pieces)
-            return f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-
-        yield start
-        server.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.mark.parametrize("line", [b"HTTP/1.1 100 Continue\r\n\r\n", b"X: y\r\n"], ids=["interim replies", "headers"])
-async def test_a_reply_that_never_begins_ends_too(raw, line):
-    def drip() -> Iterator[bytes]:
-        yield b"" if line.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
-        while True:
-            yield line
-            time.sleep(0.05)
-
-    start = time.monotonic()
-    with pytest.raises(UserError, match="no reply after 1 attempts"):
-        await asked(raw(drip()), timeout=1.0, attempts=1)
-    assert time.monotonic() - start < 10
 
 
 # Malformed replies

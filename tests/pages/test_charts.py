@@ -2,17 +2,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from notewriter.pages.charts import COLOURS, LINE, Dot, Panel, axis, bars, histograms, intervals, panels
+from notewriter.pages.charts import COLOURS, LINE, Dot, Panel, axis, intervals, panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts(svg):
     return [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text") if text.text]
-
-
-def titles(svg):
-    return [title.text for title in ElementTree.fromstring(svg).iter(f"{SVG}title")]
 
 
 def circles(svg):
@@ -77,24 +73,7 @@ def test_lines_have_colours_and_names_of_their_own_and_a_ring_marks_a_dot():
     assert svg.count('class="ring"') == 1 and "step 10" in svg
 
 
-def test_bars_stack_counts_and_name_them():
-    svg = bars("yield", {"note": {"pairs": 7, "</svg>": 3}, "answer": {"pairs": 0}})
-    assert svg.count("</svg>") == 1
-    assert texts(svg)[:4] == ["note", "7", "answer", "0"]
-    assert [title.text for title in ElementTree.fromstring(svg).iter(f"{SVG}title")] == [
-        "yield",
-        "pairs: 7",
-        "</svg>: 3",
-    ]
-
-
-def test_histograms_count_every_value():
-    svg = histograms("lengths", {"prompt": [0, 5, 5, 23], "empty": []})
-    assert "prompt (4 counted)" in texts(svg) and "23" in texts(svg)
-    assert titles(svg)[1:] == ["1", "2", "1"]
-
-
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_chart_has_every_colour_in_light_and_lighter_in_the_dark(colour):
-    svg = bars("one", {"a": {"b": 1}})
+    svg = panels("one", [])
     assert svg.index(colour) < svg.index("prefers-color-scheme: dark")

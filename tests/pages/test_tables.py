@@ -1,4 +1,4 @@
-from notewriter.pages.tables import aligned, aligned_markdown, html, latex, markdown
+from notewriter.pages.tables import aligned, html, latex, markdown
 
 TABLE = ("50% of <b>", ["", "run_1|x"], [["Token F1", "0.5 [0.4 to 0.6] *"], ["a\\b\n", "{$}"]])
 
@@ -43,15 +43,8 @@ def test_html_is_escaped_and_marks_sure_rows():
     assert html(("", ["<b>"], [["<i>"]])).count("&lt;") == 2
 
 
-def test_columns_of_numbers_are_aligned_right_in_the_terminal():
-    text = aligned([("Sizes", ["name", "rows", "note"], [["a", "1,000", "few"], ["bcdef", "7", ""]])])
-    assert text.splitlines() == ["Sizes", "", "name    rows  note", "a      1,000  few", "bcdef      7"]
-
-
-def test_aligned_markdown_is_a_table_in_the_terminal_and_on_a_page():
-    assert aligned_markdown(["metric", "after"], [["f1", "0.500"], ["calls", "12.0"]]).splitlines() == [
-        "| metric | after |",
-        "|--------|------:|",
-        "| f1     | 0.500 |",
-        "| calls  |  12.0 |",
-    ]
+def test_a_table_in_the_terminal_is_markdown_below_its_caption():
+    table = ["metric", "after"], [["f1", "0.500"], ["calls", "12.0"]]
+    lines = ["| metric | after |", "|--------|------:|", "| f1     | 0.500 |", "| calls  |  12.0 |"]
+    assert aligned([("", *table)]).splitlines() == lines
+    assert aligned([("", *table), ("Costs", *table)]).splitlines() == [*lines, "", "Costs", "", *lines]

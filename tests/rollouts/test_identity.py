@@ -89,10 +89,10 @@ def test_where_an_index_is_searched_and_notes_beside_a_model_change_nothing(tmp_
     open_and_leave(tmp_path / "a", config)
 
 
-def test_a_folder_from_before_there_were_fingerprints_goes_on_and_has_them_from_then_on(tmp_path):
+def test_a_folder_without_a_record_goes_on_and_has_one_from_then_on(tmp_path):
     config, files = served(tmp_path)
     folder = open_and_leave(tmp_path / "a", config)
-    (folder / "fingerprints.json").unlink()
+    (folder / "run.json").unlink()
     files["weights"].write_text("trained again")
     open_and_leave(folder, config)
     files["weights"].write_text("and again")

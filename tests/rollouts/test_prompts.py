@@ -9,7 +9,10 @@ import pytest
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import settings_of
 
 PASSAGES = [
     Passage("1", "Braces {{ question }}", 'The set {x} and the JSON {"a": [1]} and {% if %} and {# no #}.'),
@@ -153,7 +156,7 @@ def write(folder: Path, **files: str) -> Prompts:
 def test_every_stage_that_we_have_is_listed_here():
     shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
     files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
-    assert files == set(STAGES) | shared | {"rearag/released.system"}
+    assert files == set(STAGES) | shared | {"rearag/released.system", "words"}
 
 
 def texts_in(value: Any) -> list[str]:
@@ -308,3 +311,43 @@ def test_the_list_style_asks_for_all_parts():
     (message,) = Prompts().render("renact/step", question="Who?", answer_style="list")
     assert "list them all" in message["content"]
     assert BENCHMARKS["fanoutqa"].answer_style == "list"
+
+
+def test_a_stage_with_a_budget_asks_for_as_many_words_in_a_sentence_at_the_end_of_its_prompt():
+    stage, plain = "deepnote/init_note", Prompts().render("deepnote/init_note", question="Who?", passages=PASSAGES)
+    turns = [{"role": "assistant", "content": "Mira"}]
+    told = Prompts(words={stage: 40}).render(stage, turns=turns, question="Who?", passages=PASSAGES)
+    assert told == [{"role": "user", "content": f"{plain[0]['content']}\n\nWrite at most 40 words."}, *turns]
+    other = Prompts(words={"deepnote/answer": 1})
+    assert other.render(stage, question="Who?", passages=PASSAGES) == plain
+    told = other.render("deepnote/answer", question="Who?", note="n", answer_style="short")[0]["content"]
+    assert told.endswith("\n\nWrite at most 1 word.")
+
+
+def test_evaluation_and_data_construction_have_the_same_prompts_and_a_run_without_budgets_is_as_before_them():
+    models = {"base_url": "http://localhost:1/v1", "model": "m"}
+    with_words = ModelArguments(**models, words={"rearag/step": 40})
+    told = settings_of(with_words)["prompts"].render("rearag/step", question="Who?")[0]["content"]
+    assert told.endswith("Write at most 40 words.")
+    before, now, other = {"model": "m"}, {"model": "m", "words": {}}, {"model": "m", "words": {"rearag/step": 40}}
+    hashes = [config_hash(each, ModelArguments) for each in (before, now, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_sentence_on_words_is_a_prompt_that_a_users_own_replaces(tmp_path):
+    (tmp_path / "words.jinja").write_text("Take {{ words }} words.")
+    told = Prompts(tmp_path, {"rearag/step": 7}).render("rearag/step", question="Who?")[0]["content"]
+    assert told.endswith("\n\nTake 7 words.")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"deepnote/init_not": 40}, "no prompt 'deepnote/init_not'; did you mean 'deepnote/init_note'"),
+        ({"deepnote/init_note": 0}, "words: deepnote/init_note: 0"),
+        ({"deepnote/init_note": "40"}, "words: deepnote/init_note must be int"),
+    ],
+)
+def test_a_budget_of_words_is_a_number_for_a_stage_there_is(words, message):
+    with pytest.raises(UserError, match=message):
+        Prompts(words=words)

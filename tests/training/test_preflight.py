@@ -113,9 +113,8 @@ def test_a_model_that_cannot_share_prompts_is_refused_before_it_is_loaded(option
     (base / "config.json").write_text(json.dumps(settings))
 
     options += ["--model_name_or_path", str(base), "--prefix_sharing", "true"]
-    with pytest.raises(UserError, match=r"gemma2: sdpa leaves out its cap .*; set prefix_sharing: false"):
+    with pytest.raises(UserError, match=r"gemma2: caps attention scores, .*; set prefix_sharing: false"):
         preflight.main(options)
-    preflight.main([*options, "--attn_implementation", "eager"])
 
 
 MIXTURE = SIZES | {"num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}
@@ -156,10 +155,3 @@ def test_what_training_refuses_is_refused(options: list[str]) -> None:
     (Path(options[3]) / "dev.parquet").unlink()
     with pytest.raises(UserError, match=r"has no dev\.parquet"):
         preflight.main([*options, "--eval_strategy", "steps", "--eval_steps", "1"])
-    with pytest.raises(UserError, match="model is not; add --model"):
-        preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1"])
-
-
-def test_a_server_that_is_not_there_is_named(options: list[str]) -> None:
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:1/tokenize: gave no token ids"):
-        preflight.main([*options, "--base_url", "http://127.0.0.1:1/v1", "--model", "notes"])

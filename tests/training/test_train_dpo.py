@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaModel
 from trl import ModelConfig
 
+from notewriter.artifacts.run_record import read_inputs
 from notewriter.ground import recipes
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
@@ -276,7 +277,7 @@ def test_output_of_other_pairs_is_refused(
     train_dpo.main(options())
     write_pairs([make_pair(number) for number in range(12)])
 
-    with pytest.raises(UserError, match="contains a run over other pairs, the file has changed since it began"):
+    with pytest.raises(UserError, match="contains a run with other contents of pairs, which have changed"):
         train_dpo.main(options())
 
 
@@ -352,19 +353,19 @@ def test_continuation_on_other_base_weights_is_refused(
         train_dpo.main(options(model_name_or_path=base, **changes))
 
 
-def test_a_run_that_was_begun_without_fingerprints_goes_on_and_keeps_them_from_then_on(
+def test_a_run_that_was_begun_without_a_record_goes_on_and_has_one_from_then_on(
     options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train_dpo.main(options())
-    fingerprints = (tmp_path / "run/fingerprints.json").read_text()
-    for name in ("fingerprints.json", "training.json", "checkpoint-4/trainer_state.json"):
+    inputs = read_inputs(tmp_path / "run")
+    for name in ("run.json", "training.json", "checkpoint-4/trainer_state.json"):
         (tmp_path / "run" / name).unlink()
 
     with caplog.at_level(logging.INFO):
         train_dpo.main(options())
 
     assert "checkpoint-2: resuming" in caplog.text
-    assert (tmp_path / "run/fingerprints.json").read_text() == fingerprints
+    assert read_inputs(tmp_path / "run") == inputs
 
 
 def test_a_folder_that_another_run_trains_into_is_left_to_it(options: Options, tmp_path: Path) -> None:
@@ -448,30 +449,6 @@ def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert training_options.computes_in_bfloat16(use_cpu, deepspeed) is bf16
-
-
-def test_a_lock_that_a_killed_build_of_deepspeeds_extension_left_is_told_by_one_process_of_a_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def messages() -> list[str]:
-        caplog.clear()
-        # Refused before DeepSpeed is set up, where it would wait for the lock.
-        with pytest.raises(UserError, match="not a multiple"):
-            DPOConfiguration(output_dir=str(tmp_path), per_device_train_batch_size=2, total_batch_size=3)
-        return caplog.messages
-
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert messages() == []
-
-    lock = tmp_path / "py311_cpu/deepspeed_shm_comm/lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    (message,) = messages()
-    assert message.startswith(f"{lock}: this run waits") and message.endswith("remove this file")
-
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert messages() == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -159,7 +158,7 @@ def test_another_set_is_mixed_in(options: Options, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run/training.json").read_text())
     assert record["rows"]["train"] == {"general": 4, "town": 16}
     general.write_text('{"prompt": "the town", "completion": "a mayor"}\n' * 8)
-    with pytest.raises(UserError, match="contains a run over other data, the file has changed since it began"):
+    with pytest.raises(UserError, match="contains a run with other contents of data, which have changed"):
         train_sft.main(options(mix=json.dumps({str(general): 0.25}), max_steps=1, save_strategy="no"))
 
 
@@ -204,23 +203,3 @@ def test_recipes_have_no_unknown_keys(path: Path) -> None:
     assert model.model_name_or_path == values["model_name_or_path"]
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
     assert batch == values.get("total_batch_size", batch)
-
-
-def test_weights_and_biases_is_told_options_hash_and_statistics(
-    options: Options, chains: Path, tmp_path: Path, offline_wandb: Path
-) -> None:
-    (chains / "stats.json").write_text('{"schema": "notewriter/chains-stats/1", "chains": 16}')
-
-    train_sft.main(options(report_to="wandb", max_steps=1, save_strategy="no"))
-    (run,) = offline_wandb.glob("offline-run-*")
-    record = json.loads((tmp_path / "run/training.json").read_text())
-    told = [record["data_sha256"], "notewriter/chains-stats/1", "split_turns", "unique_tokens_per_second"]
-    # Offline, what is known of a run is in one log of protocol buffers, texts as they are, which a process of its own
-    # writes.
-    deadline = time.monotonic() + 60
-    missing = told
-    while missing and time.monotonic() < deadline:
-        time.sleep(0.2)
-        logged = next(run.glob("*.wandb")).read_bytes()
-        missing = [part for part in told if part.encode() not in logged]
-    assert not missing

@@ -1,4 +1,4 @@
-"""The card of a dataset: README.md with the Hub's metadata, which names each split's file, and two plots."""
+"""The card of a dataset: README.md with the Hub's metadata, which names each split's file."""
 
 import json
 import statistics
@@ -22,7 +22,6 @@ from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl, typed
 from notewriter.models.checkpoint import is_hub_id
-from notewriter.pages import charts
 from notewriter.pages.cards import render_card
 
 OVERLAPPING = "overlapping_questions.jsonl"
@@ -118,7 +117,7 @@ CARDS = {card.schema: card for card in (PAIRS_CARD, GOLD_CARD, CHAINS_CARD)}
 
 
 def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any], kind: CardKind) -> None:
-    """Write README.md and its two plots, `yield.svg` and `lengths.svg`, beside the Parquet files of a folder.
+    """Write README.md beside the Parquet files of a folder.
 
     The card names no folders and no addresses of servers.
 
@@ -162,12 +161,6 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         },
         lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
-    title = f"{kind.name} and what was dropped"
-    rows = {stage: {kind.name: kept, **dropped} for stage, (kept, dropped) in yields(stats, kind).items()}
-    jsonl.write_text(folder / "yield.svg", [charts.bars(title, rows)])
-    parts = dict.fromkeys(part for of_stage in lengths.values() for part in of_stage)
-    of_parts = {part: [length for of_stage in lengths.values() for length in of_stage[part]] for part in parts}
-    jsonl.write_text(folder / "lengths.svg", [charts.histograms(f"{kind.unit} of {kind.name}", of_parts)])
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
 

@@ -145,7 +145,7 @@ def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, c
 
 def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
     """A kept chain follows the instruction that the student gets at evaluation, whatever the teacher's was."""
-    prompts = Prompts(config["prompts_dir"])
+    prompts = Prompts(config["prompts_dir"], config.get("words") or {})
     by_id = {question.id: question for question in selection.questions}
 
     def judged(record: ChainRollout) -> dict[str, Any]:

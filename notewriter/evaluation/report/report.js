@@ -1,35 +1,21 @@
 // --- Embedded data -------------------------------------------------------------------------------
 
 const unpacked = new Map();
-let runs, metrics, questions, chunk, firstPieces;
+let runs, metrics, questions, chunk;
 
-// Unpacks "vocabulary", "words" or a block of traces once, and keeps it.
+// Unpacks "words" or a block of traces once, and keeps it.
 function kept(id) {
   if (!unpacked.has(id)) unpacked.set(id, unpack(id));
   return unpacked.get(id);
 }
 
-// What a run did on a question, and `read`, which decodes a text (see traces.py).
+// What a run did on a question, and the texts of its prompts, call by call; null where they were left out.
 async function opened(place) {
-  const [vocabulary, block] = await Promise.all([kept("vocabulary"), kept(`traces-${Math.floor(place / chunk)}`)]);
-  const word = (character) => vocabulary[character.codePointAt(0) - (character < "\ud800" ? FIRST : FIRST + SURROGATES)];
-  return { outcome: block[place % chunk], read: (coded) => Array.from(coded, word).join("") };
-}
-const FIRST = 0x5d;
-const SURROGATES = 0x800;
-
-// The numbers encoded by `gaps` (see traces.py).
-function numbers(gaps) {
-  let number = -1;
-  return gaps.map((gap) => (number += gap + 1));
-}
-
-// The piece of a prompt with this number, from the block that needs it first.
-async function piece(number) {
-  const block = firstPieces.findLastIndex((first) => first <= number);
-  const traces = await kept(`traces-${block}`);
-  traces.pieces ??= traces.flatMap((outcome) => outcome.pieces);
-  return traces.pieces[number - firstPieces[block]];
+  const block = await kept(`traces-${Math.floor(place / chunk)}`);
+  const outcome = block[place % chunk];
+  block.pieces ??= block.flatMap(({ pieces }) => pieces ?? []);
+  const text = ([role, numbers]) => [role, numbers.map((number) => block.pieces[number]).join("")];
+  return { ...outcome, prompts: outcome.prompts?.map((messages) => messages.map(text)) };
 }
 
 // --- Right and wrong -----------------------------------------------------------------------------
@@ -61,8 +47,8 @@ const FILTERS = {
 // The indices of the questions that contain a word in question, id, gold answers or any run's prediction or note.
 async function holding(word) {
   const found = new Set();
-  for (const [other, gaps] of Object.entries(await kept("words"))) {
-    if (other.includes(word)) for (const index of numbers(gaps)) found.add(index);
+  for (const [other, indices] of Object.entries(await kept("words"))) {
+    if (other.includes(word)) for (const index of indices) found.add(index);
   }
   for (const [index, question] of questions.entries()) {
     question.text ??= [question.id, question.question, ...question.answers].join("\n").toLowerCase();
@@ -124,8 +110,8 @@ function column(run, result) {
   const heading = make("h4", {}, run.label);
   heading.setAttribute("style", `--run: ${run.colour}`);
   const element = make("section", { class: "column", "data-column": run.label }, heading);
-  opened(result.trace).then(({ outcome, read }) => {
-    const [prediction, note, error] = [outcome.prediction, outcome.note, outcome.error].map(read);
+  opened(result.trace).then((outcome) => {
+    const { prediction, note, error } = outcome;
     const scores = Object.entries(result.scores).map(([name, value]) => make("span", {}, `${called(name)} ${Number.isInteger(value) ? value : value.toFixed(3)}`));
     if (error) element.append(make("div", { class: "box error text-block" }, `Error: ${error}`));
     element.append(make("div", { class: "box" },
@@ -138,33 +124,33 @@ function column(run, result) {
     }
     element.append(outcome.steps === null
       ? make("p", { class: "empty" }, "No trace was recorded.")
-      : make("ol", { class: "steps" }, ...steps(outcome, read, note)));
+      : make("ol", { class: "steps" }, ...steps(outcome)));
   });
   return element;
 }
 
-function steps(outcome, read, finalNote) {
+function steps(outcome) {
   const notes = [];
   let calls = 0;
   return outcome.steps.map((step) => {
-    if (step.kind === "retrieve") return retrieval(step, read);
-    const text = read(step.text);
-    const item = generation(step, text, notes, finalNote);
-    item.append(prompt(outcome.prompts?.[calls], read));
+    if (step.kind === "retrieve") return retrieval(step);
+    const item = generation(step, notes, outcome.note);
+    item.append(prompt(outcome.prompts?.[calls]));
     calls += 1;
-    if (step.is_note) notes.push(text.trim());
+    if (step.is_note) notes.push(step.text.trim());
     return item;
   });
 }
 
-function retrieval(step, read) {
+function retrieval(step) {
   return make("li", { class: "retrieve" },
     make("div", { class: "step-head" }, make("b", {}, "Retrieve"), make("span", { class: "name" }, `${plural(step.titles.length, "passage")}, ${step.seconds.toFixed(2)} s`)),
-    make("div", { class: "text-block query" }, read(step.query)),
-    make("ol", { class: "titles" }, ...step.titles.map((title) => make("li", {}, read(title)))));
+    make("div", { class: "text-block query" }, step.query),
+    make("ol", { class: "titles" }, ...step.titles.map((title) => make("li", {}, title))));
 }
 
-function generation(step, text, notes, finalNote) {
+function generation(step, notes, finalNote) {
+  const { text } = step;
   const head = make("div", { class: "step-head" },
     make("b", {}, step.stage),
     make("span", { class: "name" }, `${step.prompt_tokens.toLocaleString("en")} → ${plural(step.completion_tokens, "token")}, ${step.seconds.toFixed(1)} s`));
@@ -181,10 +167,9 @@ function generation(step, text, notes, finalNote) {
   return make("li", { class: step.is_note ? "note" : "generate", "data-stage": step.stage }, head, element);
 }
 
-const prompt = (messages, read) => folded("Prompt", async () => {
+const prompt = (messages) => folded("Prompt", () => {
   if (!messages) return [make("p", { class: "soft" }, "Left out to keep this page small (--max_megabytes); it is in the run's traces.jsonl.")];
-  const texts = await Promise.all(messages.map(async ([, gaps]) => read((await Promise.all(numbers(gaps).map(piece))).join(""))));
-  return messages.flatMap(([role], place) => [make("div", { class: "name" }, role), make("pre", { class: "mono" }, texts[place])]);
+  return messages.flatMap(([role, text]) => [make("div", { class: "name" }, role), make("pre", { class: "mono" }, text)]);
 }, { class: "prompt" });
 
 // --- How a note grew -----------------------------------------------------------------------------
@@ -212,7 +197,7 @@ function options(id, entries) {
   byId(id).addEventListener("change", refresh);
 }
 unpack("index").then((index) => {
-  ({ runs, metrics, questions, chunk, first_pieces: firstPieces } = index);
+  ({ runs, metrics, questions, chunk } = index);
   options("show", Object.entries(FILTERS).filter(([, filter]) => runs.length > 1 || !filter.paired).map(([name, filter]) => [name, filter.label]));
   options("run", runs.map((run, index) => [index, `in ${run.label}`]));
   options("metric", metrics.map((metric) => [metric.name, `by ${metric.label}`]));

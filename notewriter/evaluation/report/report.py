@@ -85,7 +85,6 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
     questions = questions_of(runs)
     blocks = {
         "index": packed(index(runs, questions, traces)),
-        "vocabulary": packed(traces.vocabulary.words),
         "words": packed(words(runs, questions)),
     }
     fitting, whole = traces.fitting(limit - ROOM_FOR_TABLES - sum(map(len, blocks.values())))
@@ -112,6 +111,5 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
         expense_chart=tables.expense_chart(runs),
         kinds=tables.kinds(runs),
         stage_costs=tables.stage_costs(runs),
-        published=tables.published(runs),
     )
     return [scores, *difference_tables]

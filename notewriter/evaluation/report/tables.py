@@ -1,4 +1,4 @@
-"""The report's tables and charts: scores, differences, costs, kinds of questions, the papers' numbers."""
+"""The report's tables and charts: scores, differences, costs, kinds of questions."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,9 +9,8 @@ from markupsafe import Markup
 from notewriter.artifacts.costs import COUNTED
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
-from notewriter.evaluation.catalogue import METRICS, metric_named
+from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparing import Comparison, Paired, compare_uncorrected, corrected, p_value_text
-from notewriter.evaluation.papers import PublishedRow, published_rows
 from notewriter.evaluation.report.runs import Run, headline, measured, shares
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
@@ -187,41 +186,6 @@ def stage_costs(runs: Sequence[Run]) -> Table:
                     rows.append([stage, *(f"{getattr(sums, key):,.0f}" for key in COUNTED), "", "", ""])
     header = ["Run, stage (role)", *map(_name, COUNTED), "Compression", "Money", "Counted"]
     return "Costs by stage", header, rows
-
-
-def published(runs: Sequence[Run]) -> list[Table]:
-    """The runs' scores beside the papers', in percent, for each of the runs' datasets that a paper reports.
-
-    Of a paper's rows these are the ones with its own settings, once where several of its tables have them.
-    """
-    rows: dict[tuple[str, ...], PublishedRow] = {}
-    for row in published_rows():
-        if not row["setting"] and any(map(_is_score, row["values"])):
-            rows.setdefault((row["paper"], row["dataset"], row["method"], row["model"]), row)
-    tables: list[Table] = []
-    for dataset in dict.fromkeys(run.metrics.dataset for run in runs):
-        theirs = [row for row in rows.values() if row["dataset"] == dataset]
-        metrics = list(dict.fromkeys(metric for row in theirs for metric in filter(_is_score, row["values"])))
-        lines: list[list[str]] = []
-        for run in runs:
-            if run.metrics.dataset == dataset:
-                means = {metric: 100 * interval.mean for metric, interval in run.metrics.metrics.items()}
-                lines.append([run.name, run.metrics.method, run.metrics.model, *_percents(means, metrics)])
-        for row in theirs:
-            source = f"{row['paper']}, {row['place']}"
-            lines.append([source, row["method"], row["model"], *_percents(row["values"], metrics)])
-        if theirs:
-            header = ["Source", "Method", "Model", *map(_name, metrics)]
-            tables.append((f"Published numbers on {dataset}", header, lines))
-    return tables
-
-
-def _is_score(metric: str) -> bool:
-    return metric in METRICS and METRICS[metric].share
-
-
-def _percents(values: dict[str, float], metrics: Sequence[str]) -> list[str]:
-    return [f"{values[metric]:.2f}".removesuffix("0") if metric in values else "" for metric in metrics]
 
 
 def interval_chart(runs: Sequence[Run]) -> Markup:

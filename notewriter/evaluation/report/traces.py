@@ -1,13 +1,9 @@
-"""What the page embeds of the questions, and of the traces: compressed blocks, unpacked when a reader opens them.
-
-Texts and numbers have forms that compress well and that the page's script decodes (report.js).
-"""
+"""What the page embeds of the questions, and of the traces: compressed blocks, unpacked when a reader opens them."""
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TypeVar
 
 from notewriter.artifacts.predictions import Prediction
@@ -22,57 +18,10 @@ CHUNK = 50
 PIECE = re.compile(r"\[\d+\] |[^\n]*\n|[^\n]+")
 """A line of a prompt. The number before a passage, which differs between prompts, is a piece of its own."""
 
-TOKEN = re.compile(r"\w+ ?|\W ?")
-"""A word or any other character, with the space after it; successive matches cover the whole text."""
-
-FIRST = 0x5D
-"""The first code point in use: JSON escapes no character from here on."""
-
-SURROGATES = range(0xD800, 0xE000)
-"""Code points that are not characters."""
-
-FULL = 1_000_000
-"""Words that get a character; later words are spelled out, for which 100,000 characters are left."""
-
 NOTES_ROLE = "notes"
 """The role of the model that writes notes: its completions are states of the note."""
 
 Item = TypeVar("Item")
-
-
-class Vocabulary:
-    """The words of many texts, each with a character of its own: a coded text has one character per word.
-
-    A compressor looks back about ten thousand bytes, so it would spell out most words again in every block. Words are
-    numbered as they are met, so common words mostly get low numbers.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    @property
-    def words(self) -> list[str]:
-        """The words, in the order of their numbers."""
-        return list(self._numbers)
-
-    def code(self, text: str) -> str:
-        """The text with one character per word."""
-        numbers = self._numbers
-        coded = []
-        for token in TOKEN.findall(text):
-            for part in (token,) if token in numbers or len(numbers) < FULL else token:
-                coded.append(_character(numbers.setdefault(part, len(numbers))))
-        return "".join(coded)
-
-
-def _character(number: int) -> str:
-    code = FIRST + number
-    return chr(code if code < SURROGATES.start else code + len(SURROGATES))
-
-
-def gaps(numbers: Iterable[int]) -> list[int]:
-    """Ascending numbers as differences, each the count of numbers skipped: small where they are close together."""
-    return [number - before - 1 for before, number in pairwise([-1, *numbers])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +31,12 @@ class Traces:
     Args:
         places: for each run, question id -> `CHUNK` times the number of the block, plus the index in it.
         errors: for each run, question id -> error.
-        vocabulary: what texts are coded with.
-        first_pieces: for each block, the number of the first piece of a prompt that appears in it. Pieces are numbered
-            in the order of the blocks; each is stored in the first block that needs it.
         with_prompts: the first blocks, up to the limit that was asked for.
         without_prompts: all blocks, without prompts.
     """
 
     places: list[dict[str, int]]
     errors: list[dict[str, str]]
-    vocabulary: Vocabulary = field(default_factory=Vocabulary)
-    first_pieces: list[int] = field(default_factory=list)
     with_prompts: list[str] = field(default_factory=list)
     without_prompts: list[str] = field(default_factory=list)
 
@@ -122,18 +66,17 @@ def pack(runs: Sequence[Run], limit: int) -> Traces:
         UserError: a trace that is malformed or a duplicate; names file and line.
     """
     traces = Traces([{} for _ in runs], [{} for _ in runs])
-    numbers: dict[str, int] = {}
     size = 0
     for run, chunk in _in_turn([_chunks(_outcomes(run)) for run in runs]):
         for place, outcome in enumerate(chunk, start=len(traces.without_prompts) * CHUNK):
             traces.places[run][outcome.question_id] = place
             traces.errors[run][outcome.question_id] = outcome.error
-        traces.first_pieces.append(len(numbers))
-        block = [_coded(outcome, traces.vocabulary.code) for outcome in chunk]
+        block = [_shown(outcome) for outcome in chunk]
         traces.without_prompts.append(packed(block))
         if size <= limit:
-            prompts = [_prompts(outcome, numbers, traces.vocabulary.code) for outcome in chunk]
-            traces.with_prompts.append(packed([each | more for each, more in zip(block, prompts, strict=True)]))
+            numbers: dict[str, int] = {}
+            with_prompts = [shown | _prompts(outcome, numbers) for shown, outcome in zip(block, chunk, strict=True)]
+            traces.with_prompts.append(packed(with_prompts))
             size += len(traces.with_prompts[-1])
     return traces
 
@@ -162,37 +105,35 @@ def _outcomes(run: Run) -> Iterator[Outcome]:
             yield Outcome(id, prediction.prediction, prediction.note, prediction.error, None)
 
 
-def _coded(outcome: Outcome, code: Callable[[str], str]) -> dict[str, object]:
-    """An outcome without its prompts, its texts coded."""
+def _shown(outcome: Outcome) -> dict[str, object]:
+    """An outcome without its prompts."""
     steps = None
     if outcome.steps is not None:
-        sources = _sources(outcome.steps)
-        steps = [_coded_step(step, source, code) for step, source in zip(outcome.steps, sources, strict=True)]
-    texts = {"prediction": outcome.prediction, "note": outcome.note, "error": outcome.error}
-    return {**{key: code(text) for key, text in texts.items()}, "steps": steps}
+        steps = [_step(*each) for each in zip(outcome.steps, _sources(outcome.steps), strict=True)]
+    return {"prediction": outcome.prediction, "note": outcome.note, "error": outcome.error, "steps": steps}
 
 
-def _coded_step(step: Step, source: int | None, code: Callable[[str], str]) -> dict[str, object]:
+def _step(step: Step, source: int | None) -> dict[str, object]:
     """A step without its prompt; `source` is the number of the note that a note was written from."""
     if isinstance(step, Retrieval):
         return {
             "kind": "retrieve",
-            "query": code(step.query),
+            "query": step.query,
             "seconds": round(step.seconds, 2),
-            "titles": [code(passage["title"]) for passage in step.passages],
+            "titles": [passage["title"] for passage in step.passages],
         }
     completion = None if isinstance(step, Written) else step.completion
-    coded: dict[str, object] = {
+    shown: dict[str, object] = {
         "kind": "generate",
         "stage": step.stage,
         "is_note": step.role == NOTES_ROLE,
-        "text": code(step.text),
+        "text": step.text,
         "cut": completion is not None and completion.finish_reason == "length",
         "prompt_tokens": completion.prompt_tokens if completion else 0,
         "completion_tokens": completion.completion_tokens if completion else 0,
         "seconds": round(completion.seconds, 1) if completion else 0,
     }
-    return coded if source is None else coded | {"previous": source}
+    return shown if source is None else shown | {"previous": source}
 
 
 def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
@@ -211,26 +152,22 @@ def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
         notes.append(step.text.strip())
 
 
-def _prompts(outcome: Outcome, numbers: dict[str, int], code: Callable[[str], str]) -> dict[str, object]:
-    """An outcome's prompts, call by call, as numbers of pieces, and in `pieces` those that had no number before.
+def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
+    """An outcome's prompts as numbers of pieces, and in `pieces` those that its block did not have before.
 
-    One trace sends its passages and notes several times, and all traces send the same instructions, farther apart than
-    a compressor looks back.
+    A trace sends its passages and notes several times, and all traces the same instructions, farther apart than a
+    compressor looks back.
     """
     before = len(numbers)
     prompts = [
         [
-            [
-                message["role"],
-                gaps([numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])]),
-            ]
+            (message["role"], [numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])])
             for message in step.messages
         ]
         for step in outcome.steps or ()
         if not isinstance(step, Retrieval)
     ]
-    new = list(itertools.islice(reversed(numbers), len(numbers) - before))[::-1]
-    return {"pieces": [code(piece) for piece in new], "prompts": prompts}
+    return {"pieces": list(numbers)[before:], "prompts": prompts}
 
 
 def questions_of(runs: Sequence[Run]) -> list[Prediction]:
@@ -251,7 +188,6 @@ def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) 
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
         "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
         "chunk": CHUNK,
-        "first_pieces": traces.first_pieces,
         "questions": [
             {
                 "id": question.question_id,
@@ -283,7 +219,7 @@ def _same_question(run: Run, question: Prediction) -> Prediction | None:
 
 
 def words(runs: Sequence[Run], questions: Sequence[Prediction]) -> dict[str, list[int]]:
-    """The search index: each lower-case word of a prediction or a note -> the questions that have it, as `gaps`.
+    """The search index: each lower-case word of a prediction or a note -> the numbers of the questions that have it.
 
     It is smaller than the texts, since a word is stored once, and several runs' texts on a question are much alike.
     """
@@ -293,4 +229,4 @@ def words(runs: Sequence[Run], questions: Sequence[Prediction]) -> dict[str, lis
         texts = [text for prediction in predictions for text in (prediction.prediction, prediction.note)]
         for word in sorted({word for text in texts for word in text.lower().split()}):
             places.setdefault(word, []).append(number)
-    return {word: gaps(numbers) for word, numbers in sorted(places.items())}
+    return dict(sorted(places.items()))

@@ -9,15 +9,13 @@ from annotated_types import Interval, MinLen
 from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
-from notewriter.ground.terminal import escape_controls
-from notewriter.models.connection import UnreadableReply, is_transient, open_http, read_key, reason, retrying
+from notewriter.models.connection import UnreadableReply, connect, is_transient, read_key, reason, retrying
 from notewriter.retrieval.protocol import Scope, SourceOptions
 
 if TYPE_CHECKING:
-    import httpx2
     import openai
 else:
-    httpx2, openai = Lazy("httpx2"), Lazy("openai")
+    openai = Lazy("openai")
 
 T = TypeVar("T")
 
@@ -47,7 +45,7 @@ class Service:
         address: where requests go.
         place: the option that names it, for errors.
         options: how it is asked.
-        headers: what is sent with every request, given the key; secrets are removed from replies and errors.
+        headers: what is sent with every request, given the key.
 
     Raises:
         UserError: the address or the key is not usable.
@@ -59,7 +57,8 @@ class Service:
         self.address = address
         self._options = options
         key = read_key(options.api_key_env) if options.api_key_env else ""
-        self._http = open_http(address, place, headers(key) if key else None)
+        self._headers = {"Authorization": openai.Omit(), **(headers(key) if key else {})}
+        self._api = connect(address, options.timeout, place=place)
 
     async def post(self, body: object, read: Callable[[Any], T]) -> T:
         """What `read` makes of the JSON reply to a request.
@@ -71,8 +70,8 @@ class Service:
         """
 
         async def ask() -> T:
-            reply = await self._http.post(self.address, json=body, timeout=self._options.timeout)
-            return _read(reply, read)
+            sent: Any = {"headers": self._headers}
+            return _read(await self._api.post(self.address, body=body, cast_to=object, options=sent), read)
 
         return await self._until_answered(ask, self._options.attempts)
 
@@ -80,13 +79,14 @@ class Service:
         """What `read` makes of the JSON at another address of the service; errors are as for `post`."""
 
         async def ask() -> T:
-            return _read(await self._http.get(address, timeout=min(self._options.timeout, 20.0)), read)
+            sent: Any = {"headers": self._headers, "timeout": min(self._options.timeout, 20.0)}
+            return _read(await self._api.get(address, cast_to=object, options=sent), read)
 
         return await self._until_answered(ask, attempts)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._api.close()
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]], attempts: int) -> T:
         try:
@@ -106,13 +106,9 @@ class Service:
             ) from error
 
 
-def _read(reply: "httpx2.Response", read: Callable[[Any], T]) -> T:
-    if not reply.is_success:
-        words = " ".join(escape_controls(reply.text[:300]).split())
-        message = f"HTTP {reply.status_code}{f': {words}' if words else ''}"
-        raise openai.APIStatusError(message, response=reply, body=None)
+def _read(reply: object, read: Callable[[Any], T]) -> T:
     try:
-        return read(reply.json())
+        return read(reply)
     except (ValueError, RecursionError) as error:
         raise UnreadableReply(f"a reply of another form: {error}") from error
 

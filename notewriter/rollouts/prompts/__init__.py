@@ -1,19 +1,25 @@
 """Prompts: one Jinja file per stage."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import jinja2
+from annotated_types import Interval
 from jinja2.sandbox import SandboxedEnvironment
 
+from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.records import Message
+from notewriter.ground.records import MAX_TOKENS, Message
 from notewriter.ground.text import without_surrogates
 
 FOLDERS: dict[str, Path] = {}
 """The folders with the prompts of each method (`rollouts.method.Method`), by its name."""
+
+Budgets = dict[str, Annotated[int, Interval(ge=1, le=MAX_TOKENS)]]
+"""Words by stage."""
 
 SYSTEM = ".system.jinja"
 """The end of the name of a file with a stage's system message."""
@@ -39,13 +45,15 @@ class Prompts:
     A second file, `init_note.system.jinja`, would be its system message; most stages have none.
     A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used. The prompts of a
     method of another package are beside its module.
-    An undefined variable in a prompt is an error.
+    An undefined variable in a prompt is an error. A stage in `words` asks for at most as many words as that says, in
+    the sentence `words.jinja` after its prompt.
 
     Raises:
-        UserError: `directory` is not a folder of prompts.
+        UserError: `directory` is not a folder of prompts, or `words` has a stage without a prompt or an amount that is
+            none.
     """
 
-    def __init__(self, directory: str | Path | None = None) -> None:
+    def __init__(self, directory: str | Path | None = None, words: Mapping[str, int] = MappingProxyType({})) -> None:
         if directory is not None and not Path(directory).is_dir():
             raise UserError(f"{directory}: prompts_dir is not a folder; give one that contains <method>/<stage>.jinja")
         for path in sorted(Path(directory).rglob("*.jinja")) if directory is not None else ():
@@ -63,6 +71,9 @@ class Prompts:
         )
         names = self._environment.list_templates(filter_func=lambda name: name.endswith(SYSTEM))
         self._with_system = {name.removesuffix(SYSTEM) for name in names}
+        self._words = typed.read(dict(words), Budgets, "words")
+        for stage in self._words:
+            self.check(stage)
 
     def check(self, stage: str) -> None:
         """Check that a stage has a prompt.
@@ -88,7 +99,10 @@ class Prompts:
         messages: list[Message] = []
         if stage in self._with_system:
             messages.append({"role": "system", "content": self._text(stage + SYSTEM, variables)})
-        messages += [{"role": "user", "content": self._text(f"{stage}.jinja", variables)}, *turns]
+        prompt = self._text(f"{stage}.jinja", variables)
+        if words := self._words.get(stage):
+            prompt += "\n\n" + self._text("words.jinja", {"words": words})
+        messages += [{"role": "user", "content": prompt}, *turns]
         return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]
 
     def _text(self, name: str, variables: dict[str, Any]) -> str:

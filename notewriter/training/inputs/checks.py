@@ -1,32 +1,22 @@
-"""Faults of tokenised rows that training would silently learn, and tokens that differ from a server's."""
+"""Faults of tokenised rows that training would silently learn."""
 
-import asyncio
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import openai
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
-from notewriter.models.connection import UnreadableReply, connect, reason
 from notewriter.training.inputs import rows
-from notewriter.training.inputs.chat_templates import opening_remedy, parting, text_of
+from notewriter.training.inputs.chat_templates import opening_remedy, text_of
 from notewriter.training.inputs.rows import IGNORED, place
 from notewriter.training.options import DPOArguments, SFTArguments
 
-TIMEOUT = 60.0
-"""Seconds that a server has for each answer."""
-
 SHOWN = 5
 """Faults that an error names; further ones are counted."""
-
-Conversation = tuple[str, Sequence[Mapping[str, str]], bool, Sequence[int]]
-"""Its name in errors, the messages, whether the model writes next, and the token ids of training."""
 
 Sample = Mapping[str, Any]
 """`input_ids` and `labels`, with `stage`, `question_id`, `row`, and `side` where a pair has two."""
@@ -189,52 +179,3 @@ def load(
         (check_pairs if paired else check)(dataset, tokenizer, stops, name)
     datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
     return datasets, dropped
-
-
-def check_server(
-    base_url: str,
-    model: str,
-    conversations: Sequence[Conversation],
-    settings: Mapping[str, Any] | None = None,
-) -> None:
-    """Compare the token ids of a vLLM server's `/tokenize` with those of training.
-
-    `settings` are variables of the chat template (`chat_template_kwargs`).
-
-    Raises:
-        UserError: the server is unreachable, has no `/tokenize`, or has other token ids; shows where they diverge.
-    """
-    url = base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
-    served_ids = asyncio.run(_tokenized(url, model, conversations, settings or {}))
-    for (name, _, _, ids), served in zip(conversations, served_ids, strict=True):
-        if served != list(ids):
-            at = parting(served, ids)
-            raise UserError(
-                f"{name}: the server at {base_url} has other tokens than training: from token {at} on "
-                f"{served[at : at + 8]} against {list(ids[at : at + 8])}; serve the model with the tokenizer and the "
-                "chat template of the folder that is trained"
-            )
-
-
-async def _tokenized(
-    url: str, model: str, conversations: Sequence[Conversation], settings: Mapping[str, Any]
-) -> list[list[int]]:
-    """The token ids of each conversation from a server's `/tokenize`."""
-    root, _, path = url.rpartition("/")
-    tokens = []
-    async with connect(root, TIMEOUT) as server:
-        for name, messages, generate, _ in conversations:
-            body = {"model": model, "messages": list(messages), "add_generation_prompt": generate}
-            body |= {"chat_template_kwargs": settings} if settings else {}
-            try:
-                reply: Any = await server.post(path, body=body, cast_to=object)
-                tokens.append([operator.index(token) for token in reply["tokens"]])
-            except openai.APIStatusError as error:
-                raise UserError(
-                    f"{url}: refused {name} ({error.status_code}: {reason(error)}); check --base_url and --model"
-                ) from error
-            except (openai.APIError, UnreadableReply, KeyError, TypeError) as error:
-                raise UserError(
-                    f"{url}: gave no token ids ({reason(error)}); give the --base_url of a vLLM server"
-                ) from error
-    return tokens

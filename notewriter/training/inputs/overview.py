@@ -17,10 +17,7 @@ from notewriter.training.inputs.rows import IGNORED, count_by_stage
 
 logger = logging.getLogger(__name__)
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
-TRAINED, MASKED, RESET = "\x1b[30;42m", "\x1b[2m", "\x1b[0m"
 TRAINED_MARKS = ("⟦", "⟧")
-"""Around trained text where the output is not a terminal."""
 
 
 def show(
@@ -41,11 +38,10 @@ def show(
             training.max_length,
         )
     if training.process_index == 0:
-        # Not through the log, which escapes control characters: its own colours are harmless.
-        sys.stderr.write(overview(datasets["train"], tokenizer, sys.stderr.isatty()) + "\n")
+        sys.stderr.write(overview(datasets["train"], tokenizer) + "\n")
 
 
-def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, colour: bool, rows: int = 1) -> str:
+def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, rows: int = 1) -> str:
     """Lengths by stage, and a preview of the first rows of each stage."""
     lengths: dict[str, list[int]] = {}
     shown: list[Sample] = []
@@ -54,33 +50,26 @@ def overview(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, colour: bool,
         if len(lengths[stage]) <= rows:
             sample = dataset[row]
             shown += pair_samples(sample) if "chosen_ids" in sample else [sample]
-    return lengths_by_stage(lengths) + "".join(preview(sample, tokenizer, colour) for sample in shown)
+    return lengths_by_stage(lengths) + "".join(preview(sample, tokenizer) for sample in shown)
 
 
-def lengths_by_stage(lengths: Mapping[str, Sequence[int]], bars: int = 24) -> str:
-    """A line per stage: rows, quantiles of their lengths in tokens, and a histogram from 0 to the longest of all."""
-    longest = max(max(values) for values in lengths.values())
+def lengths_by_stage(lengths: Mapping[str, Sequence[int]]) -> str:
+    """A line per stage: rows, and quantiles of their lengths in tokens."""
     width = max(len("stage"), *(len(escape_controls(stage)) for stage in lengths))
-    lines = [f"{'stage':{width}}  {'rows':>7} {'min':>6} {'median':>6} {'95%':>6} {'max':>6}  0 to {longest} tokens"]
+    lines = [f"{'stage':{width}}  {'rows':>7} {'min':>6} {'median':>6} {'95%':>6} {'max':>6} tokens"]
     for stage, values in sorted(lengths.items()):
         ordered = sorted(values)
-        counts = [0] * bars
-        for value in ordered:
-            counts[min(value * bars // (longest + 1), bars - 1)] += 1
-        # A non-empty bar is at least the lowest block.
-        histogram = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // max(counts))] for count in counts)
         lines.append(
             f"{escape_controls(stage):{width}}  {len(ordered):>7} {ordered[0]:>6} {statistics.median_low(ordered):>6} "
-            f"{ordered[int(0.95 * (len(ordered) - 1))]:>6} {ordered[-1]:>6}  {histogram}"
+            f"{ordered[int(0.95 * (len(ordered) - 1))]:>6} {ordered[-1]:>6}"
         )
     return "\n".join(lines) + "\n"
 
 
-def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, context: int = 60) -> str:
+def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, context: int = 60) -> str:
     """A row as text with its trained parts marked; longer masked parts are shortened to `context` tokens at each end.
 
-    With `colour`, trained text has a green background and the rest is dim. Control characters are escaped, so that
-    the text has no effect on a terminal.
+    Control characters are escaped, so that the text has no effect on a terminal.
     """
     ids, labels = sample["input_ids"], sample["labels"]
     trained = sum(label != IGNORED for label in labels)
@@ -96,9 +85,9 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, colour: bool, co
             text += _text(masked[-context:], tokenizer)
         else:
             text = _text(masked, tokenizer)
-        parts.append(f"{MASKED}{text}{RESET}" if colour and text else text)
+        parts.append(text)
         if end > start:
-            opening, closing = (TRAINED, RESET) if colour else TRAINED_MARKS
+            opening, closing = TRAINED_MARKS
             parts.append(f"{opening}{_text(ids[start:end], tokenizer)}{closing}")
         shown = end
     return "".join(parts) + "\n"

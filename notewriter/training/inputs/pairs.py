@@ -1,10 +1,8 @@
 """Preference pairs, read, tokenised and checked row by row before any training time is spent on them."""
 
 import logging
-import math
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from notewriter.artifacts.parquet import read_rows
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, rows
 from notewriter.training.options import DPOArguments
-from notewriter.training.run.losses import WEIGHT, check_weighting
 
 logger = logging.getLogger(__name__)
 
@@ -35,27 +32,21 @@ def load(
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The tokenised and checked pairs of each split, and how many were dropped as too long.
 
-    The training split has the pairs of `mix` too, and with `weight_by_margin` a column `WEIGHT`.
+    The training split has the pairs of `mix` too.
 
     Raises:
         UserError: a row is not a pair, is too long, or would be trained wrongly.
     """
-    if arguments.weight_by_margin:
-        check_weighting(training)
 
     def tokens(file: Path, trained: bool) -> Dataset:
         dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
         if arguments.min_margin is None or not trained:
             return dataset
-        if file == files["train"]:
-            check_scored(margins_of(dataset), "min_margin", file)
+        if file == files["train"] and all(margin is None for margin in margins_of(dataset)):
+            raise UserError(f"{file}: min_margin needs scores, and its judges gave none; leave min_margin out")
         return with_margin(dataset, arguments.min_margin, file)
 
-    datasets, dropped = checks.load(files, tokens, tokenizer, stops, training, arguments)
-    if arguments.weight_by_margin:
-        weights = weights_by_margin(datasets["train"], files["train"])
-        datasets["train"] = datasets["train"].add_column(WEIGHT, weights)
-    return datasets, dropped
+    return checks.load(files, tokens, tokenizer, stops, training, arguments)
 
 
 def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
@@ -76,39 +67,11 @@ def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
     return selected
 
 
-def weights_by_margin(dataset: Dataset, path: Path) -> list[float]:
-    """The weight of each pair: its margin relative to the mean margin of its stage, where weights then average 1.
-
-    Judges of different stages score in different units. A pair without scores weighs 1, as do all of a stage whose
-    margins are 0; a negative margin, which a further judge overruled, counts as 0.
-
-    Raises:
-        UserError: no pair has scores.
-    """
-    check_scored(margins_of(dataset), "weight_by_margin", path)
-    margins = [None if each is None else max(0.0, each) for each in margins_of(dataset)]
-    by_stage: dict[str, list[float]] = defaultdict(list)
-    for stage, each in zip(dataset["stage"], margins, strict=True):
-        if each is not None:
-            by_stage[stage].append(each)
-    means = {stage: math.fsum(values) / len(values) for stage, values in by_stage.items()}
-    return [
-        1.0 if each is None or not means[stage] else each / means[stage]
-        for stage, each in zip(dataset["stage"], margins, strict=True)
-    ]
-
-
 def margins_of(dataset: Dataset) -> list[float | None]:
     """By how much the scores of each pair differ; None for a pair without scores."""
     if not set(SCORES) <= set(dataset.column_names):
         return [None] * len(dataset)
     return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
-
-
-def check_scored(margins: Sequence[float | None], option: str, path: Path) -> None:
-    """Raise a `UserError` where no pair has scores, which the option needs."""
-    if all(each is None for each in margins):
-        raise UserError(f"{path}: {option} needs scores, and its judges gave none; leave {option} out")
 
 
 def read(path: Path) -> Dataset:

@@ -25,10 +25,6 @@ class PublishArguments:
     data_repo_id: str | None = field(
         default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
     )
-    revisions: bool = field(
-        default=False,
-        metadata={"help": "publish the run's checkpoints too, each as a revision of the model's repository"},
-    )
     load_best: str | None = field(
         default=None,
         metadata={
@@ -43,10 +39,6 @@ class PublishArguments:
     baseline_metrics: list[str] = field(
         default_factory=list,
         metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
-    )
-    pairs_stats: str | None = field(
-        default=None,
-        metadata={"help": "the stats.json beside the training pairs, for the yield of each stage (default: of --data)"},
     )
     license: str | None = field(
         default=None, metadata={"help": "the licence's identifier on the hub, such as apache-2.0; the base model binds"}

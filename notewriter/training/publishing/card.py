@@ -8,19 +8,17 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from notewriter.artifacts.metrics import Metrics, read_metrics
-from notewriter.artifacts.reading import check_schema
-from notewriter.artifacts.statistics import PAIRS_STATISTICS_SCHEMA
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.ground import jsonl
 from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
 from notewriter.pages.cards import render_card
 from notewriter.training.publishing.arguments import PublishArguments
 from notewriter.training.publishing.data import Data
-from notewriter.training.publishing.model_files import adapted_model, best_of, read_json_of, revisions
+from notewriter.training.publishing.model_files import adapted_model, best_of, read_json_of
 
 logger = logging.getLogger(__name__)
 
-CARD, CURVES, EXAMPLE = "README.md", "curves.svg", "example.json"
+CARD, CURVES = "README.md", "curves.svg"
 """Files that are written for the model's repository."""
 
 NOT_RECORDED = "not recorded"
@@ -50,11 +48,9 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
     own, baselines = (
         [read_metrics(Path(path)) for path in paths] for paths in (arguments.metrics, arguments.baseline_metrics)
     )
-    pairs_stats = Path(arguments.pairs_stats) if arguments.pairs_stats else data.pairs_statistics if data else None
     stats: dict[str, Any] | None = None
-    if pairs_stats:
-        stats = jsonl.read_object(pairs_stats, dict[str, Any], "check the path")
-        check_schema(stats, PAIRS_STATISTICS_SCHEMA, str(pairs_stats), "give the file that notewriter wrote")
+    if data and data.pairs_statistics:
+        stats = jsonl.read_object(data.pairs_statistics, dict[str, Any], "check the path")
     name = arguments.repo_id.split("/")[1]
     adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
@@ -86,9 +82,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         stages=sorted({stage for stages in record.rows.values() for stage in stages}),
         data_repo_id=arguments.data_repo_id,
         data_license=data.license if data else None,
-        example=EXAMPLE if data and data.first_prompt else None,
         curves=CURVES if plotted else None,
-        revisions=[path.name for path in revisions(folder)] if arguments.revisions else (),
         best=best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
 

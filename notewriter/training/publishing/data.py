@@ -1,7 +1,5 @@
-"""Pairs or chains as a dataset repository: the folder that `pairs` or `chains` wrote, checked row by row."""
+"""Pairs or chains as a dataset repository: the folder that `pairs` or `chains` wrote, searched for secrets."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,20 +7,17 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from yaml import YAMLError
 
 from notewriter.artifacts import statistics
-from notewriter.artifacts.chains import read_chains
-from notewriter.artifacts.pairs import read_pairs
-from notewriter.artifacts.parquet import read_rows
 from notewriter.artifacts.reading import read_json
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.publishing import leaks
 
-FILES = ("README.md", statistics.NAME, "*.svg")
+FILES = ("README.md", statistics.NAME)
 """What belongs to a dataset beside the Parquet files of its card: a run's configuration, journals and caches stay."""
 
-READERS: dict[str, tuple[str, Callable[[Path], Iterator[Mapping[str, object]]]]] = {
-    statistics.PAIRS_STATISTICS_SCHEMA: ("pairs", read_pairs),
-    statistics.CHAINS_STATISTICS_SCHEMA: ("chains", read_chains),
-    statistics.GOLD_STATISTICS_SCHEMA: ("conversations", read_chains),
+SCHEMAS = {
+    statistics.PAIRS_STATISTICS_SCHEMA,
+    statistics.CHAINS_STATISTICS_SCHEMA,
+    statistics.GOLD_STATISTICS_SCHEMA,
 }
 
 REMEDY = "give the folder that `notewriter pairs` or `notewriter chains` wrote"
@@ -35,39 +30,32 @@ class Data(NamedTuple):
     license: str | None
     pairs_statistics: Path | None
     """stats.json of pairs; None for chains, whose statistics have no stages."""
-    first_prompt: list[dict[str, str]]
-    """The messages before the first completion to learn."""
 
 
 def read_data(folder: Path) -> Data:
-    """The files of a folder of pairs or chains, after every row was checked and searched for secrets.
+    """The files of a folder of pairs or chains, after all of them were searched for secrets.
 
     Raises:
-        UserError: the folder is not a finished dataset, its card names files that are not there, a row is damaged, or
-            something looks like a secret; names file and row.
+        UserError: the folder is not a finished dataset, its card names files that are not there, a file cannot be
+            read, or something looks like a secret; names file and row.
     """
     card, path = folder / "README.md", folder / statistics.NAME
     if not card.is_file():
         raise UserError(f"{folder}: has no README.md, so it is no finished dataset; {REMEDY}")
     record: Any = read_json(path, REMEDY)
     schema = record.get("schema") if isinstance(record, dict) else None
-    if schema not in READERS:
+    if schema not in SCHEMAS:
         raise UserError(f"{path}: has the schema {schema!r}, not that of pairs or chains; {REMEDY}")
-    kind, read = READERS[schema]
     metadata = read_metadata(card)
     splits = split_files(metadata)
     if missing := [name for name in splits.values() if not (folder / name).is_file()]:
         raise UserError(f"{card}: names {missing[0]}, which is not in the folder; {REMEDY}")
     files = {each.name: each for pattern in FILES for each in sorted(folder.glob(pattern)) if each.is_file()}
     files |= {name: folder / name for name in splits.values()}
-    for split, name in splits.items():
-        rows = sum(1 for _ in read(files[name]))
-        if rows != record[kind].get(split):
-            raise UserError(f"{files[name]}: has {rows} rows, {path} counts {record[kind].get(split)}; {REMEDY}")
     for each in files.values():
         leaks.check_file(each)
     licence = ", ".join(metadata.license) if isinstance(metadata.license, list) else metadata.license
-    return Data(files, licence, path if kind == "pairs" else None, first_prompt(files[next(iter(splits.values()))]))
+    return Data(files, licence, path if schema == statistics.PAIRS_STATISTICS_SCHEMA else None)
 
 
 def read_metadata(card: Path) -> DatasetCardData:
@@ -95,18 +83,3 @@ def split_files(metadata: DatasetCardData) -> dict[str, str]:
     if not splits:
         raise UserError(f"README.md: declares no data_files, without which the viewer finds no splits; {REMEDY}")
     return splits
-
-
-def first_prompt(path: Path) -> list[dict[str, str]]:
-    """The messages that the model sees before the first completion of the first row; empty without rows."""
-    for row in read_rows(path, batch=1):
-        messages: list[dict[str, str]] = row.get("prompt") or row["messages"]
-        roles = [message["role"] for message in messages]
-        return messages[: roles.index("assistant")] if "assistant" in roles and "prompt" not in row else messages
-    return []
-
-
-def example_request(model: str, messages: list[dict[str, str]]) -> bytes:
-    """The body of a chat completion with a prompt of the training data."""
-    body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 1024}
-    return (json.dumps(body, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

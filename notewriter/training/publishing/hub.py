@@ -1,37 +1,28 @@
-"""Uploads to the Hugging Face Hub: a repository, or a revision of one, in one commit; each can be repeated safely.
+"""Uploads to the Hugging Face Hub: a repository in one commit, which can be repeated safely.
 
-Whatever fails on the way is tried again from the start. That is cheap and has no effect twice: the hub knows the large
-files that already arrived by their hashes, and files that did not change are left out of the commit.
+The hub knows the large files that already arrived by their hashes, and files that did not change are left out of the
+commit.
 """
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-import httpx2
-import tenacity
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from notewriter.ground.errors import UserError, one_line
 
-logger = logging.getLogger(__name__)
-
-ATTEMPTS = 4
-TRANSIENT = {408, 409, 412, 429, 500, 502, 503, 504}
-"""Statuses that may be gone at the next attempt: 409 and 412 tell of another commit at the same moment."""
-
 Kind = Literal["model", "dataset"]
 
 
 @dataclass(frozen=True)
 class Repository:
-    """What is sent to one revision of one repository: `files` are the contents by their paths in it.
+    """What is sent to a repository: `files` are the contents by their paths in it.
 
     `stale` are patterns of files at the top of the repository that are deleted unless they are sent.
     """
@@ -40,7 +31,6 @@ class Repository:
     id: str
     files: Mapping[str, Path | bytes]
     stale: Sequence[str] = ()
-    revision: str = "main"
 
 
 def check_repo_id(repo_id: str, option: str = "--repo_id") -> None:
@@ -54,7 +44,7 @@ def check_repo_id(repo_id: str, option: str = "--repo_id") -> None:
 
 
 def upload(api: HfApi, repository: Repository, private: bool) -> str:
-    """Create the repository and the revision if needed, and commit every file at once; returns the commit's address.
+    """Create the repository if needed, and commit every file at once; returns the commit's address.
 
     Files that an earlier upload left and that match `stale` are deleted in the same commit.
 
@@ -62,17 +52,14 @@ def upload(api: HfApi, repository: Repository, private: bool) -> str:
         UserError: the hub refuses or is unreachable, or the repository is public and `private` is set.
     """
     with _errors(api, repository.id):
-        return _again(api, repository.id, lambda: _upload(api, repository, private))
+        return _upload(api, repository, private)
 
 
 def _upload(api: HfApi, repository: Repository, private: bool) -> str:
     api.create_repo(repository.id, repo_type=repository.kind, private=private, exist_ok=True)
     if private and not api.repo_info(repository.id, repo_type=repository.kind).private:
         raise UserError(f"{repository.id}: exists and is public; give --private false, or another id")
-    if repository.revision != "main":
-        api.create_branch(repository.id, repo_type=repository.kind, branch=repository.revision, exist_ok=True)
-    names = api.list_repo_files(repository.id, repo_type=repository.kind, revision=repository.revision)
-    there = set(names) - set(repository.files)
+    there = set(api.list_repo_files(repository.id, repo_type=repository.kind)) - set(repository.files)
     stale = sorted(name for name in there if "/" not in name and any(fnmatch(name, each) for each in repository.stale))
     operations: list[CommitOperationAdd | CommitOperationDelete] = [
         *(CommitOperationAdd(name, content) for name, content in repository.files.items()),
@@ -84,31 +71,8 @@ def _upload(api: HfApi, repository: Repository, private: bool) -> str:
         operations,
         commit_message=f"Upload the {repository.kind} and its card",
         repo_type=repository.kind,
-        revision=repository.revision,
     )
     return str(commit.commit_url)
-
-
-def _again(api: HfApi, place: str, action: Callable[[], str]) -> str:
-    def tell(state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        logger.warning("%s: %s; trying again", place, _failure(error, api))
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_is_transient),
-        wait=tenacity.wait_random_exponential(multiplier=1, max=30),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        before_sleep=tell,
-        reraise=True,
-    )
-    return retrying(action)
-
-
-def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in TRANSIENT
-    # A hub that does not answer at all is a wrong address or no network.
-    return isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.ConnectError)
 
 
 @contextlib.contextmanager

@@ -11,12 +11,11 @@ from huggingface_hub import HfApi, get_token
 
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoint import STATE
 from notewriter.training.publishing import leaks, model_files
 from notewriter.training.publishing.arguments import PublishArguments
-from notewriter.training.publishing.card import CARD, CURVES, EXAMPLE, card
+from notewriter.training.publishing.card import CARD, CURVES, card
 from notewriter.training.publishing.curves import curves
-from notewriter.training.publishing.data import Data, example_request, read_data
+from notewriter.training.publishing.data import Data, read_data
 from notewriter.training.publishing.hub import Repository, check_repo_id, upload
 
 logger = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ def main(argv: list[str]) -> None:
 
 
 def publish(arguments: PublishArguments) -> None:
-    """Upload the data, the model and its checkpoints, or with `dry_run` show what would be sent.
+    """Upload the data and the model, or with `dry_run` show what would be sent.
 
     Everything is read and checked before anything is sent.
 
@@ -75,7 +74,7 @@ def check_ids(arguments: PublishArguments) -> None:
 
 
 def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[Repository]:
-    """What to send, in this order: the data, the model, and its checkpoints' revisions; searched for secrets.
+    """What to send, in this order: the data and the model, both searched for secrets.
 
     `scratch` is a folder for copies that exist only until they are sent.
 
@@ -85,39 +84,27 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     repositories = []
     if data and arguments.data_repo_id:
         repositories.append(Repository("dataset", arguments.data_repo_id, data.files, stale=("*.parquet",)))
-    if not (arguments.checkpoint and arguments.repo_id):
-        return repositories
-    run, repo_id = Path(arguments.checkpoint), arguments.repo_id
-    folder = model_files.best_of(run, arguments.load_best)[0] if arguments.load_best else run
-    model_files.check_checkpoint(folder)
-    texts = model_texts(arguments, data)
-    for name, text in texts.items():
-        kind = leaks.Kind.ROWS if name == EXAMPLE else leaks.Kind.PROSE
-        leaks.check_text(text.decode("utf-8"), "the model card" if name == CARD else name, kind)
-    complete = model_files.revisions(run) if arguments.revisions else []
-    if arguments.revisions:
-        for path in sorted(set(run.glob("checkpoint-*")) - set(complete)):
-            logger.warning("%s: is not complete (no %s or no safetensors); it is left out", path, STATE)
-    for revision, saved in (("main", folder), *((path.name, path) for path in complete)):
-        contents = model_files.published(saved, run, scratch)
+    if arguments.checkpoint and arguments.repo_id:
+        run = Path(arguments.checkpoint)
+        folder = model_files.best_of(run, arguments.load_best)[0] if arguments.load_best else run
+        model_files.check_checkpoint(folder)
+        contents = model_files.published(folder, run, scratch) | model_texts(arguments, data)
         for name, content in contents.items():
             if isinstance(content, Path):
                 leaks.check_file(content)
             else:
-                leaks.check_text(content.decode("utf-8"), name)
-        repositories.append(Repository("model", repo_id, contents | texts, model_files.STALE, revision))
+                leaks.check_text(content.decode("utf-8"), "the model card" if name == CARD else name)
+        repositories.append(Repository("model", arguments.repo_id, contents, model_files.STALE))
     return repositories
 
 
-def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, bytes]:
-    """The files that are written for the model's repository: card, training curves, an example request."""
+def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, Path | bytes]:
+    """The files that are written for the model's repository: the card, and the training curves if there are any."""
     assert arguments.checkpoint and arguments.repo_id
     plot = curves(Path(arguments.checkpoint))
-    texts = {CARD: card(arguments, data, bool(plot)).encode("utf-8")}
+    texts: dict[str, Path | bytes] = {CARD: card(arguments, data, bool(plot)).encode("utf-8")}
     if plot:
         texts[CURVES] = plot.encode("utf-8")
-    if data and data.first_prompt:
-        texts[EXAMPLE] = example_request(arguments.repo_id, data.first_prompt)
     return texts
 
 
@@ -126,13 +113,10 @@ def _listing(repository: Repository, arguments: PublishArguments) -> str:
         name: len(content) if isinstance(content, bytes) else content.stat().st_size
         for name, content in repository.files.items()
     }
-    lines = [f"{repository.kind} {repository.id}, revision {repository.revision}"]
-    lines += [f"{size:>16,}  {name}" for name, size in sizes.items()]
-    lines += [f"{sum(sizes.values()):>16,}  bytes in all"]
-    if repository.revision == "main":
-        folder = Path((arguments.checkpoint if repository.kind == "model" else arguments.data) or "")
-        kept = sorted({path.name for path in folder.iterdir()} - {*sizes, ".lock"})
-        card = repository.files[CARD]
-        text = card.decode("utf-8") if isinstance(card, bytes) else card.read_text(encoding="utf-8")
-        lines += [f"stays here: {', '.join(kept) or 'nothing'}", "", text]
+    lines = [f"{repository.kind} {repository.id}", *(f"{size:>16,}  {name}" for name, size in sizes.items())]
+    folder = Path((arguments.checkpoint if repository.kind == "model" else arguments.data) or "")
+    kept = sorted({path.name for path in folder.iterdir()} - {*sizes, ".lock"})
+    card = repository.files[CARD]
+    text = card.decode("utf-8") if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+    lines += [f"{sum(sizes.values()):>16,}  bytes in all", f"stays here: {', '.join(kept) or 'nothing'}", "", text]
     return "\n".join(lines) + "\n"

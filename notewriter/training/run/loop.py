@@ -1,14 +1,13 @@
 """The optimizer steps of a run, from its last checkpoint to the saved model, and the record of it."""
 
 import dataclasses
-import json
 import logging
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerState
 from trl import DPOConfig, ModelConfig, SFTConfig
 
 from notewriter.artifacts.run_folder import RunFolder
@@ -38,8 +37,6 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
     with writing(run.path), stop.listening():
-        if trainer.is_world_process_zero():
-            trainer.add_callback(TrackRun(run))
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
@@ -120,23 +117,3 @@ def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained
         values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
         values |= adapters.lora_options(trained)
     return values
-
-
-class TrackRun(TrainerCallback):
-    """Send to Weights & Biases what makes a run traceable: its resolved options, hashes, its data's statistics."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self.facts = run.config | {f"{name}_sha256": digest for name, digest in run.inputs.items()}
-        self.facts["fingerprints"] = run.fingerprints
-        for name in run.inputs:
-            folder = Path(run.config[name])
-            stats = (folder if folder.is_dir() else folder.parent) / "stats.json"
-            if stats.is_file():
-                self.facts[f"{name}_stats"] = json.loads(stats.read_text(encoding="utf-8"))
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Runs after the tracker's own callback, which starts its run."""
-        if "wandb" in (args.report_to or []):
-            import wandb
-
-            wandb.config.update(self.facts, allow_val_change=True)

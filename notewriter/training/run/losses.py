@@ -1,52 +1,24 @@
-"""TRL's DPO losses, the options that only some of them read, and weights of pairs."""
+"""TRL's DPO losses, and the options that only some of them read."""
 
 import difflib
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
-import torch
 from trl import DPOConfig
 
 from notewriter.ground.errors import UserError
 
-WEIGHT = "weight"
-"""The column, and the entry of a batch, with the weight of each pair."""
-
-
-class Loss(NamedTuple):
-    """What one of TRL's losses reads beside the policy's log-probs, and whether its shares belong to single pairs."""
-
-    reference: bool = True
-    """Whether it reads the reference's log-probs."""
-    smoothing: bool = False
-    """Whether it reads `label_smoothing`."""
-    sorts: bool = False
-    """Whether it sorts a batch, so that no share of it is one pair's."""
-
-
-LOSSES = {
-    "sigmoid": Loss(),
-    "hinge": Loss(),
-    "ipo": Loss(),
-    "exo_pair": Loss(smoothing=True),
-    "nca_pair": Loss(),
-    "robust": Loss(smoothing=True),
-    "bco_pair": Loss(),
-    "sppo_hard": Loss(),
-    "aot": Loss(smoothing=True, sorts=True),
-    "aot_unpaired": Loss(smoothing=True, sorts=True),
-    "apo_zero": Loss(),
-    "apo_down": Loss(),
-    "discopop": Loss(),
-    "sft": Loss(reference=False),
-    "sigmoid_norm": Loss(),
-}
+LOSSES = (
+    *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
+    *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
+)
 """The values of `loss_type`, which TRL types as a list of strings: a test compares them with its loss's branches."""
 
-_WITH_REFERENCE = {name for name, loss in LOSSES.items() if loss.reference}
+SMOOTHED = {"exo_pair", "robust", "aot", "aot_unpaired"}
+"""The losses that read `label_smoothing`."""
+
+_WITH_REFERENCE = {*LOSSES} - {"sft"}
 
 NEEDS: dict[str, tuple[str, set[str | bool]]] = {
-    "label_smoothing": ("loss_type", {name for name, loss in LOSSES.items() if loss.smoothing}),
+    "label_smoothing": ("loss_type", {*SMOOTHED}),
     "discopop_tau": ("loss_type", {"discopop"}),
     "ld_alpha": ("loss_type", {*_WITH_REFERENCE}),
     "f_divergence_type": ("loss_type", {*_WITH_REFERENCE}),
@@ -56,52 +28,6 @@ NEEDS: dict[str, tuple[str, set[str | bool]]] = {
     "precompute_ref_batch_size": ("precompute_ref_log_probs", {True}),
 }
 """Options that TRL reads only with some values of another option, and otherwise ignores silently."""
-
-
-class WithWeights:
-    """TRL's collator of pairs, and the pairs' weights if they have any."""
-
-    def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> None:
-        self.collator = collator
-
-    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The batch, with the weights, shape (pairs,), as `WEIGHT`."""
-        batch = self.collator(examples)
-        if WEIGHT in examples[0]:
-            batch[WEIGHT] = torch.tensor([example[WEIGHT] for example in examples])
-        return batch
-
-
-def weighted(model: Callable[..., Any], weights: torch.Tensor) -> Callable[..., Any]:
-    """A model whose loss has the gradient of sum_i w_i loss_i / n for n pairs, of which the chosen sides come first.
-
-    TRL reduces a batch to its mean and has no place for weights. Each pair's loss depends on the weights of the model
-    through its own log-probs alone (except where it sorts), so that scaling the gradient of these log-probs, shape
-    (2 n, tokens), scales the pair's share. The value of the loss stays that of unweighted pairs. At a weight of 1 the
-    gradient is the same to the bit; a pair of weight 0 has none.
-    """
-
-    def forward(*arguments: Any, **options: Any) -> Any:
-        outputs = model(*arguments, **options)
-        if outputs.log_probs is not None and outputs.log_probs.requires_grad:
-            rows = weights.repeat(2)[:, None]
-            outputs.log_probs.register_hook(lambda gradient: gradient * rows.to(gradient.dtype))
-        return outputs
-
-    return forward
-
-
-def check_weighting(training: DPOConfig) -> None:
-    """Check that pairs can be weighted.
-
-    Raises:
-        UserError: a loss compares the pairs of a batch with each other.
-    """
-    if sorting := [name for name in training.loss_type if LOSSES[name].sorts]:
-        raise UserError(
-            f"weight_by_margin: {sorting[0]} sorts the pairs of a batch, and no share of it is one pair's; leave it "
-            "out, or use another loss_type"
-        )
 
 
 def check_losses(training: DPOConfig) -> None:

@@ -6,14 +6,13 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
-from trl import DPOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl import ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from notewriter.ground.errors import writing
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.inputs import rows
 from notewriter.training.model import adapters, weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
-from notewriter.training.run.losses import WEIGHT, WithWeights, weighted
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Metered
 from notewriter.training.sharing.reference import CachedReferenceTrainer
@@ -37,27 +36,8 @@ class EndsAtMaxSteps:
         super()._run_epoch(*arguments, **state)  # type: ignore[misc]
 
 
-class WeightedPairs(DPOTrainer):
-    """TRL's DPOTrainer with a weight of each pair, where its dataset has a column `WEIGHT`."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.data_collator = WithWeights(self.data_collator)
-
-    def _set_signature_columns_if_needed(self) -> None:
-        super()._set_signature_columns_if_needed()  # type: ignore[no-untyped-call]
-        columns: list[str] = self._signature_columns or []
-        self._signature_columns = [name for name in columns if name != WEIGHT] + [WEIGHT]  # type: ignore[assignment]
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        """TRL's, with each pair's gradient times its weight (`losses.weighted`)."""
-        pair_weights = inputs.pop(WEIGHT, None)
-        scored = model if pair_weights is None else weighted(model, pair_weights)
-        return super().compute_loss(scored, inputs, *arguments, **options)  # type: ignore[no-untyped-call]
-
-
-class MeteredDPOTrainer(EndsAtMaxSteps, Metered, WeightedPairs, CachedReferenceTrainer):
-    """The DPO trainer with weights of pairs, and the throughput in its log."""
+class MeteredDPOTrainer(EndsAtMaxSteps, Metered, CachedReferenceTrainer):
+    """The DPO trainer with the throughput in its log."""
 
 
 class MeteredSFTTrainer(EndsAtMaxSteps, Metered, SFTTrainer):
@@ -83,7 +63,6 @@ def build_dpo_trainer(
         on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    columns = PAIR_COLUMNS + [WEIGHT] * (WEIGHT in datasets["train"].column_names)
     with writing(rows.cache()):
         trainer = MeteredDPOTrainer(
             base,
@@ -91,7 +70,7 @@ def build_dpo_trainer(
             prefix_sharing=arguments.prefix_sharing,
             reference_cache=Path(arguments.reference_cache).expanduser(),
             args=training,
-            train_dataset=datasets["train"].select_columns(columns),
+            train_dataset=datasets["train"].select_columns(PAIR_COLUMNS),
             eval_dataset=datasets["dev"].select_columns(PAIR_COLUMNS) if training.eval_strategy != "no" else None,
             processing_class=tokenizer,
             peft_config=None if continued else get_peft_config(model),

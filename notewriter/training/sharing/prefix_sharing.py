@@ -8,9 +8,7 @@ go back into the stack's shape, so that the loss and everything after it stay TR
 With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C). To attention, a pair
 is two causal sequences, its prompt with the chosen and its prompt with the rejected; only the second needs a copy, of
 the prompt's keys and values. Layers with a sliding window see as far back as in the stack, because a rejected follows
-its prompt in both position and attention. Half-precision attention on CUDA is one FlashAttention call for the row, or
-one FlexAttention call where scores are capped (Gemma 2) or attention sinks take part (gpt-oss); the latter needs no
-copy of keys and values.
+its prompt in both position and attention. Half-precision attention on CUDA is one FlashAttention call for the row.
 """
 
 import contextlib
@@ -24,11 +22,9 @@ from typing import Any, cast
 import torch
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention.bias import causal_lower_right
-from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.flex_attention import compile_friendly_flex_attention
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from trl.trainer.utils import FusedCausalLMOutput
 
@@ -84,20 +80,16 @@ def stacked(model: PreTrainedModel) -> Iterator[None]:
 
 def _obstacle(model: PreTrainedModel) -> str:
     """Why this model cannot share prompts; empty if it can."""
-    # accelerate may have wrapped the forward, and keeps the original.
-    head = inspect.signature(getattr(model, "_original_forward", model.forward), follow_wrapped=False).parameters
-    if not {"fused_lm_head", "shift_labels"} <= head.keys():
-        return "this version of TRL gives it no fused head that takes shift_labels, as TRL 1.16 does"
     configuration = model.config.get_text_config()
     kinds = set(getattr(configuration, "layer_types", None) or ["full_attention"])
     if "linear_attention" in kinds:
         return "has linear attention, whose state after the prompt would have to reach both completions"
-    if not (model._supports_attention_backend and (model._supports_sdpa or model._supports_flex_attn)):
+    if not (model._supports_attention_backend and model._supports_sdpa):
         return "has its own implementation of attention"
     if not model._supports_flash_attn:
         return "has its own attention masks"
-    if getattr(configuration, "attn_logit_softcapping", None) and configuration._attn_implementation == "sdpa":
-        return "sdpa leaves out its cap of attention scores (attn_implementation: eager has it)"
+    if getattr(configuration, "attn_logit_softcapping", None):
+        return "caps attention scores, which PyTorch's attention does not"
     if others := kinds - {"full_attention", "sliding_attention"}:
         return f"has {', '.join(sorted(others))}"
     if model._is_stateful:
@@ -194,8 +186,6 @@ class Layout:
     device: torch.device
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """Masks that were made, by queries, keys and window: the layers share them."""
-    block_masks: dict[int | None, BlockMask] = field(default_factory=dict)
-    """FlexAttention's masks that were made, by window."""
 
     @functools.cached_property
     def queries(self) -> list[int]:
@@ -234,46 +224,12 @@ class Layout:
             if self.device.type == "cuda":
                 # Its kernels know this form; elsewhere PyTorch would make a mask of it in every layer.
                 return causal_lower_right(queries, keys)
-        return self.visible(queries, keys, window)
-
-    def visible(self, queries: int, keys: int, window: int | None) -> torch.Tensor:
-        """Which of a sequence's keys its last queries see, of the shape (queries, keys)."""
         window = keys if window is None else min(window, keys)
         sizes = (queries, keys, window)
         if sizes not in self.masks:
             sees = torch.ones(queries, keys, dtype=torch.bool, device=self.device)
             self.masks[sizes] = sees.tril(keys - queries).triu(keys - queries - window + 1)
         return self.masks[sizes]
-
-    def block_mask(self, window: int | None) -> BlockMask:
-        """Which tokens of the row each token sees, for FlexAttention, which skips blocks that see nothing."""
-        if window not in self.block_masks:
-            pairs = torch.arange(len(self.lengths))
-            tokens = torch.tensor(self.lengths)
-            pair = pairs.repeat_interleave(tokens.sum(1)).to(self.device)
-            # 0 in a prompt, 1 in a chosen, 2 in a rejected.
-            part = torch.arange(3).repeat(len(pairs)).repeat_interleave(tokens.flatten()).to(self.device)
-            position = torch.cat(
-                [
-                    torch.arange(start, start + length)
-                    for prompt, *completions in self.lengths
-                    for start, length in ((0, prompt), *((prompt, completion) for completion in completions))
-                ]
-            ).to(self.device)
-            reach = len(position) if window is None else window
-
-            def sees(_: torch.Tensor, __: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-                own = (pair[query] == pair[key]) & ((part[key] == 0) | (part[key] == part[query]))
-                distance = position[query] - position[key]
-                return own & (distance >= 0) & (distance < reach)
-
-            length = len(position)
-            # Compiled, the mask is made block by block; otherwise all of it would be in memory at a time.
-            compiled = self.device.type == "cuda"
-            self.block_masks[window] = create_block_mask(
-                sees, None, None, length, length, device=self.device, _compile=compiled
-            )
-        return self.block_masks[window]
 
 
 def _offsets(lengths: list[int]) -> torch.Tensor:
@@ -298,11 +254,6 @@ def _attention(
         # A row has at least two tokens.
         if attention_mask is not None and attention_mask.shape[2] < query.shape[2]:
             raise UserError(f"the model does not pass the layout of shared prompts on to its attention; {REMEDY}")
-        if _is_special(kwargs):
-            if attention_mask is None:
-                whole = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device)
-                attention_mask = whole.tril(key.shape[2] - query.shape[2])
-            return _explicit_attention(query, key, value, attention_mask, **kwargs), None
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
         return output, None
     if torch.is_autocast_enabled(query.device.type):
@@ -313,10 +264,7 @@ def _attention(
     declared = getattr(module.config, "sliding_window", None)
     if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
         raise UserError(f"the model does not pass its window of {declared} tokens on to its attention; {REMEDY}")
-    special = _is_special(kwargs)
-    if special and not kwargs.get("dropout") and _has_flex_attention(query):
-        return _flex_attention(module, query, key, value, layout, window, **kwargs), None
-    if not special and not kwargs.get("dropout") and _has_flash_attention(query, key, value):
+    if not kwargs.get("dropout") and _has_flash_attention(query, key, value):
         return _flash_attention(query, key, value, layout, window, kwargs.get("scaling")), None
     outputs = []
     sequences = zip(
@@ -324,92 +272,9 @@ def _attention(
     )
     for queries, *copied in sequences:
         keys, values = (torch.cat(parts, dim=2) for parts in copied)
-        if special:
-            visible = layout.visible(queries.shape[2], keys.shape[2], window)
-            outputs.append(_explicit_attention(queries, keys, values, visible, **kwargs))
-        else:
-            mask = layout.mask(queries.shape[2], keys.shape[2], window)
-            outputs.append(sdpa_attention_forward(module, queries, keys, values, mask, **kwargs)[0])
+        mask = layout.mask(queries.shape[2], keys.shape[2], window)
+        outputs.append(sdpa_attention_forward(module, queries, keys, values, mask, **kwargs)[0])
     return torch.cat(outputs, dim=1), None
-
-
-def _is_special(options: dict[str, Any]) -> bool:
-    """Whether a layer's attention has what PyTorch's scaled dot-product attention lacks: capped scores, or sinks."""
-    return options.get("softcap") is not None or options.get("s_aux") is not None
-
-
-def _explicit_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    visible: torch.Tensor,
-    scaling: float,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    dropout: float = 0.0,
-    **_: Any,
-) -> torch.Tensor:
-    """Attention whose scores are in memory as a whole, with soft caps (Gemma 2) and attention sinks (gpt-oss).
-
-    Args:
-        visible: true where a query sees a key; its shape broadcasts to (batch, heads, queries, keys).
-        softcap: scores are this times the hyperbolic tangent of their share of it.
-        s_aux: of each head, the score of a sink: a key without a value.
-    """
-    groups = query.shape[1] // key.shape[1]
-    scores = (query @ repeat_kv(key, groups).transpose(2, 3)).float() * scaling
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    if s_aux is not None:
-        sinks = s_aux.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
-        scores = torch.cat([scores, sinks], dim=-1)
-    weights = scores.softmax(-1)[..., : key.shape[2]].to(value.dtype)
-    weights = torch.nn.functional.dropout(weights, dropout)
-    return (weights @ repeat_kv(value, groups)).transpose(1, 2).contiguous()
-
-
-def _has_flex_attention(query: torch.Tensor) -> bool:
-    """Whether FlexAttention is used on this device; in float32 its backward needs more shared memory than there is."""
-    return query.device.type == "cuda" and query.dtype in (torch.float16, torch.bfloat16)
-
-
-def _flex_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    layout: Layout,
-    window: int | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **_: Any,
-) -> torch.Tensor:
-    """A shared row's attention in one call of FlexAttention (Dong et al. 2024, https://arxiv.org/abs/2412.05496)."""
-
-    cap = softcap or 1.0
-
-    def capped(score: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-        return cap * torch.tanh(score / cap)
-
-    attended: Any = compile_friendly_flex_attention(
-        query,
-        key,
-        value,
-        training=module.training,
-        score_mod=None if softcap is None else capped,
-        block_mask=layout.block_mask(window),
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-        return_aux=AuxRequest(lse=True),
-    )
-    output: torch.Tensor = attended[0]
-    if s_aux is not None:
-        # With a sink of score s, the sum of exponentials e^lse becomes e^lse + e^s: its share is sigmoid(lse - s).
-        share = torch.sigmoid(attended[1].lse - s_aux.float().view(1, -1, 1))
-        output = output * share.unsqueeze(-1).to(output.dtype)
-    return output.transpose(1, 2).contiguous()
 
 
 def _has_flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:

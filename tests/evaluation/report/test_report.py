@@ -156,7 +156,7 @@ def test_model_text_is_never_markup_and_nothing_is_fetched(write_run, tmp_path):
     write_report([run], tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
-    assert [script.get("id") for script in scripts] == ["index", None, "vocabulary", "words", "traces-0"]
+    assert [script.get("id") for script in scripts] == ["index", None, "words", "traces-0"]
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object")]
     assert not page.with_attribute("src")
     assert all(re.match("#|data:,$", attributes["href"]) for attributes in page.with_attribute("href"))

@@ -48,10 +48,6 @@ def test_the_search_knows_the_words_of_predictions_and_notes_of_all_runs(write_r
     runs = read_runs(folders)
     found = words(runs, questions_of(runs))
     assert found == {
-        "fulda": [0, 0, 0, 0],
-        "note": [0, 0, 0, 0],
-        "rhine": [0, 0, 0, 0],
-        "rhine,": [0, 0, 0, 0],
-        "the": [0, 0, 0, 0],
+        **{word: [0, 1, 2, 3] for word in ("fulda", "note", "rhine", "rhine,", "the")},
         **{name: [number] for number, name in enumerate("abcd")},
     }

@@ -1,5 +1,5 @@
 from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.tables import difference_table, differences, kinds, published
+from notewriter.evaluation.report.tables import difference_table, differences, kinds
 from notewriter.ground import jsonl
 
 
@@ -45,22 +45,3 @@ def test_p_values_are_corrected_for_the_scores_of_all_runs_together(write_run, t
     assert "whose rules differ" in incomparable.reason and not incomparable.comparison
     # One alone is corrected for nothing.
     assert differences(read_runs([before, after[1]]))[0].comparison["f1"].p_value == 2 / 2**7
-
-
-def test_the_papers_numbers_of_the_runs_dataset_stand_beside_the_runs(write_run, tmp_path):
-    ((caption, header, (ours, *theirs)),) = published(read_runs([write_run(tmp_path / "run", {"a": 0.5})]))
-    assert caption == "Published numbers on musique"
-    assert header == [
-        "Source",
-        "Method",
-        "Model",
-        "Accuracy",
-        "Token F1",
-        "Exact match",
-        "Accuracy, graded by the judge",
-    ]
-    # MuSiQue is in three papers; ours has F1 alone.
-    assert ours == ["run", "deepnote", "small", "", "50.0", "", ""]
-    assert {row[0].partition(",")[0] for row in theirs} == {"DeepNote", "ReaRAG", "Search-R1"}
-    (rearag,) = (row for row in theirs if row[0] == "ReaRAG, Table 1" and row[2] == "ReaRAG-9B")
-    assert rearag[3:] == ["", "", "40.0", "66.0"]

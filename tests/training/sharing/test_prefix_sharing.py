@@ -178,122 +178,6 @@ def test_the_test_above_fails_where_a_window_is_dropped(name, monkeypatch):
     assert gradients > 1e-3
 
 
-EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-
-# Caps that the scores reach; eager, since PyTorch's attention has none.
-CAPS = {"attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 8, "attn_implementation": "eager"}
-
-SPECIAL: dict[str, Callable[[], torch.nn.Module]] = {
-    "Gemma 2": lambda: random_model("gemma2", **CAPS, **BOTH_KINDS),
-    "gpt-oss": lambda: random_model("gpt_oss", **EXPERTS, **BOTH_KINDS),
-}
-"""Models with soft caps and with attention sinks."""
-
-
-@pytest.mark.parametrize("name", SPECIAL)
-def test_soft_caps_and_attention_sinks_score_as_each_sequence_alone(name):
-    log_probs, gradients = differences_from_each_sequence_alone(SPECIAL[name]())
-    assert log_probs < 1e-6
-    assert gradients < 5e-6
-
-
-def without_caps_and_sinks(attention: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def changed(*states: torch.Tensor, s_aux: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
-        # A sink of such a score takes no part, and still has a gradient: zero.
-        return attention(*states, **(options | {"softcap": None, "s_aux": None if s_aux is None else s_aux - 1e4}))
-
-    return changed
-
-
-@pytest.mark.parametrize("name", SPECIAL)
-def test_the_test_above_fails_where_caps_and_sinks_are_dropped(name, monkeypatch):
-    attention = without_caps_and_sinks(prefix_sharing._explicit_attention)
-    monkeypatch.setattr(prefix_sharing, "_explicit_attention", attention)
-    log_probs, gradients = differences_from_each_sequence_alone(SPECIAL[name]())
-    assert log_probs > 1e-4
-    assert gradients > 1e-3
-
-
-@pytest.mark.parametrize("name", SPECIAL)
-def test_soft_caps_and_sinks_count_in_other_calls_of_the_model_too(name):
-    plain, shared = twice(SPECIAL[name]().eval())
-    batch = stack([12, 20], [(4, 6), (3, 12)])
-    options = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
-    scored = batch["attention_mask"].bool()
-    torch.testing.assert_close(shared(**options).logits[scored], plain(**options).logits[scored], rtol=1e-4, atol=1e-5)
-    alone = {"input_ids": batch["input_ids"][:1, :16]}
-    torch.testing.assert_close(shared(**alone).logits, plain(**alone).logits, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def flex_attention(monkeypatch) -> list[Any]:
-    """A device with FlexAttention: its definition, written out with gradients, which its own CPU kernel lacks.
-
-    Returns:
-        The block masks that it was called with, call by call.
-    """
-    calls = []
-
-    def attention(query, key, value, *, training, score_mod, block_mask, scale, enable_gqa, return_aux):
-        calls.append(block_mask)
-        assert enable_gqa == (query.shape[1] != key.shape[1])
-        key, value = (states.repeat_interleave(query.shape[1] // key.shape[1], 1) for states in (key, value))
-        scores = query @ key.transpose(2, 3) * scale
-        if score_mod is not None:
-            scores = score_mod(scores, *4 * [torch.tensor(0)])
-        places = torch.arange(query.shape[2])
-        visible = block_mask.mask_mod(torch.tensor(0), torch.tensor(0), places[:, None], places)
-        scores = scores.masked_fill(~visible, -torch.inf)
-        return scores.softmax(-1) @ value, SimpleNamespace(lse=scores.logsumexp(-1))
-
-    monkeypatch.setattr(prefix_sharing, "compile_friendly_flex_attention", attention)
-    monkeypatch.setattr(prefix_sharing, "_has_flex_attention", lambda _: True)
-    return calls
-
-
-@pytest.mark.parametrize("name", SPECIAL)
-def test_flex_attention_scores_as_each_sequence_alone(name, flex_attention):
-    log_probs, gradients = differences_from_each_sequence_alone(SPECIAL[name]())
-    assert log_probs < 1e-6
-    assert gradients < 5e-6
-    # A layer with a window, and one without.
-    assert len({id(mask) for mask in flex_attention}) == 2
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("name", SPECIAL)
-def test_pytorchs_flex_attention_takes_these_arguments(name, monkeypatch):
-    shared = twice(SPECIAL[name]().eval())[1]
-    batch = stack([12, 200], [(4, 6), (3, 12)])
-    with torch.no_grad():
-        expected = shared(**batch, fused_lm_head=True).log_probs
-
-        def attention(*states, training, **options):
-            return torch.nn.attention.flex_attention.flex_attention(*states, **options)
-
-        monkeypatch.setattr(prefix_sharing, "compile_friendly_flex_attention", attention)
-        monkeypatch.setattr(prefix_sharing, "_has_flex_attention", lambda _: True)
-        found = shared(**batch, fused_lm_head=True).log_probs
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("window", [None, 40])
-def test_flex_attention_skips_the_blocks_that_see_nothing(window):
-    layout = Layout([(300, 150, 200), (10, 5, 3)], torch.device("cpu"))
-    mask = layout.block_mask(window)
-    places = torch.arange(668)
-    dense = mask.mask_mod(torch.tensor(0), torch.tensor(0), places[:, None], places)
-    sequence = torch.cat([torch.arange(300), torch.arange(450, 650)])
-    assert torch.equal(dense[450:650][:, sequence], layout.visible(200, 500, window))
-    assert torch.equal(dense[:450, :450], layout.visible(450, 450, window))
-    assert dense[450:650].sum() == layout.visible(200, 500, window).sum()
-    assert not dense[650:, :650].any()
-    padded = torch.nn.functional.pad(dense, (0, 100, 0, 100))
-    blocks = padded.view(6, 128, 6, 128).any(3).any(1)
-    assert torch.equal(mask.to_dense()[0, 0].bool(), blocks)
-    assert not blocks.tril().all()
-
-
 def test_a_window_that_the_model_keeps_from_its_attention_is_refused():
     options = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 0}
     model = twice(random_model("qwen2_moe", num_experts=4, moe_intermediate_size=16, **options))[1]
@@ -307,11 +191,8 @@ def test_a_window_that_the_model_keeps_from_its_attention_is_refused():
 @pytest.mark.parametrize(
     ("architecture", "options", "reason"),
     [
-        (
-            "gemma2",
-            {"sliding_window": 64},
-            r"sdpa leaves out its cap of attention scores \(attn_implementation: eager has it\)",
-        ),
+        ("gemma2", {"sliding_window": 64}, "caps attention scores"),
+        ("gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2}, "its own implementation of attention"),
         ("qwen3_next", {"layer_types": ["linear_attention", "full_attention"]}, "linear attention, whose state"),
         ("mamba", {}, "linear attention, whose state"),
         ("bloom", {}, "its own implementation of attention"),
@@ -333,11 +214,6 @@ def test_a_model_on_several_devices_is_refused(models):
     plain.hf_device_map = {"model.layers.0": 0, "model.layers.1": 1}
     with pytest.raises(UserError, match=r"split over several devices \(device_map\); set prefix_sharing: false"):
         share_prefixes(plain)
-
-
-def test_a_head_of_another_trl_is_refused(tiny_model):
-    with pytest.raises(UserError, match=r"as TRL 1\.16 does; set prefix_sharing: false"):
-        share_prefixes(AutoModelForCausalLM.from_pretrained(tiny_model))
 
 
 @pytest.mark.parametrize(
