@@ -2,11 +2,13 @@
 
     notewriter worth --runs runs/base runs/dpo --choose_on runs/train --output worth.html
 
-Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, and what one more
-search finds with the note as part of its query. The run's notes are compared with the best control of each measure.
+Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, what one more search
+finds with the note as part of its query and, if a reader is named (--serve, or --base_url and --model), how much
+likelier the note makes the gold answer to it. The run's notes are compared with the best control of each measure.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ from notewriter.evaluation.controls import (
     readings,
     scores_of,
 )
+from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, is_yes_no, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, retriever_of
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
@@ -39,6 +42,8 @@ from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, 
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.models.roles import ModelArguments
+from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page
 from notewriter.pages.tables import Table, html, markdown
 
@@ -57,10 +62,12 @@ COLUMNS = {
     **{f"{ANSWER}_{words}": f"answer in {words}" for words in BUDGETS},
     DENSITY: "density",
     **dict(zip((metric.name for metric in NEXT_METRICS), ("answer found next", "passages found next"), strict=True)),
+    LIKELIHOOD.name: "likelihood",
+    YES_NO.name: "likelihood, yes or no",
 }
 """Measure -> the head of its column."""
 
-COMPARED = (FACTS, f"{FACTS}_40", ANSWER, *(metric.name for metric in NEXT_METRICS))
+COMPARED = (FACTS, f"{FACTS}_40", ANSWER, *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
 """The measures by which a run's notes are compared with the best control."""
 
 CURVE = (0, 5, 10, 20, 30, 40, 60, 80, 100)
@@ -88,8 +95,8 @@ class WorthArguments:
     further: Annotated[int, Interval(ge=0)] = field(
         default=FURTHER, metadata={"help": "passages that the next search adds; 0 searches nothing"}
     )
-    words: Annotated[int, Interval(ge=1)] = field(
-        default=QUERY_WORDS, metadata={"help": "words of a note that the next search gets"}
+    cut_at: Annotated[int, Interval(ge=1)] = field(
+        default=QUERY_WORDS, metadata={"help": "words of a note that the next search and the reader get"}
     )
 
 
@@ -108,16 +115,18 @@ class Worth:
     scores: Scores
 
 
-def worth_of(run: Path, further: int, words: int) -> Worth:
+def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None, logs: Path) -> Worth:
     """Measure the notes of a finished run and its controls.
 
     Args:
         run: the run folder.
         further: passages that the next search adds; 0: none is made.
-        words: where notes are cut for the next search.
+        words: where notes are cut for the next search and the reader.
+        reader: how the frozen reader is reached; None: without likelihoods.
+        logs: the folder for its server's log.
 
     Raises:
-        UserError: the run kept no notes, or its questions or passages are not at hand.
+        UserError: the run kept no notes, its questions or passages are not at hand, or the reader fails.
     """
     read = readings(run)
     if not read:
@@ -126,6 +135,17 @@ def worth_of(run: Path, further: int, words: int) -> Worth:
     scores = scores_of(notes, read)
     if further:
         _add(scores, asyncio.run(_next_search(run, read, notes, further, words)))
+    if reader:
+        questions = [each.question for each in read]
+        yes_no = {question.id for question in questions if is_yes_no(question)}
+        gains = note_gains(notes, questions, reader, logs, words)
+        _add(
+            scores,
+            {
+                writer: {id: {(YES_NO if id in yes_no else LIKELIHOOD).name: gain} for id, gain in by_question.items()}
+                for writer, by_question in gains.items()
+            },
+        )
     return Worth(read_metrics(run / "metrics.json").name, read, scores)
 
 
@@ -248,20 +268,23 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         "its words that are words of the facts."
         + (
             f" Found next: what lies among the passages and {arguments.further} more, which are searched for with the "
-            f"note's first {arguments.words} words and the question."
+            f"note's first {arguments.cut_at} words and the question."
             if arguments.further
             else ""
-        ),
+        )
+        + " Likelihood, where a reader is named: how much likelier the note makes the gold answer, in nats per token.",
     ]
 
 
 def main(argv: list[str]) -> None:
     """Measure the runs, and write the page."""
-    (arguments,) = parse(WorthArguments, argv, prog="notewriter worth", description=__doc__)
+    arguments, models = parse([WorthArguments, ModelArguments], argv, prog="notewriter worth", description=__doc__)
+    reader = models if models.serve or models.base_url or models.models else None
     output = Path(arguments.output)
     measured: dict[Path, Worth] = {}
-    for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
-        measured[run] = worth_of(run, arguments.further, arguments.words)
+    with keep() if reader else contextlib.nullcontext():
+        for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
+            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent)
     worths = [measured[run] for run in dict.fromkeys(map(Path, arguments.runs))]
     chosen = measured[Path(arguments.choose_on)] if arguments.choose_on else None
     notes, best, plot = explanation(arguments, chosen), best_table(worths, chosen), curves(worths)

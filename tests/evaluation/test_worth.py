@@ -10,12 +10,13 @@ from notewriter.evaluation import evaluate, worth
 from notewriter.evaluation.controls import CONTENDERS, best_control, control_scores
 from notewriter.evaluation.worth import CONTROLS, OWN, best_table, worth_of, writers_table
 from notewriter.ground.errors import UserError
+from notewriter.testing import scripted_endpoint
 
 
 @pytest.fixture(scope="module")
 def after(noted_runs):
     folder, _ = noted_runs
-    return worth_of(folder / "after", 3, 40)
+    return worth_of(folder / "after", 3, 40, None, folder)
 
 
 def test_every_writer_has_every_measure_at_the_words_of_the_runs_notes(after):
@@ -83,6 +84,17 @@ def test_the_page_has_the_comparison_the_curves_and_the_writers(noted_runs, tmp_
     assert "passages found next" not in page.read_text()
 
 
+def test_a_reader_that_is_named_says_how_much_likelier_the_notes_make_the_answer(noted_runs, tmp_path):
+    folder, _ = noted_runs
+    page = tmp_path / "worth.html"
+    with scripted_endpoint() as endpoint:
+        reader = ["--base_url", endpoint.base_url, "--model", "scripted", "--cache", str(tmp_path / "cache.sqlite")]
+        worth.main(["--runs", str(folder / "after"), "--further", "0", "--output", str(page), *reader])
+        assert endpoint.requests
+    # Its likelihoods are the same whatever is in the prompt.
+    assert "<th>after, likelihood</th>" in page.read_text() and "+0.000 [+0.000, +0.000]" in page.read_text()
+
+
 def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_runs, tmp_path):
     _, world = noted_runs
     with fake_endpoint(lambda request: "nobody") as endpoint:
@@ -91,7 +103,7 @@ def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_ru
             "models": {"notes": {"control": "lead", "words": 12}},
         }
         evaluate.main(run_config(tmp_path, "lead", world, endpoint, settings))
-    measured = worth_of(tmp_path / "lead", 0, 40)
+    measured = worth_of(tmp_path / "lead", 0, 40, None, tmp_path)
     assert measured.scores[OWN] == measured.scores["lead"]
 
 
