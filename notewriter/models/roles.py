@@ -179,7 +179,8 @@ class ControlOfRole:
 
     Args:
         control: its name.
-        words: how many words a note has at most, or the folder of a finished run, for as many as its notes have.
+        words: how many words a note has at most, or the folder of a finished run, for as many as its notes have (for
+            the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
     """
 
