@@ -4,9 +4,10 @@
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
-has only the question and the commands.
+has only the question.
 """
 
+import hashlib
 import shlex
 import sys
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.statistics import holm
 from notewriter.experiments.experiment import BEST, Experiment, Primary, read_experiment
-from notewriter.experiments.files import changes_of
+from notewriter.experiments.files import changes_of, filled
 from notewriter.experiments.note_controls import without_a_model
 from notewriter.experiments.origins import (
     NOT_RUN,
@@ -109,7 +110,6 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
         f"{finished} of {planned} evaluations are finished.",
     ]
     if finished:
-        seeds = experiment.seeds
         origins = {
             cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.cells
         }
@@ -127,7 +127,7 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
             "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
             "and questions together.",
             markdown([_differences(experiment, *pair) for pair in experiment.compare]),
-            *(["## Seeds", markdown([_by_seed(experiment, each) for each in experiment.metrics])] if seeds else []),
+            *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
             *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
             "## Costs",
             "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
@@ -336,7 +336,7 @@ def _why_not(before: Runs, after: Runs) -> str:
 
 
 def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
-    """Code, machine and settings of the evaluations, and the commands of the pipeline."""
+    """Code, machine and settings of the evaluations, and what prints the commands."""
     folders = [folder for cell in experiment.cells for folder in experiment.folders(cell)]
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
@@ -344,16 +344,13 @@ def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
         if (record := read_run_record(folder))
         for start in record.starts
     ]
-    commands = "\n".join(
-        f"# {run.title}\n{shlex.join(run.command_line('$shard' if run.shards > 1 else 1))}" for run in pipeline.runs
-    )
-    hashes = "\n".join(f"{folder}: {read_metrics(folder / 'metrics.json').config_hash}" for folder in folders)
+    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
+    settings = "".join(read_metrics(folder / "metrics.json").config_hash for folder in folders)
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
     return [
         "\n".join(dict.fromkeys(starts)),
-        _details(f"The commands of the {len(pipeline.runs)} runs", commands),
-        _details(f"Hashes of the settings of {len(folders)} evaluations", hashes) if hashes else "",
+        f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.",
+        f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
+        if folders
+        else "",
     ]
-
-
-def _details(summary: str, text: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n```text\n{text}\n```\n\n</details>"

@@ -73,19 +73,13 @@ def files(tmp_path):
     return tmp_path / "data"
 
 
-@pytest.fixture
-def student(served):
+TURNS = itertools.count()
+
+
+def student(request):
     """Notes that are each another sentence of the prompt, so that samples differ in their facts and not in length."""
-    turns = itertools.count()
-
-    def reply(request):
-        sentences = re.findall(
-            r"Kesk \w+ (?:sings old songs|keeps two bees|was born) in \w+\.", str(request["messages"])
-        )
-        return sentences[next(turns) % len(sentences)] if sentences else "Brel"
-
-    served.endpoint.reply = reply
-    return served
+    sentences = re.findall(r"Kesk \w+ (?:sings old songs|keeps two bees|was born) in \w+\.", str(request["messages"]))
+    return sentences[next(TURNS) % len(sentences)] if sentences else "Brel"
 
 
 def trained(options):
@@ -99,7 +93,8 @@ def trained(options):
     write_training_record(folder, TrainingRecord(steps=25, hyperparameters={"batch_size": 8}, metrics={}))
 
 
-def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(files, student, tmp_path, monkeypatch):
+@pytest.mark.parametrize("served", [student], indirect=True)
+def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(files, served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     changes = {"data": str(files), "model_dir": str(tmp_path / "base"), "held_out": "4", "asked": "8"}
     pipeline = read_pipeline(FILE, "run", changes)
@@ -120,7 +115,7 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(fil
     results.main([str(FILE), "--output_dir", "run", "--output", "page.md", "--set", *set_])
     page = (tmp_path / "page.md").read_text()
     assert page.index("## Primary tests") < page.index("## Scores")
-    tests = [line for line in page.splitlines() if line.startswith(("| note\\_fact\\_recall\\_40: ", "| next\\_"))]
+    tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
     (of_reference,) = (line for line in tests if "best control (" in line and "reference, 2WikiMultihopQA |" in line)
     assert "| 2 x 4 |" in of_reference
     assert len(tests) == 9 and sum("not run" in line for line in tests) == 7
