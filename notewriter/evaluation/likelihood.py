@@ -32,6 +32,13 @@ LIKELIHOOD = Metric(
     share=False,
 )
 
+YES_NO = Metric(
+    "note_likelihood_yes_no",
+    "Gold answer likelier with the note, yes or no",
+    "The same of questions whose answer is yes or no.",
+    share=False,
+)
+
 ANSWERS = 5
 """Gold answers of a question that are scored at most, the main one first."""
 
