@@ -246,7 +246,7 @@ def test_every_method_runs_through_the_command(run, method):
     assert read_metrics(folder / "metrics.json").per_question["calls"] >= 1
 
 
-@pytest.mark.parametrize("method", ["ircot", "flare", "react"])
+@pytest.mark.parametrize("method", ["ircot", "flare"])
 def test_notes_are_an_option_of_methods_that_retrieve_step_by_step(run, method):
     folder = run(method=method, method_options={"notes": True, "max_step": 2}, limit=1)
     ((_, trace),) = jsonl.read(folder / "traces.jsonl")
