@@ -200,7 +200,7 @@ def _replies_in(run: Path) -> Replies:
     replies = defaultdict(list)
     for trace in read_traces(run / "traces.jsonl"):
         for step in trace.steps:
-            if not isinstance(step, Retrieval):
+            if not isinstance(step, Retrieval) and step.role == "notes":
                 replies[trace.question_id, step.stage].append(step.text)
     return dict(replies)
 
