@@ -317,10 +317,10 @@ def test_a_folder_with_other_settings_is_refused(build):
         (
             {"stages": {"deepnote/init_note": "decision"}},
             "decision judges candidates of kind updated note, and deepnote/init_note gives a note; "
-            "its judges are: llm, outcome, gain, reference",
+            "its judges are: chance, llm, outcome, gain, reference",
         ),
         ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
-        ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
+        ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: chance, llm, outcome"),
         ({"stages": {"search_r1/reason": "llm"}}, "search_r1/reason: continues a text and has no reply of its own"),
         ({"stages": {"replug/answer": "metric"}}, "stages: replug/answer: is read with its log-probabilities alone"),
         ({"stages": {"corag/penalty": "outcome"}}, "stages: corag/penalty: is read with its log-probabilities alone"),
