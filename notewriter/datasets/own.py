@@ -1,20 +1,26 @@
 """Our own JSON Lines: `questions.jsonl` and `corpus.jsonl`."""
 
+from __future__ import annotations
+
 from array import array
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import hash64
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = Lazy("numpy")
 
 
 def _question(record: dict[str, Any], place: str) -> Question:

@@ -1,10 +1,17 @@
 """Uncertainty of means over questions: bootstrap intervals, single and paired, and tests of paired differences."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from notewriter.artifacts.metrics import Interval
+from notewriter.ground.lazy import Lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Lazy("numpy")
 
 PERMUTATIONS = 10_000
 

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from notewriter.ground.config import choose
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Lazy("numpy")
 
 ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 
