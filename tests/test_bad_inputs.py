@@ -471,7 +471,6 @@ READ_BY = {
     "corpus.jsonl": ["index"],
     "corpus/manifest.json": ["corpus"],
     "retrieval/searches.jsonl": ["retrieval-eval"],
-    "retrieval/loads.jsonl": ["retrieval-eval"],
     "world/world.json": ["world"],
 }
 

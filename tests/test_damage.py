@@ -189,7 +189,6 @@ READ_BY = {
     "chains/rollouts.jsonl": ["chains"],
     "chains/train.parquet": ["inspect chains", "preflight sft"],
     "retrieval/searches.jsonl": ["retrieval-eval"],
-    "retrieval/loads.jsonl": ["retrieval-eval"],
     "world/world.json": ["world"],
     "pipeline.yaml": ["pipeline"],
     "results.yaml": ["results"],

@@ -1,7 +1,7 @@
 """`notewriter corpus`: turn documents of any origin into the passages of a corpus.
 
 Each source reads its own files: a folder of Markdown, text, HTML and PDF files, or a corpus that the papers searched.
-What cannot be used is skipped, named and counted. An interrupted build resumes when the same command is run again.
+What cannot be used is skipped, named and counted.
 """
 
 import dataclasses
@@ -27,11 +27,10 @@ from notewriter.corpora.splitting import SplitArguments, load_tokenizer, splitte
 from notewriter.corpora.writing import (
     CORPUS,
     MANIFEST,
-    PROGRESS,
     SCHEMA,
     SKIPPED,
     Build,
-    Progress,
+    Counts,
     corpus_folder,
     hash_source,
     read_manifest,
@@ -65,9 +64,6 @@ class CorpusArguments:
         default=None,
         metadata={"help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames)"},
     )
-    require_published_count: bool = field(
-        default=False, metadata={"help": "end with an error, not a warning, if the number of documents differs"}
-    )
 
 
 def main(argv: list[str]) -> None:
@@ -97,42 +93,33 @@ def main(argv: list[str]) -> None:
     identity = hashlib.sha256(json.dumps([SCHEMA, settings, sha256]).encode()).hexdigest()
     expected = published(arguments.source, paths)
     if (manifest := read_manifest(output_dir) or {}).get("identity") == identity:
-        if expected:
-            _check_count(arguments, difference(manifest["documents"], manifest["repeated_documents"], expected))
         sys.stdout.write(f"{output_dir}: already a corpus of these documents and settings\n")
         return
     with corpus_folder(output_dir) as folder:
-        progress = write(build, folder, identity, expected.documents if expected else None)
-        if not progress.passages:
-            raise UserError(_nothing(arguments, folder, progress))
+        counts = write(build, folder, expected.documents if expected else None)
+        if not counts.passages:
+            raise UserError(_nothing(arguments, folder, counts))
         manifest = {
             "schema": SCHEMA,
             "identity": identity,
             "settings": settings,
             "source": {"paths": arguments.path, "bytes": size, "sha256": sha256},
-            "documents": progress.documents,
-            "repeated_documents": progress.repeated,
-            "passages": progress.passages,
+            "documents": counts.documents,
+            "repeated_documents": counts.repeated,
+            "passages": counts.passages,
             "skipped": skip_reasons(folder),
         }
         if pages:
             manifest |= _pages_found(pages, folder)
         if expected:
-            what_differs = difference(progress.documents, progress.repeated, expected)
+            what_differs = difference(counts.documents, counts.repeated, expected)
             manifest["published"] = dataclasses.asdict(expected) | {"differs": what_differs}
-            _check_count(arguments, what_differs)
             if what_differs:
                 logger.warning("%s: has %s; scores on it are not comparable", arguments.path[0], what_differs)
         if arguments.source == PER_QUESTION:
             manifest |= _write_per_question(arguments, split, questions, folder)
         jsonl.write_text(folder / MANIFEST, [json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"])
-        (folder / PROGRESS).unlink()
-    sys.stdout.write(_summary(output_dir, progress, manifest))
-
-
-def _check_count(arguments: CorpusArguments, what_differs: str) -> None:
-    if what_differs and arguments.require_published_count:
-        raise UserError(f"{arguments.path[0]}: has {what_differs}; check that the download is complete")
+    sys.stdout.write(_summary(output_dir, counts, manifest))
 
 
 def _source(arguments: CorpusArguments, split: SplitArguments) -> Source:
@@ -179,10 +166,10 @@ def _settings(
     return settings
 
 
-def _nothing(arguments: CorpusArguments, folder: Path, progress: Progress) -> str:
+def _nothing(arguments: CorpusArguments, folder: Path, counts: Counts) -> str:
     reasons = "; ".join(f"{count:,} {reason}" for reason, count in skip_reasons(folder).items())
-    if progress.left_out:
-        reasons = f"none of {progress.documents:,} documents is a page of {arguments.pages_of}"
+    if counts.left_out:
+        reasons = f"none of {counts.documents:,} documents is a page of {arguments.pages_of}"
     return f"{arguments.path[0]}: nothing could be kept ({reasons or 'it is empty'}); check --source and --path"
 
 
@@ -245,10 +232,10 @@ def _files(source: Source, arguments: CorpusArguments) -> Iterator[tuple[str, Pa
     return (each for each in source.inputs([Path(path) for path in arguments.path]) if not isinstance(each, Skipped))
 
 
-def _summary(output_dir: Path, progress: Progress, manifest: dict[str, Any]) -> str:
-    lines = [f"{output_dir / CORPUS}: {progress.passages:,} passages of {progress.documents:,} documents"]
-    if progress.skipped:
-        lines.append(f"skipped: {progress.skipped:,} (all in {output_dir / SKIPPED})")
+def _summary(output_dir: Path, counts: Counts, manifest: dict[str, Any]) -> str:
+    lines = [f"{output_dir / CORPUS}: {counts.passages:,} passages of {counts.documents:,} documents"]
+    if counts.skipped:
+        lines.append(f"skipped: {counts.skipped:,} (all in {output_dir / SKIPPED})")
         lines += [f"  {count:,} {reason}" for reason, count in manifest["skipped"].items()]
     for file, mean in manifest.get("per_question", {}).items():
         size = f"{mean['paragraphs']:,} paragraphs and {mean['tokens']:,} tokens each on average"

@@ -1,15 +1,11 @@
-"""Reading the files of a corpus: expanding folders, decompressing, places of records, and a limit of time."""
+"""Reading the files of a corpus: expanding folders, decompressing, and places of records."""
 
 import bz2
 import gzip
-import itertools
 import json
 import lzma
-import signal
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,12 +16,6 @@ from notewriter.ground.text import without_surrogates
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Decompression by file ending."""
-
-MAX_SECONDS = 300.0
-"""Time to read a file, and again to split it; some damaged PDF files keep the parser busy for hours."""
-
-MAX_LINE = 50_000_000
-"""Characters of the longest line that is read; a compressed file of megabytes can contain one of gigabytes."""
 
 
 def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
@@ -49,8 +39,6 @@ def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
 def lines(name: str, path: Path) -> Iterator[Record]:
     """The non-blank lines of a text file, which may be compressed. Bytes that are not UTF-8 become surrogates.
 
-    A line of more than `MAX_LINE` characters comes as a blank one, which its reader skips (`too_long`).
-
     Raises:
         UserError: the file cannot be read, or is compressed and truncated or damaged.
     """
@@ -58,14 +46,8 @@ def lines(name: str, path: Path) -> Iterator[Record]:
     try:
         file: IO[str]
         with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
-            for number in itertools.count(start=1):
-                if not (line := file.readline(MAX_LINE + 1)):
-                    return
-                if len(line) > MAX_LINE:
-                    while line and not line.endswith("\n"):
-                        line = file.readline(MAX_LINE)
-                    yield f"{name}:{number}", "\n"
-                elif not line.isspace():
+            for number, line in enumerate(file, start=1):
+                if not line.isspace():
                     yield f"{name}:{number}", line
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise _damaged(name, error) from error
@@ -80,19 +62,12 @@ def _damaged(name: str, error: Exception) -> UserError:
     return UserError(f"{name}: is truncated or damaged ({error}); download it again")
 
 
-def too_long(place: str) -> UserError:
-    """The error of a line that `lines` leaves blank."""
-    return UserError(f"{place}: is longer than {MAX_LINE:,} characters; remove the line")
-
-
 def json_object(place: str, line: str) -> dict[str, Any]:
     """The JSON object in a line of `lines`.
 
     Raises:
-        UserError: it is none, is not UTF-8, or the line was too long.
+        UserError: it is none, or is not UTF-8.
     """
-    if line.isspace():
-        raise too_long(place)
     if without_surrogates(line) != line:
         raise UserError(f"{place}: is not UTF-8")
     try:
@@ -112,33 +87,3 @@ def identifier(record: dict[str, Any], key: str, place: str) -> str:
 def origin(record: dict[str, Any]) -> Origin:
     """The address of a record's document, if it has one."""
     return Origin(url=record["url"]) if isinstance(record.get("url"), str) else Origin()
-
-
-class _TooSlow(BaseException):
-    """Not an `Exception`, which parsers catch and go on."""
-
-
-@contextmanager
-def time_limit(name: str) -> Iterator[None]:
-    """End the block after `MAX_SECONDS`; outside the main thread, where signals cannot, never.
-
-    Raises:
-        UserError: it took longer.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _TooSlow
-
-    before = signal.signal(signal.SIGALRM, stop)
-    # Again each second: the first may arrive in a destructor, whose exceptions Python ignores.
-    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS, 1)
-    try:
-        yield
-    except _TooSlow as error:
-        raise UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text") from error
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -58,7 +58,7 @@ class Source:
         title: what it is, for messages.
         files: its files and where they come from, for the help and the documentation.
         inputs: the files behind the paths that the user gave, each with its name, or why one is skipped.
-        records: reads the records of a file, which must be quick: a resumed build reads past finished ones.
+        records: reads the records of a file.
         parse: turns a record into documents. It raises `UserError` for one that cannot be used; that one is skipped.
         split: how its documents are split by default, a key of `splitting.SPLITS`.
         has_repeats: whether the same document may occur in several records, to be written once.

@@ -78,8 +78,8 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
     benchmark = choose("dataset", dataset, BENCHMARKS)
     if benchmark.load_corpus is None:
         raise UserError(
-            f"{path}: {benchmark.title} contains no pages; choose its pages from a dump or a crawl with "
-            "`notewriter corpus --pages_of`, and index those with --dataset jsonl"
+            f"{path}: {benchmark.title} contains no passages; make its corpus with `notewriter corpus` "
+            "(docs/corpora.md), and index that with --dataset jsonl"
         )
     return benchmark.load_corpus(Path(path))
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.datasets import nq, reading
+from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
@@ -47,7 +47,6 @@ def _question(record: dict[str, Any], place: str) -> Question:
 BENCHMARK = Benchmark(
     title="ASQA",
     load_questions=partial(reading.questions, _records, _question),
-    load_corpus=nq.load_corpus,
     family="asqa",
     answer_style="long",
     source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",

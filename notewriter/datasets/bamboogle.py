@@ -5,7 +5,6 @@ from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.datasets.nq import load_corpus
 from notewriter.ground.records import Question
 
 
@@ -19,9 +18,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
 BENCHMARK = Benchmark(
     title="Bamboogle",
     load_questions=partial(reading.questions, reading.table, _question, numbered=True),
-    load_corpus=load_corpus,
     family="nq",
     source="github.com/ofirpress/self-ask: the linked table as CSV, or FlashRAG's test.jsonl; "
-    "corpus: DPR's psgs_w100.tsv",
+    "corpus: `notewriter corpus --source dpr`",
     licence="mit",
 )

@@ -5,7 +5,6 @@ from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 
 
@@ -18,7 +17,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     # Of two paragraphs with the same title, the first is meant.
     paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
     ids, facts = [], []
-    for title, index in reading.pairs(record, "supporting_facts", (str, int), place):
+    for title, index in reading.get(record, "supporting_facts", list[tuple[str, int]], place):
         if title not in paragraphs:
             ids.append(title)
             continue
@@ -43,9 +42,7 @@ def _passages(record: dict[str, Any], place: str) -> list[Passage]:
 def _context(record: dict[str, Any], place: str) -> list[tuple[str, str, list[str]]]:
     """The id, title and stripped sentences of each paragraph; sentence indices are unchanged."""
     paragraphs = []
-    for title, sentences in reading.pairs(record, "context", (str, list), place):
-        if not all(isinstance(sentence, str) for sentence in sentences):
-            raise UserError(f"{place}: a sentence in 'context' is not a string; use the original file")
+    for title, sentences in reading.get(record, "context", list[tuple[str, list[str]]], place):
         stripped = [sentence.strip() for sentence in sentences]
         paragraphs.append((reading.passage_id(title, _join(stripped)), title, stripped))
     return paragraphs

@@ -22,16 +22,6 @@ def _question(record: dict[str, Any], place: str) -> Question:
     return Question(reading.question_id("nq", question), question, reading.distinct(answers))
 
 
-def load_corpus(path: Path) -> Iterator[Passage]:
-    """DPR's `psgs_w100.tsv`: 21,015,324 passages of a hundred words, columns id, text, title."""
-    for place, row in reading.tsv(path):
-        if len(row) != 3:
-            raise UserError(f"{place}: has {len(row)} columns, not id, text, title; use psgs_w100.tsv")
-        id, text, title = row
-        if id != "id":
-            yield Passage(id, title, text)
-
-
 def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
     """The documents beside each question in the files of "Lost in the Middle" (Liu et al. 2024), unpacked."""
     repeats: Counter[str] = Counter()
@@ -48,10 +38,9 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
 BENCHMARK = Benchmark(
     title="Natural Questions",
     load_questions=partial(reading.questions, reading.lines, _question, numbered=True),
-    load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="nq",
     source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
-    "corpus: DPR's psgs_w100.tsv",
+    "corpus: `notewriter corpus --source dpr`",
     licence="cc-by-sa-3.0",
 )

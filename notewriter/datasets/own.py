@@ -1,26 +1,15 @@
 """Our own JSON Lines: `questions.jsonl` and `corpus.jsonl`."""
 
-from __future__ import annotations
-
-from array import array
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import hash64
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = Lazy("numpy")
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -38,30 +27,16 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """Passages with a unique `id`, `title` and `text`; takes 16 bytes of memory for each.
+    """Passages with `id`, `title` and `text`. That ids are unique is checked by the index that is built of them.
 
     Raises:
-        UserError: a line is not a passage, there is none, or, at the end, an id occurs twice.
+        UserError: a line is not a passage, or there is none.
     """
-    lines, hashes = array("Q"), array("Q")
+    line = 0
     for line, record in jsonl.read(path):
-        passage = Passage(*(reading.get(record, key, str, f"{path}:{line}") for key in ("id", "title", "text")))
-        lines.append(line)
-        hashes.append(hash64(passage.id))
-        yield passage
-    if not lines:
+        yield Passage(*(reading.get(record, key, str, f"{path}:{line}") for key in ("id", "title", "text")))
+    if not line:
         raise UserError(f"{path}: contains no passages; check that it is the right file")
-    _check_ids(path, np.frombuffer(lines, np.uint64), np.frombuffer(hashes, np.uint64))
-
-
-def _check_ids(path: Path, lines: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> None:
-    order = np.argsort(hashes, kind="stable")
-    equal = hashes[order][1:] == hashes[order][:-1]
-    suspects = set(lines[np.union1d(order[1:][equal], order[:-1][equal])].tolist())
-    firsts = dict[str, int]()
-    for line, record in jsonl.read(path) if suspects else ():
-        if line in suspects and (first := firsts.setdefault(record["id"], line)) != line:
-            raise UserError(f"{path}:{line}: has the same id {record['id']!r} as {path}:{first}; make ids unique")
 
 
 load_questions = partial(reading.questions, reading.lines, _question)

@@ -6,7 +6,6 @@ from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.datasets.nq import load_corpus
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 
@@ -33,9 +32,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
 BENCHMARK = Benchmark(
     title="PopQA",
     load_questions=partial(reading.questions, reading.table, _question),
-    load_corpus=load_corpus,
     family="popqa",
     source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "
-    "corpus: DPR's psgs_w100.tsv",
+    "corpus: `notewriter corpus --source dpr`",
     licence="mit",
 )

@@ -19,7 +19,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typed import shown
+from notewriter.ground.typed import misfit, shown
 
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
@@ -161,11 +161,6 @@ def mapping(path: Path) -> Iterator[tuple[str, Any]]:
     yield from content.items()
 
 
-def tsv(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a TSV file with their places; the first row has the column names."""
-    return _rows(path, "\t")
-
-
 def table(path: Path) -> Records:
     """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
     rows = _rows(path, "," if path.suffix == ".csv" else "\t")
@@ -227,44 +222,23 @@ def distinct(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def get(record: dict[str, Any], key: str, expected: type[T], place: str) -> T:
-    """A required field of a given type."""
+    """A required field of a given type, such as `str` or `list[str]`."""
     if key not in record:
         raise UserError(f"{place}: has no {key!r}; check the file and the name of the dataset")
     value = record[key]
-    if not isinstance(value, expected):
-        raise UserError(f"{place}: {key!r} is a {type(value).__name__}, not a {expected.__name__}")
+    if isinstance(expected, type):
+        if not isinstance(value, expected):
+            raise UserError(f"{place}: {key!r} is a {type(value).__name__}, not a {expected.__name__}")
+    elif problem := misfit(value, expected, repr(key)):
+        raise UserError(f"{place}: {problem}; use the original file")
     return value
 
 
 def strings(record: dict[str, Any], key: str, place: str, optional: bool = False) -> tuple[str, ...]:
     """A field that is a list of strings."""
-    if optional and key not in record:
-        return ()
-    values = get(record, key, list, place)
-    for value in values:
-        if not isinstance(value, str):
-            raise UserError(
-                f"{place}: {key!r} must be a list of strings, but contains a value of type {type(value).__name__}"
-            )
-    return tuple(values)
+    return () if optional and key not in record else tuple(get(record, key, list[str], place))
 
 
 def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
     """A field that is a list of objects."""
-    values = get(record, key, list, place)
-    for value in values:
-        if not isinstance(value, dict):
-            raise UserError(
-                f"{place}: {key!r} must be a list of objects, but contains a value of type {type(value).__name__}"
-            )
-    return values
-
-
-def pairs(record: dict[str, Any], key: str, types: tuple[type, type], place: str) -> list[Any]:
-    """A field that is a list of pairs of these types."""
-    values = get(record, key, list, place)
-    for value in values:
-        if not (isinstance(value, list) and len(value) == 2 and all(map(isinstance, value, types))):
-            first, second = (expected.__name__ for expected in types)
-            raise UserError(f"{place}: {key!r} must be a list of [{first}, {second}] pairs, as in the original file")
-    return values
+    return get(record, key, list[dict[str, Any]], place)

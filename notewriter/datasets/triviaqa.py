@@ -6,7 +6,6 @@ from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.datasets.nq import load_corpus
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 
@@ -36,10 +35,9 @@ def _question(record: dict[str, Any], place: str) -> Question:
 BENCHMARK = Benchmark(
     title="TriviaQA",
     load_questions=partial(reading.questions, _records, _question),
-    load_corpus=load_corpus,
     family="triviaqa",
     source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "
-    "corpus: DPR's psgs_w100.tsv",
+    "corpus: `notewriter corpus --source dpr`",
     # The authors license their code (Apache-2.0) and say that they do not own the questions.
     licence="unknown",
 )

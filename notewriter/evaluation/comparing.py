@@ -1,7 +1,7 @@
 """Runs, or groups of seeds, side by side on the questions they share, and beside notes that no model wrote."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
     """
     runs = [*before, *after]
     read = [read_predictions(run / "predictions.jsonl") for run in runs]
-    _check_comparable(runs, read)
+    check_comparable(runs, read)
     shared = [question for question in read[0] if all(question in predictions for predictions in read)]
     if not shared:
         folders = " and ".join(map(str, runs))
@@ -123,8 +123,12 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
     return comparisons
 
 
-def _check_comparable(runs: list[Path], read: list[dict[str, Prediction]]) -> None:
-    """Check that all runs follow the rules of one metric family, and mean the same question by the same id."""
+def check_comparable(runs: Sequence[Path], read: Sequence[Mapping[str, Prediction]]) -> None:
+    """Check that all runs, of which `read` are the predictions, have one metric family and mean one question by an id.
+
+    Raises:
+        UserError: they do not; names two of the runs.
+    """
     first, *others = runs
     family = read_metrics(first / "metrics.json").family
     for run, predictions in zip(others, read[1:], strict=True):

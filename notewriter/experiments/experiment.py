@@ -12,12 +12,28 @@ from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
-from notewriter.experiments.values import Finished
+from notewriter.experiments.values import Finished, Runs, score
+from notewriter.ground import typed
 from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
 
-Runs = Mapping[int | None, Finished]
-"""Seed -> the run of a cell on a set."""
+BEST = "best control"
+"""What a primary test calls the control that scores highest where controls are chosen."""
+
+
+@dataclass(frozen=True)
+class Primary:
+    """A test that the file names before its runs are seen.
+
+    Attributes:
+        metric: the score.
+        compare: two cells, of which the first may be `BEST`; the difference is the second minus the first.
+        sets: the sets of which each is a test; default: all but `chosen_on`.
+    """
+
+    metric: Text
+    compare: tuple[str, str]
+    sets: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,10 @@ class Results:
         metrics: the scores that are shown and compared; `note_fact_recall` always with `note_words`, which explain it.
         seeds: the values of `seed`.
         pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
+        primary: the tests that the experiment was made for; all else is exploratory.
+        controls: the cells whose notes no model wrote, of which a primary test may name the best.
+        chosen_on: the set on which the best control is chosen, in each score by itself.
+        curves: what a plot of the first score calls a curve -> its points, each a number and the cell with it.
     """
 
     title: Text
@@ -43,6 +63,10 @@ class Results:
     metrics: Annotated[list[str], MinLen(1)]
     seeds: list[int] = field(default_factory=list)
     pairs: dict[str, str] = field(default_factory=dict)
+    primary: list[Primary] = field(default_factory=list)
+    controls: list[str] = field(default_factory=list)
+    chosen_on: str = ""
+    curves: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,12 @@ class Experiment(Results):
             for of in self.sets
         }
 
+    def best_control(self, metric: str) -> str:
+        """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
+        scores = {cell: score(metric, list(self.runs[cell, self.chosen_on].values())) for cell in self.controls}
+        means = {cell: each.interval.mean for cell, each in scores.items() if each}
+        return max(means, key=means.__getitem__) if len(means) == len(self.controls) else ""
+
     def folders(self, cell: str) -> list[Path]:
         """The finished runs of a cell on all sets."""
         return [run.folder for of in self.sets for run in self.runs[cell, of].values()]
@@ -88,20 +118,32 @@ def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, st
     if pipeline.results is None:
         raise UserError(f"{place}: is missing; it says which runs are compared (docs/pipelines.md)")
     check_mapping(pipeline.results, Results, place)
+    for number, test in enumerate(pipeline.results.get("primary", [])):
+        check_mapping(test, Primary, f"{place}: primary[{number}]")
     content = pipeline.results | {
         key: filled_in(pipeline.results[key], variables, f"{place}: {key}")
         for key in ("title", "text", "pairs")
         if key in pipeline.results
     }
-    compare = [(first, second) for first, second in content["compare"]]
-    metrics: list[str] = content["metrics"]
+    results = typed.read(content, Results, place)
+    metrics = results.metrics
     if "note_fact_recall" in metrics and "note_words" not in metrics:
         metrics = [*metrics, "note_words"]
-    experiment = Experiment(**content | {"compare": compare, "metrics": metrics, "variables": variables})
-    _check_names(place, "compare", [cell for pair in compare for cell in pair], list(experiment.cells))
+    experiment = Experiment(**vars(results) | {"metrics": metrics, "variables": variables})
+    _check_names(place, "compare", [cell for pair in experiment.compare for cell in pair], list(experiment.cells))
     if costs := [metric.name for metric in COSTS if metric.name in metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
     _check_names(place, "metrics", metrics, list(METRICS))
+    for test in experiment.primary:
+        first, second = test.compare
+        if first == BEST and (not experiment.controls or experiment.chosen_on not in experiment.sets):
+            raise UserError(f"{place}: primary: {BEST!r} needs controls, and chosen_on, one of the sets")
+        _check_names(place, "primary", [second, *([] if first == BEST else [first])], list(experiment.cells))
+        _check_names(place, "primary", [test.metric], metrics)
+        _check_names(place, "primary", test.sets, list(experiment.sets))
+    points = [cell for curve in experiment.curves.values() for _, cell in curve]
+    _check_names(place, "curves", points, list(experiment.cells))
+    _check_names(place, "controls", experiment.controls, list(experiment.cells))
     for cell, path in experiment.cells.items():
         here = f"{place}: cells: {cell}"
         filled(path, {**variables, "set": "", "seed": 0}, here)

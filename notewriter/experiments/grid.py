@@ -29,7 +29,7 @@ from notewriter.experiments.files import (
     read_file,
 )
 from notewriter.ground import typed
-from notewriter.ground.config import check, check_mapping, choose, read_mapping
+from notewriter.ground.config import check_mapping, choose, from_keywords, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, names_of
 from notewriter.ground.recipes import find
@@ -97,9 +97,8 @@ class Judge:
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
-        options: Options = {"cache": str(cache)} | self.options
-        models = ModelArguments(**options)
-        check(models)
+        (models,) = from_keywords([ModelArguments], {"cache": str(cache)} | self.options)
+        assert isinstance(models, ModelArguments)
         return models
 
 
@@ -252,16 +251,12 @@ class Cell:
         Raises:
             UserError: a value is of the wrong type.
         """
-        options: Options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
-        arguments = EvaluateArguments(**pick(options, EvaluateArguments))
-        models = ModelArguments(**pick(options, ModelArguments))
-        costs = CostArguments(**pick(options, CostArguments))
-        for each in (arguments, models, costs):
-            try:
-                check(each)
-            except UserError as error:
-                raise UserError(f"{self.name}: {error}") from error
-        return arguments, models, costs
+        options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
+        try:
+            evaluation, models, costs = from_keywords(OPTIONS, options)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from error
+        return evaluation, models, costs
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ has only the question and the commands.
 
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +19,8 @@ from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import compare_uncorrected
-from notewriter.experiments.experiment import Experiment, Runs, read_experiment
+from notewriter.evaluation.statistics import holm
+from notewriter.experiments.experiment import BEST, Experiment, Primary, read_experiment
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.note_controls import without_a_model
 from notewriter.experiments.origins import (
@@ -35,7 +34,7 @@ from notewriter.experiments.origins import (
 )
 from notewriter.experiments.pair_sets import pair_tables
 from notewriter.experiments.run import Pipeline
-from notewriter.experiments.values import score
+from notewriter.experiments.values import Difference, Runs, Wanted, all_questions, difference, paired, score
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -48,8 +47,6 @@ NO_SCORE = "–"
 
 PLOTS = 2
 """How many of the metrics that are shares have a plot, from the first on; its axis ends at 1."""
-
-Wanted = Callable[[Prediction], bool]
 
 
 @dataclass
@@ -79,17 +76,18 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     shares = [metric for metric in experiment.metrics if metric_named(metric).share]
-    plots = {metric: plot for metric in shares[:PLOTS] if (plot := _plot(experiment, metric))}
-    files = {metric: f"{output.stem}-{metric}.svg" for metric in plots}
+    plots = {metric: _plot(experiment, metric) for metric in shares[:PLOTS]}
+    plots = {name: plot for name, plot in ({"curves": _curves(experiment)} | plots).items() if plot}
+    files = {name: f"{output.stem}-{name}.svg" for name in plots}
     page = _page(experiment, pipeline, command, files)
-    for metric, file in files.items():
-        jsonl.write_text(output.with_name(file), [plots[metric]])
+    for name, file in files.items():
+        jsonl.write_text(output.with_name(file), [plots[name]])
     jsonl.write_text(output, [page])
     sys.stdout.write(f"{output}: written\n")
 
 
 def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots: dict[str, str]) -> str:
-    """The page in Markdown, with the files of its plots by metric; `command` is the line that writes it.
+    """The page in Markdown, with the files of its plots by name; `command` is the line that writes it.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
@@ -109,16 +107,17 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
         }
         folders = {cell: experiment.folders(cell) for cell in experiment.cells}
         parts += [
+            *_primary(experiment),
             "## Scores",
             "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is "
             "the standard deviation over seeds.",
             markdown([_scores(experiment, metric) for metric in experiment.metrics]),
             *without_a_model(experiment),
             *_by_answer(experiment),
-            *(f"![{metric}]({file})" for metric, file in plots.items()),
+            *(f"![{name}]({file})" for name, file in plots.items()),
             "## Differences",
-            "Paired by question, means over the seeds that both cells have, with 95% bootstrap intervals over the "
-            "questions, not over trainings.",
+            "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
+            "and questions together.",
             markdown([_differences(experiment, *pair) for pair in experiment.compare]),
             *(["## Seeds", markdown([_by_seed(experiment, each) for each in experiment.metrics])] if seeds else []),
             *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
@@ -139,7 +138,7 @@ def _caption(metric: str) -> str:
     return f"{metric_named(metric).label} ({metric})"
 
 
-def _shown(metric: str, runs: Runs, wanted: Wanted = lambda prediction: True) -> str:
+def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
     if not (found := score(metric, list(runs.values()), wanted)):
         return NO_SCORE if runs else NOT_RUN
@@ -185,6 +184,29 @@ def _plot(experiment: Experiment, metric: str) -> str:
     return charts.intervals(what, groups, f"{label}: mean with its 95% interval") if any(groups.values()) else ""
 
 
+def _curves(experiment: Experiment) -> str:
+    """The first score over the numbers that curves name as SVG, a panel for each set; empty before any cell ran."""
+    metric = experiment.metrics[0]
+    numbers = [number for curve in experiment.curves.values() for number, _ in curve]
+    best = experiment.best_control(metric) if experiment.chosen_on else ""
+    panels = []
+    for of, title in experiment.sets.items():
+        lines: dict[str, list[tuple[float, float]]] = {}
+        dots = []
+        for series, (name, curve) in enumerate(experiment.curves.items()):
+            scores = {number: score(metric, list(experiment.runs[cell, of].values())) for number, cell in curve}
+            means = {number: found.interval for number, found in sorted(scores.items()) if found}
+            lines[name] = [(number, mean.mean) for number, mean in means.items()]
+            for number, mean in means.items():
+                dots.append(charts.Dot("", mean.mean, mean.low, mean.high, series, number, name))
+        if best and dots and (found := score(metric, list(experiment.runs[best, of].values()))):
+            lines[BEST] = [(number, found.interval.mean) for number in (min(numbers), max(numbers))]
+        if dots:
+            panels.append(charts.Panel(f"{title}: {metric_named(metric).label}", lines, dots, from_zero=False))
+    what = f"{metric_named(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
+    return charts.panels(what, panels) if panels else ""
+
+
 def _is_yes_or_no(prediction: Prediction) -> bool:
     return bool(prediction.answers) and normalise(prediction.answers[0]) in ("yes", "no")
 
@@ -219,30 +241,90 @@ def _by_answer(experiment: Experiment) -> list[str]:
     ]
 
 
+def _primary(experiment: Experiment) -> list[str]:
+    """The tests that the file names, with p-values corrected for all of them, whether they have run or not."""
+    if not experiment.primary:
+        return []
+    sets = [of for of in experiment.sets if of != experiment.chosen_on]
+    tests = [(test, of) for test in experiment.primary for of in test.sets or sets]
+    found = [_tested(experiment, test, of) for test, of in tests]
+    # A test that has not run yet counts as one without a difference.
+    p_values = holm([each.found.p_value if each else 1.0 for _, each, _ in found])
+    rows = []
+    for (test, of), (first, each, why), p_value in zip(tests, found, p_values, strict=True):
+        name = f"{test.metric}: {first} → {test.compare[1]}, {experiment.sets[of]}"
+        rows.append([name, *(_tested_row(test.metric, each, p_value) if each else ["", "", why, "", "", "", ""])])
+    header = ["test", "before", "after", "difference", "p", "seeds as unit", "p over seeds", "seeds x questions"]
+    return [
+        "## Primary tests",
+        f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
+        "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
+        "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
+        "unit: a t interval and its uncorrected p." + _choice(experiment),
+        markdown([("Primary tests", header, rows)]),
+    ]
+
+
+def _choice(experiment: Experiment) -> str:
+    """How the best control was chosen, if a test names it."""
+    if not any(test.compare[0] == BEST for test in experiment.primary):
+        return ""
+    names = ", ".join(experiment.controls)
+    return f" The {BEST} in a score is the highest of {names} on {experiment.sets[experiment.chosen_on]}."
+
+
+def _tested(experiment: Experiment, test: Primary, of: str) -> tuple[str, Difference | None, str]:
+    """What a primary test compares with on a set, what it found, and if nothing, why."""
+    first, second = test.compare
+    if first == BEST:
+        best = experiment.best_control(test.metric)
+        first = f"{BEST} ({best})" if best else BEST
+    else:
+        best = first
+    if not best:
+        return first, None, NOT_RUN
+    runs = experiment.runs[best, of], experiment.runs[second, of]
+    return first, difference(test.metric, *runs), _why_not(*runs)
+
+
+def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
+    places = metric_named(metric).decimals
+    over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
+    return [
+        *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
+        each.found.interval.text(places, "+") + (" *" if p_value < 0.05 else ""),
+        _p_value(p_value),
+        over_seeds.text(places, "+") if over_seeds else "one seed",
+        "" if p_over_seeds is None else _p_value(p_over_seeds),
+        f"{each.seeds} x {each.questions}",
+    ]
+
+
+def _p_value(p_value: float) -> str:
+    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
+
+
 def _differences(experiment: Experiment, first: str, second: str) -> Table:
     """The differences of two cells in every score on every set."""
     rows = []
     for of, title in experiment.sets.items():
         runs = experiment.runs[first, of], experiment.runs[second, of]
-        before, after = _of_shared_seeds(*runs)
-        found = compare_uncorrected(before, after) if before and after else {}
-        for metric, paired in found.items():
-            if metric in experiment.metrics:
-                places, means = metric_named(metric).decimals, (paired.before, paired.after)
-                row = [f"{metric}, {title}", *(f"{mean:.{places}f}" for mean in means)]
-                rows.append([*row, paired.difference.text(places, "+"), str(paired.questions)])
-        if not found.keys() & {*experiment.metrics}:
-            why = NO_SCORE if before and after else "no seed in common" if all(runs) else NOT_RUN
-            rows.append([title, "", "", why, ""])
-    return f"{first} → {second}", ["score", "before", "after", "difference", "questions"], rows
+        found = {metric: each for metric in experiment.metrics if (each := difference(metric, *runs))}
+        for metric, each in found.items():
+            places = metric_named(metric).decimals
+            means = [f"{mean:.{places}f}" for mean in (each.before, each.after)]
+            shown = each.found.interval.text(places, "+")
+            rows.append([f"{metric}, {title}", *means, shown, f"{each.seeds} x {each.questions}"])
+        if not found:
+            rows.append([title, "", "", _why_not(*runs), ""])
+    return f"{first} → {second}", ["score", "before", "after", "difference", "seeds x questions"], rows
 
 
-def _of_shared_seeds(before: Runs, after: Runs) -> tuple[list[Path], list[Path]]:
-    """The runs of two cells that can be compared: where both have seeds, those of the seeds that both have."""
-    if None not in before and None not in after:
-        shared = before.keys() & after.keys()
-        before, after = ({seed: run for seed, run in side.items() if seed in shared} for side in (before, after))
-    return [run.folder for run in before.values()], [run.folder for run in after.values()]
+def _why_not(before: Runs, after: Runs) -> str:
+    """Why there is no difference of two cells on a set, if there is none."""
+    if not before or not after:
+        return NOT_RUN
+    return NO_SCORE if paired(before, after) else "no seed in common"
 
 
 def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:

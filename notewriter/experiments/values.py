@@ -13,9 +13,10 @@ from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.evaluation.catalogue import METRICS
+from notewriter.evaluation.comparing import check_comparable
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
-from notewriter.evaluation.statistics import bootstrap_interval, over_seeds, standard_deviation
+from notewriter.evaluation.statistics import TwoWay, bootstrap_interval, over_seeds, standard_deviation, two_way
 from notewriter.models.prices import Prices, cost, prices_of
 
 
@@ -146,6 +147,18 @@ def metric_shown(name: str) -> Metric:
     return SUMMARIES.get(name) or (SHOWN[name][0] if name in SHOWN else METRICS[name])
 
 
+Runs = Mapping[int | None, Finished]
+"""Seed -> the run of a cell; the seed is None for a cell without seeds."""
+
+Wanted = Callable[[Prediction], bool]
+"""Tells the questions that count."""
+
+
+def all_questions(prediction: Prediction) -> bool:
+    """Every question counts."""
+    return True
+
+
 class Score(NamedTuple):
     """What the runs of a cell have of a metric: samples of the same questions, or seeds.
 
@@ -165,11 +178,9 @@ class Score(NamedTuple):
         return standard_deviation(self.runs)
 
 
-def score(
-    name: str, runs: Sequence[Finished], wanted: Callable[[Prediction], bool] = lambda prediction: True
-) -> Score | None:
+def score(name: str, runs: Sequence[Finished], wanted: Wanted = all_questions) -> Score | None:
     """A metric on the questions that are wanted, each with the mean of its values in all runs; None if none has any."""
-    values = [_per_question(name, run, wanted) for run in runs]
+    values = [by_question(name, run, wanted) for run in runs]
     if not (means := over_seeds(values)):
         return None
     return Score(
@@ -189,10 +200,56 @@ def summary(name: str, runs: Sequence[Finished]) -> float | None:
     return 100 * found.deviation if found and len(found.runs) > 1 else None
 
 
-def _per_question(name: str, run: Finished, wanted: Callable[[Prediction], bool]) -> dict[str, float]:
-    """Question id -> value; questions without one are left out."""
+def by_question(name: str, run: Finished, wanted: Wanted = all_questions) -> dict[str, float]:
+    """Question id -> a run's value of a metric; questions without one are left out."""
     predictions = {id: each for id, each in run.predictions.items() if wanted(each)}
     if name not in SHOWN:
         return {id: each.scores[name] for id, each in predictions.items() if name in each.scores}
     values = {id: SHOWN[name][1](run, each) for id, each in predictions.items()}
     return {id: float(value) for id, value in values.items() if value is not None}
+
+
+class Difference(NamedTuple):
+    """What runs have more of a metric than others, paired by question and seed.
+
+    Attributes:
+        before: the mean on the questions that all runs have.
+        after: the mean of the other runs on the same questions.
+        found: the difference with its uncertainty over seeds and questions.
+        seeds: how many pairs of runs.
+        questions: how many questions all runs have.
+    """
+
+    before: float
+    after: float
+    found: TwoWay
+    seeds: int
+    questions: int
+
+
+def paired(before: Runs, after: Runs) -> list[tuple[Finished, Finished]]:
+    """The runs of two cells that are compared: of the same seed; a side without seeds stands beside every seed."""
+    if None in before:
+        return [(before[None], run) for run in after.values()]
+    if None in after:
+        return [(run, after[None]) for run in before.values()]
+    return [(before[seed], after[seed]) for seed in before if seed in after]
+
+
+def difference(name: str, before: Runs, after: Runs) -> Difference | None:
+    """A metric of the second runs minus that of the first ones; None if they share no seed or question that has it.
+
+    Raises:
+        UserError: the runs were scored by different rules, or mean different questions by one id.
+    """
+    pairs = paired(before, after)
+    runs = [run for side in zip(*pairs, strict=True) for run in side]
+    if runs:
+        check_comparable([run.folder for run in runs], [run.predictions for run in runs])
+    values = [(by_question(name, one), by_question(name, other)) for one, other in pairs]
+    shared = [id for id in (values[0][0] if values else ()) if all(id in one and id in other for one, other in values)]
+    if not shared:
+        return None
+    sides = [[statistics.fmean(side[id] for id in shared) for side in each] for each in zip(*values, strict=True)]
+    found = two_way([[other[id] - one[id] for id in shared] for one, other in values])
+    return Difference(statistics.fmean(sides[0]), statistics.fmean(sides[1]), found, len(pairs), len(shared))

@@ -39,9 +39,6 @@ POLL = 30.0
 DAYS = 30
 """How long a call may wait, over all batches that it is in."""
 
-LISTED = 1000
-"""How many of the newest batches are searched for one whose id was not recorded before a kill."""
-
 Reply = TypeVar("Reply")
 
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -166,10 +163,7 @@ class Batches(httpx2.AsyncBaseTransport):
         keys = {key for (key,) in self._cache.execute("SELECT key FROM batched WHERE file = ?", (file,))}
         async with self._failing(keys):
             try:
-                if batch is None:
-                    running = await self._patiently(self._existing, file) or await self._create(file)
-                else:
-                    running = await self._patiently(self.api.batches.retrieve, batch)
+                running = await (self._patiently(self.api.batches.retrieve, batch) if batch else self._create(file))
                 logger.info("batch %s: resumed, with %d requests of an earlier run", running.id, len(keys))
                 await self._follow(file, running, keys)
             except (openai.NotFoundError, openai.BadRequestError) as error:
@@ -178,28 +172,17 @@ class Batches(httpx2.AsyncBaseTransport):
                 self._settle(dict.fromkeys(keys, UNANSWERED))
 
     async def _create(self, file: str) -> Batch:
-        """Create the batch of an uploaded file, once: one whose creation was not acknowledged is looked for."""
-        asked = False
+        """The batch of an uploaded file; one whose creation was not acknowledged, or not recorded, is found."""
 
         async def create() -> Batch:
-            nonlocal asked
-            batch = await self._existing(file) if asked else None
-            asked = True
-            return batch or await self.api.batches.create(
+            async for batch in self.api.batches.list(limit=100):
+                if batch.input_file_id == file:
+                    return batch
+            return await self.api.batches.create(
                 input_file_id=file, endpoint="/v1/chat/completions", completion_window="24h"
             )
 
         return await self._patiently(create)
-
-    async def _existing(self, file: str) -> Batch | None:
-        seen = 0
-        async for batch in self.api.batches.list(limit=100):
-            if batch.input_file_id == file:
-                return batch
-            seen += 1
-            if seen == LISTED:
-                break
-        return None
 
     async def _follow(self, file: str, batch: Batch, keys: set[str]) -> None:
         """Wait for the end of a batch, and hand out its outcomes."""

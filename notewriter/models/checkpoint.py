@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,9 +44,6 @@ LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 
 STATE = "trainer_state.json"
 """The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
-
-RACY_NS = 2_000_000_000
-"""Age in nanoseconds below which a file's timestamp does not prove that it is unchanged."""
 
 
 class AdapterSettings(TypedDict):
@@ -268,9 +264,6 @@ def _files(path: Path, patterns: Iterable[str]) -> list[Path]:
 def _digest_once(path: Path) -> str:
     """`digest`, computed once per process for each version of a file."""
     state = path.stat()
-    # Timestamps are coarse: a file changed a moment ago can change again without a new one.
-    if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < RACY_NS:
-        return file_digest(path)
     version = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return _digest_of_version(path.resolve(), *version)
 

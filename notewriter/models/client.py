@@ -210,18 +210,18 @@ class Client:
         """
         replicas = self._replicas.all
         outcomes = await asyncio.gather(*map(self._models_at, replicas), return_exceptions=True)
+        problems = []
         for replica, outcome in zip(replicas, outcomes, strict=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, openai.APIError | UnreadableReply):
+            if isinstance(outcome, openai.APIError | UnreadableReply):
+                problems.append(f"{replica.base_url}: cannot be reached ({reason(outcome)})")
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            if isinstance(outcome, list) and outcome and self.endpoint.model not in outcome:
+            elif outcome and self.endpoint.model not in outcome:
                 served = ", ".join(escape_controls(name)[:100] for name in outcome[:5])
                 raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
-        answers = zip(replicas, outcomes, strict=True)
-        failed = [(replica, outcome) for replica, outcome in answers if isinstance(outcome, Exception)]
-        for replica, error in failed:
-            problem = f"{replica.base_url}: cannot be reached ({reason(error)})"
-            if len(failed) == len(replicas):
-                raise UserError(f"{problem}; start the server, or correct base_url") from error
+        if len(problems) == len(replicas):
+            raise UserError(f"{problems[0]}; start the server, or correct base_url")
+        for problem in problems:
             logger.warning("%s; the other replicas take over its requests", problem)
 
     async def _models_at(self, replica: Replica) -> list[str]:

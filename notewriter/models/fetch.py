@@ -1,6 +1,5 @@
 """`notewriter fetch-model`: a small instruction-tuned model for a first run on any machine."""
 
-import contextlib
 import functools
 import importlib.util
 import json
@@ -9,10 +8,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
@@ -143,30 +142,16 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
 
 def _expand(gguf: Path, folder: Path) -> None:
     """Save the model in a GGUF file as float32 safetensors, with its tokenizer."""
+    import gguf as library
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     options = {"quantization_config": GgufConfig(dequantize=True), "dtype": torch.float32}
-    with _gguf_read_once():
+    # transformers reads the file for configuration, weights and tokenizer, and the names again for every tensor: two
+    # thirds of the time.
+    once: dict[str, Any] = {
+        name: functools.cache(getattr(library, name)) for name in ("GGUFReader", "get_tensor_name_map")
+    }
+    with mock.patch.multiple(library, **once):
         load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
         load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
-
-
-@contextlib.contextmanager
-def _gguf_read_once() -> Iterator[None]:
-    """Cache the gguf library's reader and name map while the block runs, which takes two thirds of the time off.
-
-    transformers reads the file again for the configuration, the weights and the tokenizer, and the name map again for
-    every tensor.
-    """
-    import gguf
-
-    names = ("GGUFReader", "get_tensor_name_map")
-    originals = {name: getattr(gguf, name) for name in names}
-    try:
-        for name, original in originals.items():
-            setattr(gguf, name, functools.cache(original))
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(gguf, name, original)

@@ -99,7 +99,7 @@ class ModelArguments:
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
         metadata={
-            "help": "seconds in which a server that is started has to be ready, from the last progress of its download",
+            "help": "seconds in which a server that is started has to be ready",
             "effect": False,
             "of": "model",
         },

@@ -68,7 +68,7 @@ class ServeArguments:
     )
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
-        metadata={"help": "seconds in which a server has to be ready, from the last progress of its download"},
+        metadata={"help": "seconds in which a server has to be ready"},
     )
     output_dir: str = field(default="runs/serve", metadata={"help": "folder for the addresses and the servers' logs"})
     drain_seconds: Annotated[int, Interval(ge=0)] = field(

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import http.client
 import importlib.util
 import logging
 import os
@@ -15,24 +14,28 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notewriter.ground.errors import UserError, install, writing
+from notewriter.ground.lazy import Lazy
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import DRAIN, Place, start_command
 from notewriter.models.serve_options import check_options, command_line_options, with_number_format
+
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = Lazy("httpx2")
 
 logger = logging.getLogger(__name__)
 
 MAX_RESTARTS = 3
 
-READY_TIMEOUT = 900.0
-"""Seconds from the start of a server, or from the last progress of its download, until it has to answer."""
+READY_TIMEOUT = 3600.0
+"""Seconds from the start of a server until it has to answer; it may have to download its model."""
 
 TELL = 60.0
 """Seconds between two lines about a server that is not ready yet."""
@@ -72,7 +75,6 @@ class Server:
         self._log = log
         self._place = place
         self._ready_timeout = ready_timeout
-        self._downloads = _cache_of(model, options)
         self._arguments = [
             *("--model", model, "--host", host, "--port", str(port)),
             *command_line_options(options),
@@ -105,28 +107,24 @@ class Server:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers, or is stopped; the time begins again while its model is downloaded.
+        """Wait until the server answers, or is stopped.
 
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
         """
-        began = moved = logged = time.monotonic()
-        downloaded = _files(self._downloads)
-        while (now := time.monotonic()) - moved < self._ready_timeout:
-            if (files := _files(self._downloads)) != downloaded:
-                downloaded, moved = files, now
+        began = logged = time.monotonic()
+        while (now := time.monotonic()) - began < self._ready_timeout:
             if now - logged >= TELL:
                 logged = now
-                what = (
-                    f"{sum(size for size, _ in files.values()) / 1e9:.1f} GB downloaded" if moved == now else "starting"
-                )
-                logger.info("%s: %s, after %.0f s (log: %s)", self.model, what, now - began, self._log)
+                logger.info("%s: starting, after %.0f s (log: %s)", self.model, now - began, self._log)
             if self._stopped:
                 return
             if self._process.poll() is not None:
                 raise UserError(f"the vLLM server for {self.model} did not start; {self._log_error()}")
-            with contextlib.suppress(urllib.error.URLError, OSError), _open_directly(self._health):
-                return
+            # Past any proxy in the environment.
+            with contextlib.suppress(httpx2.HTTPError):
+                if httpx2.get(self._health, timeout=5, trust_env=False).is_success:
+                    return
             time.sleep(0.5)
         raise UserError(
             f"the vLLM server for {self.model} was not ready after {self._ready_timeout:.0f} s; see {self._log}, or "
@@ -226,25 +224,6 @@ def serve(
         server.stop()
 
 
-def _cache_of(model: str, options: Mapping[str, Any]) -> Path | None:
-    """The folder that a hub id's files are downloaded to; None for a model in a folder."""
-    if Path(model).is_dir():
-        return None
-    from huggingface_hub.constants import HF_HUB_CACHE  # reads the environment at its import
-
-    return Path(options.get("download_dir") or HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "blobs"
-
-
-def _files(folder: Path | None) -> dict[str, tuple[int, int]]:
-    """Size and time of change of each file in a folder, while it may be written to."""
-    states = {}
-    with contextlib.suppress(FileNotFoundError):
-        for file in folder.iterdir() if folder else ():
-            state = file.stat()
-            states[file.name] = (state.st_size, state.st_mtime_ns)
-    return states
-
-
 def free_ports(count: int) -> list[int]:
     """`count` different free ports."""
     with contextlib.ExitStack() as stack:
@@ -268,14 +247,6 @@ def _claim_port(port: int | None) -> int:
         except (OSError, OverflowError) as error:
             raise UserError(f"port {port} is in use or not allowed; choose another or leave it out") from error
         return int(probe.getsockname()[1])
-
-
-def _open_directly(url: str) -> http.client.HTTPResponse:
-    """Open a local address, bypassing any proxy in the environment."""
-    response: http.client.HTTPResponse = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-        url, timeout=5
-    )
-    return response
 
 
 def _die_with_parent() -> None:

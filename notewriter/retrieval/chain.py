@@ -45,7 +45,7 @@ from notewriter.retrieval.protocol import (
     check_top_k,
 )
 from notewriter.retrieval.sources import documents, index, remote, web
-from notewriter.retrieval.steps import distinct, extract, llm_rerank, rerank, within
+from notewriter.retrieval.steps import distinct, extract, llm_rerank, rerank, shuffle, within
 
 Part = dict[str, Any]
 """A part as the configuration writes it."""
@@ -61,6 +61,7 @@ STEPS: dict[str, Step] = {
     "rerank": rerank.STEP,
     "llm_rerank": llm_rerank.STEP,
     "extract": extract.STEP,
+    "shuffle": shuffle.STEP,
 }
 RESTRICTIONS: dict[str, Restriction] = {"within": within.RESTRICTION}
 

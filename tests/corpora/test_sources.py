@@ -12,7 +12,7 @@ import pytest
 from corpus_files import read_corpus, read_skipped
 
 from notewriter.artifacts.traces import Retrieval, Trace
-from notewriter.corpora import corpus, published, reading
+from notewriter.corpora import corpus, published
 from notewriter.corpora.sources import SOURCES
 from notewriter.datasets import load_corpus, load_questions
 from notewriter.evaluation.evidence import supporting_recall
@@ -171,20 +171,6 @@ def test_malformed_records_are_named_and_the_rest_is_kept(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
-@pytest.mark.parametrize(
-    ("source", "name", "line"),
-    [("wiki-18", "a.jsonl", '{{"id": "{}", "contents": "T\\n{}"}}\n'), ("dpr", "a.tsv", "{}\t{}\tT\n")],
-)
-def test_a_line_without_end_is_skipped_and_those_around_it_are_kept(tmp_path, monkeypatch, source, name, line, ending):
-    monkeypatch.setattr(reading, "MAX_LINE", 1000)
-    path = tmp_path / f"{name}{ending}"
-    with reading.OPENERS.get(ending, open)(path, "wt") as file:
-        file.write(line.format(1, "first") + line.format(2, "word " * 1000) + line.format(3, "last"))
-    assert [each["id"] for each in build(source, path, tmp_path / "out")] == ["1", "3"]
-    assert read_skipped(tmp_path / "out") == {f"{path}:2": "is longer than 1,000 characters; remove the line"}
-
-
 def test_a_file_of_another_format_is_not_read_to_its_end(tmp_path):
     path = tmp_path / "psgs_w100.tsv"
     path.write_text('{"id": "0"}\n' * 5000)
@@ -234,21 +220,12 @@ class TestPublishedCounts:
         assert "has 1 distinct documents, 21,015,323 fewer than the 21,015,324 of DPR" in caplog.text
         assert json.loads((tmp_path / "out" / "manifest.json").read_text())["published"]["differs"]
 
-    def test_on_request_a_difference_is_an_error(self, tmp_path):
-        path = jsonl(tmp_path / "wiki-18.jsonl", {"id": "0", "contents": "Osk\nA river."})
-        with pytest.raises(UserError, match="fewer than"):
-            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
-        assert not (tmp_path / "out").exists()
-        build("wiki-18", path, tmp_path / "out")
-        with pytest.raises(UserError, match="fewer than"):
-            build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
-
     def test_the_published_number_passes(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setitem(published.PUBLISHED, "wiki-18", published.Published(1, "a test"))
         path = jsonl(tmp_path / "wiki-18.jsonl", {"id": "0", "contents": "Osk\nA river."})
         with caplog.at_level(logging.WARNING):
             for _ in range(2):
-                build("wiki-18", path, tmp_path / "out", "--require_published_count", "true")
+                build("wiki-18", path, tmp_path / "out")
         assert not caplog.records
 
     def test_repetitions_count_where_those_who_published_the_number_counted_them(self):

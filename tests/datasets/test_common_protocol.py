@@ -5,7 +5,7 @@ import json
 import pytest
 from benchmark_files import HOTPOT, write_lines
 
-from notewriter.datasets import BENCHMARKS, load_corpus, load_questions
+from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.evaluation import metrics
 from notewriter.ground.errors import UserError
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_file_of_flashrag_is_named(tmp_path):
     for record, problem in (
         ({"id": "a", "golden_answers": ["Ana"]}, "has no 'question'"),
         ({"id": "a", "question": "who", "golden_answers": []}, "'golden_answers' is empty"),
-        ({"id": "a", "question": "who", "golden_answers": [3]}, "must be a list of strings"),
+        ({"id": "a", "question": "who", "golden_answers": [3]}, "must be str, not 3"),
         ({"id": "a", "question": "who", "golden_answers": ["Ana"], "metadata": 3}, "'metadata' is a int"),
     ):
         with pytest.raises(UserError, match=rf"test\.jsonl:1: {problem}|test\.jsonl:1: .*{problem}"):
@@ -107,5 +107,3 @@ def test_any_alias_is_an_exact_match_as_search_r1_scores_it(tmp_path, dataset):
     for prediction, em in (("the Ana.", 1), ("A Kesk!", 1), ("Ana Kesk", 0), ("She is Ana", 0)):
         assert metrics.score(benchmark.family, prediction, question)["em"] == em
     assert benchmark.answer_style == "short"
-    (tmp_path / "psgs.tsv").write_text("id\ttext\ttitle\n1\tBo ran.\tBo\n")
-    assert [passage.title for passage in load_corpus(dataset, tmp_path / "psgs.tsv")] == ["Bo"]

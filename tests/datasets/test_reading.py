@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from benchmark_files import HOTPOT, MUSIQUE, own_question, write_lines, write_list
+from benchmark_files import HOTPOT, MUSIQUE, own_question, write_list
 
 from notewriter.datasets import load_corpus, load_questions, reading
 from notewriter.ground.errors import UserError
@@ -27,11 +27,11 @@ def test_a_json_list_is_read_record_by_record_however_it_is_cut(tmp_path, monkey
 ERRORS = {
     "not JSON": ("jsonl", '{"id": "q1"\n', r"f:1: is not JSON"),
     "missing": ("jsonl", json.dumps({"id": "q1", "question": "Who?"}), r"f:1: has no 'answers'"),
-    "wrong type": ("jsonl", json.dumps(own_question(answers="Ana")), r"f:1: 'answers' is a str, not a list"),
+    "wrong type": ("jsonl", json.dumps(own_question(answers="Ana")), r"f:1: 'answers' must be list\[str\], not 'Ana'"),
     "wrong item": (
         "jsonl",
         json.dumps(own_question(answers=[3])),
-        r"f:1: 'answers' must be a list of strings, but contains a value of type int",
+        r"f:1: 'answers'\[0\] must be str, not 3",
     ),
     "no answer": ("jsonl", json.dumps(own_question(answers=[])), r"f:1: 'answers' is empty"),
     "same id": (
@@ -46,12 +46,12 @@ ERRORS = {
     "cut short": ("hotpotqa", json.dumps([HOTPOT, HOTPOT])[:-40], r"record 2: is not JSON"),
     "not closed": ("hotpotqa", json.dumps([HOTPOT])[:-1], r"record 2: is not JSON"),
     "no object": ("hotpotqa", "[[]]", r"record 1: is a list, not an object"),
-    "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' is a dict"),
+    "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' must be list"),
     "same record": ("hotpotqa", json.dumps([HOTPOT, HOTPOT]), r"record 2: has the same id 'h1' as .*record 1"),
     "no paragraph": (
         "musique",
         json.dumps({**MUSIQUE, "paragraphs": ["x"]}),
-        r"f:1: 'paragraphs' must be a list of objects",
+        r"f:1: 'paragraphs'\[0\] must be dict",
     ),
 }
 
@@ -66,10 +66,7 @@ def test_broken_question_files_are_named_with_the_place_in_one_line(tmp_path, ca
     assert "\n" not in str(caught.value)
 
 
-def test_two_passages_of_one_id_and_an_empty_corpus_are_refused(tmp_path):
-    passage = {"id": "p1", "title": "Ana", "text": "Ana is."}
-    with pytest.raises(UserError, match=r"c:2: has the same id 'p1' as .*c:1"):
-        list(load_corpus("jsonl", write_lines(tmp_path / "c", passage, passage)))
+def test_an_empty_corpus_is_refused(tmp_path):
     for dataset, text in (("jsonl", ""), ("hotpotqa", "[]"), ("musique", "")):
         (tmp_path / "empty").write_text(text)
         with pytest.raises(UserError, match="empty: contains no passages"):

@@ -4,12 +4,14 @@ import pytest
 from notewriter.artifacts.metrics import Interval
 from notewriter.evaluation import statistics
 from notewriter.evaluation.statistics import (
+    FLOOR,
     bootstrap_interval,
     holm,
     mcnemar,
     paired_interval,
     permutation_test,
     standard_deviation,
+    two_way,
 )
 
 
@@ -126,3 +128,55 @@ def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls():
 def test_the_deviation_over_seeds_is_the_samples():
     assert standard_deviation([1.0, 2.0, 3.0]) == 1.0
     assert standard_deviation([5.0]) == 0.0
+
+
+def test_seeds_and_questions_together_agree_with_the_variance_of_a_crossed_design():
+    """Owen's: about the sum of what seeds, questions and their meeting contribute to the variance of the mean."""
+    generator = np.random.default_rng(1)
+    of_seeds, of_questions = generator.normal(0, 0.3, (20, 1)), generator.normal(0, 1.0, (1, 200))
+    table = 0.1 + of_seeds + of_questions + generator.normal(0, 1.0, (20, 200))
+    found = two_way(table.tolist())
+    seeds, questions = table.mean(axis=1), table.mean(axis=0)
+    half = 1.96 * np.sqrt(seeds.var() / 20 + questions.var() / 200 + table.var() / 4000)
+    assert found.interval.mean == pytest.approx(table.mean())
+    assert found.interval.high - found.interval.low == pytest.approx(2 * half, rel=0.1)
+
+
+def test_a_gain_of_one_seed_in_many_questions_is_no_gain_of_the_training():
+    generator = np.random.default_rng(2)
+    table = [[gain + noise for noise in generator.normal(0, 0.1, 400)] for gain in (0.5, -0.1, 0.0, 0.1, 0.0)]
+    assert paired_interval([0.0] * 400, np.mean(table, axis=0)).excludes_zero
+    found = two_way(table)
+    assert not found.interval.excludes_zero and found.p_value > 0.1
+    assert found.seeds and not found.seeds.excludes_zero and found.seeds_p_value > 0.1
+
+
+def test_the_seed_as_unit_is_a_t_test_of_the_means_of_the_seeds():
+    found = two_way([[0.1, 0.3], [0.2, 0.4], [0.3, 0.9]])
+    # Means 0.2, 0.3, 0.6: t = 0.3667 / (0.2082 / sqrt(3)) with two degrees of freedom, whose quantile is 4.303.
+    assert found.seeds == Interval(*(pytest.approx(each, abs=1e-3) for each in (0.3667, -0.1504, 0.8838)))
+    assert found.seeds_p_value == pytest.approx(0.0927, abs=1e-3)
+
+
+def test_a_single_seed_is_the_bootstrap_over_questions():
+    values = np.random.default_rng(3).normal(0.1, 1.0, 200)
+    found, single = two_way([values.tolist()]), bootstrap_interval(values)
+    assert found.interval.low == pytest.approx(single.low, abs=0.02)
+    assert found.interval.high == pytest.approx(single.high, abs=0.02)
+    assert found.seeds is found.seeds_p_value is None
+
+
+def test_the_order_of_questions_does_not_matter_to_seeds_and_questions_together():
+    table = np.random.default_rng(5).random((3, 30))
+    assert two_way(table.tolist()) == two_way(table[:, ::-1].tolist())
+
+
+def test_a_difference_in_every_seed_and_question_is_at_the_floor():
+    found = two_way([[0.5, 0.6], [0.4, 0.7]])
+    assert found.p_value == pytest.approx(2 * FLOOR) and found.interval.low > 0
+
+
+@pytest.mark.parametrize("table", [[], [[]], [[1.0], [1.0, 2.0]], [[float("nan")]]])
+def test_seeds_without_the_same_questions_are_refused(table):
+    with pytest.raises(ValueError, match="differences must"):
+        two_way(table)

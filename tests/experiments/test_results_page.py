@@ -86,7 +86,66 @@ def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tm
     assert "| trained, seed 2 | 1.000 | not run |" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| f1, held out")]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[1:] == ["0.000", "0.750", "+0.750 \\[+0.500, +1.000\\]", "4"]
+    assert cells[1:3] == ["0.000", "0.750"] and cells[4] == "2 x 4"
+    # Beside the questions the seeds vary, whose means are 0.5 and 1: the interval of the questions begins at 0.5.
+    assert cells[3].startswith("+0.750 \\[+0.250, ") and "*" not in cells[3]
+
+
+def primary_rows(text):
+    """The cells of each row of the primary tests."""
+    section = text[text.index("## Primary tests") : text.index("## Scores")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "→" in line]
+
+
+def test_tests_named_in_the_file_come_first_corrected_for_all_of_them(experiment, runs, tmp_path, write_run):
+    for cell, values in (("base", [0.0] * 8), ("trained-1", [0.5] * 8), ("trained-2", [0.6] * 8)):
+        write_run(runs / cell / "far", dict(zip("abcdefgh", values, strict=True)))
+    text = page(experiment(primary=[{"metric": "f1", "compare": ["base", "trained"]}]), tmp_path)
+    assert "Named in the file of the experiment, 2 in all; everything below is exploratory." in text
+    near, far = primary_rows(text)
+    assert near[0] == "f1: base → trained, held out" and far[0] == "f1: base → trained, elsewhere"
+    assert far[1:4] == ["0.000", "0.550", "+0.550 \\[+0.500, +0.600\\] \\*"] and far[4] == "&lt;0.001"
+    # With the seed as the unit: two means of 0.5 and 0.6, whose t interval is 0.55 ± 12.706 * 0.05.
+    assert far[5:] == ["+0.550 \\[-0.085, +1.185\\]", "0.058", "2 x 8"]
+    assert "\\*" not in text[text.index("## Differences") :]
+    assert "## Primary tests" not in page(experiment(), tmp_path)
+
+
+def test_a_primary_test_that_has_not_run_is_one_of_those_that_are_corrected_for(experiment, runs, tmp_path):
+    tests = [{"metric": "f1", "compare": ["base", "trained"], "sets": ["near"]}]
+    alone = primary_rows(page(experiment(primary=tests), tmp_path))
+    both = primary_rows(page(experiment(primary=[*tests, tests[0] | {"sets": ["far"]}]), tmp_path))
+    assert both[1][1:4] == ["", "", "not run"]
+    assert float(both[0][4]) == pytest.approx(2 * float(alone[0][4]), abs=0.002)
+
+
+def test_the_best_control_is_chosen_on_a_set_of_its_own(experiment, runs, tmp_path, write_run):
+    folder = tmp_path / "run"
+    cells = {"trained": "{{ output_dir }}/trained-{{ seed }}/{{ set }}"}
+    for name, chosen, tested in (("lead", 0.6, 0.1), ("first", 0.4, 0.3)):
+        (folder / name).mkdir()
+        write_run(folder / name / "choice", dict.fromkeys("xy", chosen))
+        write_run(folder / name / "near", dict.fromkeys("abcd", tested))
+        cells[name] = f"{{{{ output_dir }}}}/{name}/{{{{ set }}}}"
+    changes = {
+        "sets": {"choice": "questions to choose on", "near": "held out"},
+        "cells": cells,
+        "compare": [],
+        "controls": ["lead", "first"],
+        "chosen_on": "choice",
+        "primary": [{"metric": "f1", "compare": ["best control", "trained"]}],
+        "curves": {"trained": [[100, "trained"]]},
+    }
+    text = page(experiment(**changes), tmp_path)
+    ((test, before, after, *_),) = primary_rows(text)
+    assert (test, before, after) == ("f1: best control (lead) → trained, held out", "0.100", "0.750")
+    assert "The best control in a score is the highest of lead, first on questions to choose on." in text
+    assert "![curves](page-curves.svg)" in text
+    curve = (tmp_path / "page-curves.svg").read_text()
+    assert "held out: Token F1" in curve and "best control" in curve
+    shutil.rmtree(folder / "first/choice")
+    ((test, _, _, why, *_),) = primary_rows(page(experiment(**changes), tmp_path))
+    assert (test, why) == ("f1: best control → trained, held out", "not run")
 
 
 def test_costs_and_overlaps_are_those_of_everything_that_led_to_the_models(experiment, runs, tmp_path):
@@ -266,6 +325,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
         ({"pairs": {"all": "{{ output_dir }}/{{ seed }}"}}, r"pairs: seed in .* is not a variable"),
         ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
         ({"sets": {}}, "sets"),
+        ({"primary": [{"metric": "em", "compare": ["base", "trained"]}]}, "primary: 'em' is unknown; known are: f1"),
+        ({"primary": [{"metric": "f1", "compare": ["base", "other"]}]}, "primary: 'other' is unknown"),
+        ({"primary": [{"metric": "f1", "compare": ["best control", "base"]}]}, "needs controls, and chosen_on"),
+        ({"primary": [{"metric": "f1", "against": "base"}]}, r"primary\[0\]"),
+        ({"curves": {"sizes": [[100, "other"]]}}, "curves: 'other' is unknown"),
         ({"colour": "red"}, "unknown key 'colour'"),
     ],
 )

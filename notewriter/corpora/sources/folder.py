@@ -3,8 +3,6 @@
 A passage's id begins with its file's path in the folder. Hidden files and folders are left out.
 """
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,37 +27,32 @@ def _inputs(paths: Sequence[Path]) -> Iterator[tuple[str, Path] | Skipped]:
         if path.is_file():
             yield from _file(path, name)
         elif path.is_dir():
-            yield from _walk(path, "" if len(paths) == 1 else name + "/")
+            yield from _walk(path, "" if len(paths) == 1 else name + "/", path.resolve(), set())
         else:
             raise UserError(f"{path}: is no file or folder; check the path")
 
 
-def _walk(root: Path, prefix: str) -> Iterator[tuple[str, Path] | Skipped]:
-    # A stack, since folders can be nested more deeply than functions.
-    stack = [(root, prefix)]
-    top, entered = root.resolve(), set[tuple[int, int]]()
-    while stack:
-        path, name = stack.pop()
-        try:
-            status = path.stat()
-            if stat.S_ISDIR(status.st_mode):
-                if (key := (status.st_dev, status.st_ino)) in entered:
-                    yield Skipped(name, "is a link to a folder that is read under another name")
-                    continue
-                entered.add(key)
-                children = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
-                below = f"{name}/" if path != root else prefix
-                stack += [(Path(child.path), below + child.name) for child in children if child.name[0] != "."]
-                continue
-            linked = path.is_symlink() and path.resolve().is_relative_to(top)
-        except (OSError, RuntimeError) as error:
-            kind = "is a broken or circular link" if path.is_symlink() else "cannot be read"
-            yield Skipped(name, f"{kind} ({getattr(error, 'strerror', None) or error})")
+def _walk(folder: Path, prefix: str, top: Path, entered: set[Path]) -> Iterator[tuple[str, Path] | Skipped]:
+    """The files below a folder, sorted by name; what several links lead to is read once."""
+    entered.add(folder.resolve())
+    try:
+        children = sorted(folder.iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        yield Skipped(prefix, f"cannot be read ({error.strerror})")
+        return
+    for path in children:
+        name = prefix + path.name
+        if path.name.startswith("."):
             continue
-        if linked:
+        if path.is_dir():
+            if path.resolve() in entered:
+                yield Skipped(name, "is a link to a folder that is read under another name")
+            else:
+                yield from _walk(path, f"{name}/", top, entered)
+        elif not path.is_file():
+            yield Skipped(name, "is a broken or circular link" if path.is_symlink() else "is not a regular file")
+        elif path.is_symlink() and path.resolve().is_relative_to(top):
             yield Skipped(name, "is a link to a file that is read under another name")
-        elif not stat.S_ISREG(status.st_mode):
-            yield Skipped(name, "is not a regular file")
         else:
             yield from _file(path, name)
 

@@ -19,9 +19,6 @@ from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.errors import UserError
 
-MAX_LINE = 4 * MAX_HTML_BYTES
-"""Bytes of a line of an archive, which has the page's wikitext too; what is longer is skipped in pieces."""
-
 MAX_CELLS = 1_000_000
 """Cells of a table, with those that spans repeat."""
 
@@ -165,9 +162,7 @@ def _records(name: str, path: Path) -> Iterator[Record]:
         with gzip.open(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member)
-                number = 0
-                while content and (line := content.readline(MAX_LINE)):
-                    number += 1
+                for number, line in enumerate(content or (), start=1):
                     yield f"{name}: {member.name}:{number}", line.decode("utf-8", "surrogateescape")
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise UserError(f"{name}: is truncated or damaged ({error}); download it again") from error

@@ -1,4 +1,4 @@
-"""The results of a retrieval evaluation: measures with intervals, latencies, loads, and differences between chains."""
+"""The results of a retrieval evaluation: measures with intervals, latencies, and differences between chains."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -10,14 +10,37 @@ import numpy as np
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
-from notewriter.evaluation.retrieval.searching import Load, Searched, read_loads, read_searches
 from notewriter.evaluation.statistics import bootstrap_interval
-from notewriter.ground.records import Question
+from notewriter.ground import jsonl, typed
+from notewriter.ground.records import Question, SearchPart
 from notewriter.pages.tables import Table
 
 SCHEMA = "notewriter/retrieval-eval/1"
 
 PERCENTILES = (50, 95, 99)
+
+
+class Searched(TypedDict):
+    """A line of searches.jsonl: what a chain found for a question, in how many seconds."""
+
+    chain: str
+    question_id: str
+    passages: list[str]
+    seconds: float
+    parts: list[SearchPart]
+
+
+def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
+    """Chain and question id -> the search.
+
+    Raises:
+        UserError: a line is not a search.
+    """
+    remedy = "remove the line and run the same command again"
+    lines = (
+        typed.read(record, Searched, f"{path}:{number}", remedy) for number, record in jsonl.read(path, journal=True)
+    )
+    return {(line["chain"], line["question_id"]): line for line in lines}
 
 
 class PartSeconds(TypedDict):
@@ -29,12 +52,11 @@ class PartSeconds(TypedDict):
 
 
 class ChainResult(TypedDict):
-    """A chain: measures with 95% bootstrap intervals over the questions, latency percentiles in milliseconds, load."""
+    """A chain: measures with 95% bootstrap intervals over the questions, and latency percentiles in milliseconds."""
 
     measures: dict[str, Interval]
     milliseconds: dict[str, float]
     parts: list[PartSeconds]
-    load: Load
 
 
 @dataclass(frozen=True)
@@ -74,7 +96,6 @@ def results_of(
         UserError: a journal is damaged.
     """
     searches = read_searches(folder / "searches.jsonl")
-    loads = read_loads(folder / "loads.jsonl")
     scores: dict[str, dict[str, list[float]]] = {}
     results: dict[str, ChainResult] = {}
     for name in chains:
@@ -92,7 +113,6 @@ def results_of(
                 "mean": round(1000 * float(np.mean(seconds)), 3),
             },
             parts=_parts(of_chain),
-            load=loads[name],
         )
     first, *others = chains
     comparisons = [
@@ -144,7 +164,7 @@ def measures(ranking: Sequence[str], gold: Collection[str], depths: Sequence[int
 
 
 def tables(results: Results) -> list[Table]:
-    """Quality, differences from the first chain, speed and size, and what each part of a chain took."""
+    """Quality, differences from the first chain, latency, and what each part of a chain took."""
     chains = results.chains
     first = next(iter(chains))
     names, latencies = list(chains[first]["measures"]), list(chains[first]["milliseconds"])
@@ -159,17 +179,7 @@ def tables(results: Results) -> list[Table]:
         for name, rows in results.differences.items()
         for measure, row in rows.items()
     ]
-    speed = [
-        [
-            name,
-            *(f"{chain['milliseconds'][each]:,.2f}" for each in latencies),
-            f"{chain['load']['queries_per_second']:,.1f}",
-            str(chain["load"]["concurrency"]),
-            f"{chain['load']['size'] / 1e6:,.1f}",
-            "" if (memory := chain["load"]["memory"]) is None else f"{memory / 1e6:,.1f}",
-        ]
-        for name, chain in chains.items()
-    ]
+    speed = [[name, *(f"{chain['milliseconds'][each]:,.2f}" for each in latencies)] for name, chain in chains.items()]
     parts = [
         [name, part["part"], f"{part['milliseconds']:,.2f}", f"{part['found']:,.1f}"]
         for name, chain in chains.items()
@@ -186,11 +196,7 @@ def tables(results: Results) -> list[Table]:
             ["chain", "measure", "difference [95% interval]", "p (Holm)"],
             differences,
         ),
-        (
-            "Speed and size; latency of one query at a time, throughput of many at once",
-            ["chain", *(f"{each} (ms)" for each in latencies), "queries/s", "at once", "on disk (MB)", "memory (MB)"],
-            speed,
-        ),
+        ("Latency of one query at a time", ["chain", *(f"{each} (ms)" for each in latencies)], speed),
         ("What each part took; mean per query", ["chain", "part", "ms", "passages returned"], parts),
     ]
     return [table for table in all_tables if table[2]]

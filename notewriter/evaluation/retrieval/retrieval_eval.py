@@ -4,29 +4,33 @@ import asyncio
 import json
 import logging
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
+from tqdm import tqdm
 
 from notewriter.datasets.questions import QuestionArguments, load_selected
-from notewriter.evaluation.retrieval.results import results_of, tables
-from notewriter.evaluation.retrieval.searching import search_all
+from notewriter.evaluation.retrieval.results import Searched, read_searches, results_of, tables
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
-from notewriter.pages import write_page
-from notewriter.pages.tables import html, markdown
-from notewriter.retrieval.chain import Part, parts_of
+from notewriter.ground.records import Question
+from notewriter.pages.tables import markdown
+from notewriter.retrieval.chain import Chain, Part, parts_of
 from notewriter.rollouts.identity import open_run
 
 logger = logging.getLogger(__name__)
 
+SEARCHES = "searches.jsonl"
+
 
 @dataclass(kw_only=True)
 class RetrievalEvalArguments(QuestionArguments):
-    """The chains, and how they are searched."""
+    """The chains, and how deep they are searched."""
 
     chains: dict[str, Any] = field(
         default_factory=dict,
@@ -38,9 +42,6 @@ class RetrievalEvalArguments(QuestionArguments):
     )
     top_k: Annotated[list[Annotated[int, Interval(ge=1, le=10_000)]], MinLen(1)] = field(
         default_factory=lambda: [2, 5, 10], metadata={"help": "the depths at which recall and nDCG are measured"}
-    )
-    concurrency: Annotated[int, Interval(ge=1)] = field(
-        default=64, metadata={"help": "queries at once when throughput is measured", "effect": False}
     )
 
 
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> None:
         RetrievalEvalArguments,
         argv,
         prog="notewriter retrieval-eval",
-        description="Measure recall, MRR, nDCG, latency and throughput of chains of retrievers on a benchmark.",
+        description="Measure recall, MRR, nDCG and latency of chains of retrievers on a benchmark.",
     )
     chains = read_chains(arguments)
     depths = sorted(set(arguments.top_k))
@@ -68,24 +69,50 @@ def main(argv: list[str]) -> None:
     config = asdict(arguments) | {"chains": chains}
     command = command_line("notewriter retrieval-eval", argv)
     with open_run(arguments.output_dir, config, questions, [RetrievalEvalArguments], command) as folder:
-        for name in ("searches.jsonl", "loads.jsonl"):
-            with jsonl.Journal(folder / name):  # makes it, and removes a last line that a kill has cut
-                pass
+        with jsonl.Journal(folder / SEARCHES):  # makes it, and removes a last line that a kill has cut
+            pass
         for name, parts in chains.items():
-            search = search_all(name, parts, questions, folder, top_k=depths[-1], concurrency=arguments.concurrency)
-            asyncio.run(search)
+            asyncio.run(search_all(name, parts, questions, folder / SEARCHES, top_k=depths[-1]))
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
         jsonl.write_text(folder / "retrieval.json", [json.dumps(results.to_json(), indent=2) + "\n"])
-        written = tables(results)
-        text = markdown(written)
+        text = markdown(tables(results))
         jsonl.write_text(folder / "retrieval.md", [text])
-        template = Path(__file__).with_name("retrieval.html.jinja")
-        write_page(folder / "retrieval.html", template, {}, results=results, tables=written, html=html)
     deepest = f"recall@{max(depths)}"
     for name, chain in results.chains.items():
         if not chain["measures"][deepest].mean:
             logger.warning("%s: finds no supporting passage; are its ids those of the questions' supporting_ids?", name)
-    sys.stdout.write(f"{text}\n{folder}/retrieval.html: the same as a page\n")
+    sys.stdout.write(text)
+
+
+async def search_all(
+    name: str, parts: Sequence[Part], questions: Sequence[Question], path: Path, *, top_k: int
+) -> None:
+    """Append what is missing of a chain's searches to a journal, one search at a time, so that each has its latency.
+
+    Raises:
+        UserError: the chain cannot be opened, or a search fails.
+    """
+    done = {question_id for chain, question_id in read_searches(path) if chain == name}
+    waiting = [question for question in questions if question.id not in done]
+    if not waiting:
+        return
+    # Without a cache of a reranking model's replies, which would take no time the second time.
+    chain = Chain(parts)
+    try:
+        await chain.check()
+        # Opens files and loads what is loaded lazily.
+        await chain.search(questions[0].question, top_k, chain.scope_of(questions[0]))
+        bar = tqdm(waiting, desc=name, unit="question", total=len(questions), initial=len(questions) - len(waiting))
+        with jsonl.Journal(path) as journal, bar:
+            for question in bar:
+                start = time.perf_counter()
+                result = await chain.search(question.question, top_k, chain.scope_of(question))
+                seconds = round(time.perf_counter() - start, 6)
+                ids = [passage.id for passage in result.passages]
+                line = Searched(chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts)
+                journal.append(dict(line))
+    finally:
+        await chain.close()
 
 
 def read_chains(arguments: RetrievalEvalArguments) -> dict[str, list[Part]]:

@@ -57,7 +57,6 @@ def test_a_p_value_that_no_permutation_reaches_is_shown_as_a_bound():
         "measures": dict.fromkeys(names, Interval(0.5, 0.4, 0.6)),
         "milliseconds": {"p50": 1.0},
         "parts": [],
-        "load": {"chain": "a", "queries_per_second": 1.0, "concurrency": 1, "memory": None, "size": 1},
     }
     results = Results("hotpotqa", 20, {"a": chain, "b": chain}, {"b": comparison})
     (_, _, rows) = next(table for table in tables(results) if table[0].startswith("Difference"))

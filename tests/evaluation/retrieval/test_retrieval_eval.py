@@ -1,4 +1,4 @@
-"""`notewriter retrieval-eval`: tables of quality and speed for any chain, resumed after a kill."""
+"""`notewriter retrieval-eval`: tables of quality and latency for any chain, resumed after a kill."""
 
 import json
 
@@ -8,7 +8,7 @@ from json_service import json_service
 from tiny_world import tiny_world, write_config
 
 from notewriter.datasets import load_questions
-from notewriter.evaluation.retrieval import retrieval_eval, searching
+from notewriter.evaluation.retrieval import retrieval_eval
 from notewriter.evaluation.retrieval.results import measures
 from notewriter.ground.errors import UserError
 from notewriter.retrieval.sources.index import open_index
@@ -49,7 +49,6 @@ def test_the_measures_are_those_of_the_index_searched_by_hand(run, world, capsys
         assert interval["low"] <= interval["mean"] <= interval["high"]
     assert results["questions"] == len(questions)
     assert 0 < bm25["milliseconds"]["p50"] <= bm25["milliseconds"]["p95"] <= bm25["milliseconds"]["p99"]
-    assert bm25["load"]["queries_per_second"] > 0 and bm25["load"]["size"] > 1000
     assert bm25["parts"] == []
     parts = results["chains"]["one per title"]["parts"]
     assert [part["part"] for part in parts] == [world["index"], "distinct title"]
@@ -59,27 +58,19 @@ def test_the_measures_are_those_of_the_index_searched_by_hand(run, world, capsys
     assert "**Difference from bm25, paired by question" in text
 
 
-def test_the_page_has_the_tables_and_no_script(run, world):
-    page = (run(chains=chains(world, **{"<b>bold</b>": [{"index": world["index"]}]})) / "retrieval.html").read_text()
-    assert "Supporting passages found, jsonl" in page and "What each part took" in page
-    assert "&lt;b&gt;bold&lt;/b&gt;" in page and "<b>bold" not in page
-    assert "<script" not in page and "default-src 'none'" in page
-
-
 def test_a_run_that_was_cut_searches_only_for_what_is_missing(run, world, monkeypatch):
     folder = run(chains=chains(world))
     journal = folder / "searches.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:-3]) + lines[-3][:20])
-    (folder / "loads.jsonl").write_text((folder / "loads.jsonl").read_text().splitlines(keepends=True)[0])
     opened = []
-    chain = searching.Chain
+    chain = retrieval_eval.Chain
 
     def counted(parts):
         opened.append(parts)
         return chain(parts)
 
-    monkeypatch.setattr(searching, "Chain", counted)
+    monkeypatch.setattr(retrieval_eval, "Chain", counted)
     before = json.loads((folder / "retrieval.json").read_text())
     run(chains=chains(world))
     assert len(opened) == 1
@@ -95,8 +86,8 @@ def test_the_speed_of_a_reranking_model_is_that_of_calls_and_not_of_a_cache(run,
         run(chains=chains(world, reranked=[{"index": world["index"]}, step]))
         asked = len(endpoint.requests)
     questions = [each for each in load_questions("jsonl", world["path"]) if each.supporting_ids]
-    # One to warm up, then each question by itself, and each again beside others.
-    assert asked == 1 + 2 * len(questions)
+    # One to warm up, then each question.
+    assert asked == 1 + len(questions)
 
 
 def test_one_retriever_needs_no_name(run, world):

@@ -1,0 +1,40 @@
+"""Shuffling the sentences of each passage: what is needed can no longer be found by its place."""
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from notewriter.ground.records import Passage
+from notewriter.ground.text import sentences_in
+from notewriter.retrieval.protocol import OpenStep, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleOptions:
+    """`shuffle`: the parts of a passage that are put in a random order, its `sentences`."""
+
+    shuffle: Literal["sentences"]
+    seed: int = field(default=0, metadata={"help": "of the orders, with the query and the passage's id"})
+
+
+class Shuffle(OpenStep):
+    """Puts the sentences of each passage in an order that is always the same for a query, a passage and a seed.
+
+    The first query of a method is its question, so a question finds a passage in the same order in every run.
+    """
+
+    def __init__(self, options: ShuffleOptions) -> None:
+        self.name = f"shuffle {options.shuffle}"
+        self._seed = options.seed
+
+    async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
+        """The passages in their order, each with its sentences in another one, separated by spaces."""
+        return [self._shuffled(query, passage) for passage in passages]
+
+    def _shuffled(self, query: str, passage: Passage) -> Passage:
+        sentences = sentences_in(passage.text)
+        random.Random(f"{self._seed} {passage.id} {query}").shuffle(sentences)
+        return replace(passage, text=" ".join(sentences))
+
+
+STEP = Step(options=ShuffleOptions, open=lambda options, cache: Shuffle(options))
