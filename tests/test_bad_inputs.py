@@ -354,7 +354,7 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("evaluate", ["--temperature", "inf"], ["temperature must be float, not inf"]),
     ("evaluate", ["--top_p", "0"], ["top_p: 0.0 is too small; give above 0"]),
     ("evaluate", ["--max_tokens", NUMBER], ["max_tokens: 1000"]),
-    ("evaluate", ["--method_options", json.dumps({"top_k": 10**30})], ["option top_k must be at most 1,000,000"]),
+    ("evaluate", ["--method_options", json.dumps({"top_k": 10**30})], ["option top_k", "at most 1000000"]),
     ("evaluate", ["--method_options", '{"top_k": NaN}'], ["method_options: top_k must be a finite number"]),
     ("evaluate", ["--method_options", "[" * 9999], ["is not a JSON object"]),
     ("evaluate", ["--where", '{"type": {"a": NaN}}'], ["where: type: a must be a finite number"]),

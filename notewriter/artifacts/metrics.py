@@ -72,6 +72,7 @@ class Metrics:
         config_hash: a hash of all settings that can change a result.
         version: the version of notewriter.
         judged: judgement -> the judge's model and what came of it (`notewriter.evaluation.judgements.summary_of`).
+        controls: note without a model, or constant answer in quotes -> score -> mean with its interval.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Metrics:
     config_hash: str
     version: str
     judged: dict[str, dict[str, object]] | None = None
+    controls: dict[str, dict[str, Interval]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The content of metrics.json, with its schema; what is None is left out."""

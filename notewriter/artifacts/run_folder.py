@@ -97,6 +97,7 @@ class _Settings(TypedDict, total=False):
     where: dict[str, Any] | None
     limit: int | None
     seed: int | None
+    stages: dict[str, str | list[str]]
     prompts_dir: str | None
     serve: str | None
     serve_options: dict[str, Any]

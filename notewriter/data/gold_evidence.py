@@ -5,11 +5,13 @@ passage that the index can find. Pairs mark them (`chosen_source.kind`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from notewriter.evaluation.metrics.text import token_f1
-from notewriter.evaluation.notes import note_quality
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise
 from notewriter.rollouts.method import Kind
 from notewriter.rollouts.parsing import parse_note
 
@@ -73,20 +75,35 @@ WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[st
 
 
 def is_better(question: Question, best_note: str, new_note: str) -> bool:
-    """Whether a new note has a higher `reference_score` than the current one."""
-    return reference_score(new_note, question) > reference_score(best_note, question)
+    """Whether a new note has a higher `reference_score` than the current one, both whole."""
+    question = replace(question, answers=_named_answers(question))
+    return (reference_score(new_note, question) or 0.0) > (reference_score(best_note, question) or 0.0)
 
 
-def reference_score(note: str, question: Question) -> float:
-    """How much of the gold evidence a note contains for its length, in [0, 1].
+def at_hand(question: Question, variables: Mapping[str, Any]) -> Question:
+    """The question with only the facts and answers that the note so far or the passages contain.
 
-    The mean of (a) its token F1 against the supporting facts, which penalises both missing and irrelevant text, and
-    (b) whether it contains a gold answer; (b) alone without known facts.
+    Without a yes or no, which any text may say without knowing it.
     """
-    has_answer = note_quality(note, question).get("note_has_answer", 0.0)
-    if not question.supporting_facts:
-        return has_answer
-    return (token_f1(note, " ".join(question.supporting_facts)) + has_answer) / 2
+    texts = [variables.get("note", ""), *(passage.text for passage in variables["passages"])]
+    facts = [fact for paragraph in _known_facts(question, variables) for fact in paragraph]
+    answers = [answer for answer in _named_answers(question) if _has_answer("\n".join(texts), answer)]
+    return replace(question, supporting_facts=tuple(facts), answers=tuple(answers))
+
+
+def reference_score(note: str, question: Question, words: int | None = None) -> float | None:
+    """How much of the evidence a note contains, in [0, 1], by its first `words` words (None: by all of them).
+
+    The mean of (a) their token F1 against the question's supporting facts, which penalises both missing and irrelevant
+    text, and (b) whether they contain one of its answers; of those two that there are. None without facts and answers.
+    So that length alone does not pay, give a question `at_hand`: a fact that was not retrieved is not missing then.
+    """
+    text = " ".join(note.split()[:words])
+    facts = " ".join(question.supporting_facts)
+    halves = [token_f1(text, facts)] if facts else []
+    if question.answers:
+        halves.append(float(any(_has_answer(text, answer) for answer in question.answers)))
+    return fmean(halves) if halves else None
 
 
 def document_note_score(reply: str, question: Question, variables: Mapping[str, Any]) -> float:
@@ -108,6 +125,15 @@ Paragraphs = list[list[str]]
 
 def _written(paragraphs: Paragraphs) -> str | None:
     return "\n".join(" ".join(facts) for facts in paragraphs if facts) or None
+
+
+def _named_answers(question: Question) -> tuple[str, ...]:
+    """The gold answers that are no yes or no."""
+    return tuple(answer for answer in question.answers if normalise(answer) not in {"", "yes", "no"})
+
+
+def _has_answer(text: str, answer: str) -> bool:
+    return f" {normalise(answer)} " in f" {normalise(text)} "
 
 
 def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:

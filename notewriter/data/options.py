@@ -118,6 +118,20 @@ class PairsArguments(RolloutArguments):
             "use at least half of concurrency to keep the server busy"
         },
     )
+    note_words: Annotated[int, Interval(ge=1)] | None = field(
+        default=40,
+        metadata={
+            "help": "how many words of a note reference, next_search and likelihood read, so that longer notes are not "
+            "better for their length; null: all"
+        },
+    )
+    max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = field(
+        default=None,
+        metadata={
+            "help": "share of the longer side's words by which chosen and rejected may differ in length, e.g. 0.15; "
+            "prompts that would give no pair within it are counted"
+        },
+    )
     judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
         default=2,
         metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},

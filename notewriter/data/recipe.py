@@ -113,6 +113,8 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         continuations=arguments.continuations,
         noise_margin=arguments.noise_margin,
         rejected=arguments.rejected,
+        note_words=arguments.note_words,
+        max_length_gap=arguments.max_length_gap,
     )
     return Recipe(
         stages=list(judges),

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from notewriter.artifacts.pairs import SCHEMA, Pair, Source
 from notewriter.artifacts.rollouts import PairsRollout
-from notewriter.artifacts.traces import Gold
+from notewriter.artifacts.traces import Gold, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
-from notewriter.data.judges.case import Case, Verdict
+from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
@@ -110,6 +110,9 @@ class SamplingRollout(HarvestRollout):
         if verdict.chosen is not None and verdict.rejected is not None:
             row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, verdict.rejected)
             attempt.reason = pair_fault(row, candidates[verdict.chosen].cut) or ""
+            chosen, rejected = candidates[verdict.chosen].text, candidates[verdict.rejected].text
+            if not attempt.reason and not is_within_gap(chosen, rejected, self._recipe.rules.max_length_gap):
+                attempt.reason = LENGTH_GAP
             attempt.row = None if attempt.reason else row
         else:
             attempt.reason = verdict.reason
@@ -174,6 +177,9 @@ class SamplingRollout(HarvestRollout):
             request="\n\n".join(message["content"] for message in messages),
             variables=variables,
             options=self._method.options | dict(self._options),
+            seen={
+                passage["id"] for step in self.trace.steps if isinstance(step, Retrieval) for passage in step.passages
+            },
             candidates=[candidate.text for candidate in candidates],
             cut=[candidate.cut for candidate in candidates],
             ask=self._ask_judge,

@@ -14,15 +14,17 @@ from annotated_types import MinLen
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparing import (
     Comparison,
+    against_constants,
     against_controls,
+    beside_table,
     compare_uncorrected,
     corrected,
     p_value_text,
 )
+from notewriter.evaluation.controls import SENTENCES
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
-from notewriter.rollouts.controls import CONTROLS
 
 
 @dataclass
@@ -40,31 +42,42 @@ class CompareArguments:
     )
 
 
-def format_table(comparison: Comparison, controls: Mapping[str, Comparison] | None = None) -> str:
+def format_table(
+    comparison: Comparison,
+    controls: Mapping[str, Comparison] | None = None,
+    constants: Mapping[str, Comparison] | None = None,
+) -> str:
     """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero.
 
-    `controls` are those of `against_controls`, each a table of its own.
+    `controls` and `constants` are those of `against_controls` and `against_constants`, each a table of its own.
     """
-    controls = controls or {}
-    tables = [_table(comparison, "before")]
-    for name, against in controls.items():
-        sentence = CONTROLS[name].sentence
-        tables += [f"Without a model ({name}): {sentence}, at the same number of words:\n", _table(against, name)]
-    all_paired = [paired for each in (comparison, *controls.values()) for paired in each.values()]
+    controls, constants = controls or {}, constants or {}
+    parts = [_table(comparison)]
+    if controls:
+        _, header, rows = beside_table("", controls, "after")
+        rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in controls)
+        parts += [
+            "Notes without a model, at as many words as those of the run after:\n",
+            aligned([("", header, rows)]),
+        ]
+        parts += [f"{rules}.\n"]
+    if constants:
+        _, header, rows = beside_table("", constants, "after")
+        parts += ["Always the same answer:\n", aligned([("", header, rows)])]
+    all_paired = [paired for each in (comparison, *controls.values(), *constants.values()) for paired in each.values()]
     explanation = (
         "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
         "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
-        + (", of notes without a model apart." if controls else ".")
+        + (", of each table apart." if controls or constants else ".")
     )
     if any(deviation is not None for paired in all_paired for deviation in paired.deviations):
         explanation += (
             "\n± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."
         )
-    return "\n".join([*tables, explanation])
+    return "\n".join([*parts, explanation])
 
 
-def _table(comparison: Comparison, before: str) -> str:
-    """The rows of a comparison; `before` heads the left side."""
+def _table(comparison: Comparison) -> str:
     rows = []
     for metric, paired in comparison.items():
         places = metric_named(metric).decimals
@@ -75,7 +88,7 @@ def _table(comparison: Comparison, before: str) -> str:
         difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
         p_value = p_value_text(metric, paired.p_value, paired.at_floor)
         rows.append([metric, *means, difference, p_value, str(paired.questions)])
-    return aligned([("", ["metric", before, "after", "difference [95% interval]", "p", "questions"], rows)])
+    return aligned([("", ["metric", "before", "after", "difference [95% interval]", "p", "questions"], rows)])
 
 
 def main(argv: list[str]) -> None:
@@ -93,7 +106,9 @@ def main(argv: list[str]) -> None:
         controls = against_controls(after)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
-    # Apart, so that the comparison's p-values are the same where the passages are no longer at hand.
+    # Each apart, so that the comparison's p-values are the same where the passages are no longer at hand.
     (comparison,) = corrected([comparison])
-    controls = dict(zip(controls, corrected([*controls.values()]), strict=True))
-    sys.stdout.write(format_table(comparison, controls) + "\n" + reason)
+    beside = [
+        dict(zip(each, corrected([*each.values()]), strict=True)) for each in (controls, against_constants(after))
+    ]
+    sys.stdout.write(format_table(comparison, *beside) + "\n" + reason)

@@ -1,57 +1,169 @@
-"""What notes without a model (`rollouts.controls`) would have scored in a finished run.
+"""What no model would have scored in a finished run: notes by rule (`rollouts.controls`), and constant answers.
 
-`note_fact_recall` rises with the length of a note whoever wrote it, so a control is cut at as many words as the note
-that it stands beside.
+What a note holds rises with its length whoever wrote it, so a control is cut at as many words as the note that it
+stands beside.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
-from notewriter.evaluation.notes import note_quality
+from notewriter.evaluation import metrics
+from notewriter.evaluation.notes import WORDS, first_words, note_scores
+from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
-from notewriter.ground.records import Passage
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
+from notewriter.retrieval.steps.shuffle import shuffled
 from notewriter.rollouts.controls import CONTROLS
 
-SHOWN = ("overlap", "lead")
-"""The controls that runs are compared with."""
+CONTENDERS = ("lead", "first", "overlap", "random")
+"""The controls that a note-writer has to beat. Not `similar`, which takes a sentence encoder."""
+
+OTHER, CEILING = "other", "gold"
+
+SHOWN = (*CONTENDERS, OTHER, CEILING)
+"""The controls that stand beside a run: the contenders, a note that knows nothing, and the ceiling."""
+
+SENTENCES = {name: control.sentence for name, control in CONTROLS.items()} | {
+    OTHER: "the run's note of another question"
+}
+"""Control -> what it takes."""
+
+Scores = dict[str, dict[str, dict[str, float]]]
+"""Control, or constant answer -> question id -> metric -> value."""
 
 
-def control_scores(run: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """What notes without a model would have scored in a finished run: control -> question id -> `note_quality`.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question of a finished run: the passages that any of its searches found, each once, and the note it wrote."""
 
-    A control reads the passages that the run retrieved for a question and has as many words as the run's note; after
-    an error that is none. Questions are read from the run's question file, passages from its indexes. Empty for a run
-    without notes.
+    question: Question
+    passages: list[Passage]
+    note: str
+
+
+def readings(run: Path) -> list[Reading]:
+    """The questions of a finished run; none for a run without notes.
+
+    After an error a note has no words. Questions are read from the run's question file, passages from its indexes.
 
     Raises:
         UserError: the run's question file or an index is missing or not the one that the run used, or its passages are
             in no index on this machine.
     """
     predictions = read_predictions(run / "predictions.jsonl")
-    words = {id: int(each.scores["note_words"]) for id, each in predictions.items() if "note_words" in each.scores}
+    words = {id: int(each.scores[WORDS]) for id, each in predictions.items() if WORDS in each.scores}
     if not words:
-        return {}
+        return []
     config = read_config(run)
     path = str(config.get("path"))
     questions = {question.id: question for question in load_questions(str(config.get("dataset")), path)}
     stores = _stores(run)
-    scores: dict[str, dict[str, dict[str, float]]] = {name: {} for name in SHOWN}
+    seeds = [part.get("seed", 0) for part in config.get("retriever") or [] if "shuffle" in part]
+    found = []
     for trace in read_traces(run / "traces.jsonl"):
         if (id := trace.question_id) in words:
             question = questions.get(id)
             if question is None or question.question != predictions[id].question:
                 raise UserError(f"{path}: question {id!r} is not the one that {run} answered; restore the file")
-            passages = _retrieved(trace, stores, run)
-            for name in SHOWN:
-                scores[name][id] = note_quality(CONTROLS[name].write(question, passages, words[id]), question)
-    return scores
+            note = first_words(predictions[id].note, words[id])
+            found.append(Reading(question, _retrieved(trace, stores, seeds, run), note))
+    return found
+
+
+def control_notes(
+    read: Sequence[Reading], names: Sequence[str] = SHOWN, words: int | None = None
+) -> dict[str, dict[str, str]]:
+    """Notes without a model: control -> question id -> note of at most `words`; None: of as many as the run's note.
+
+    `other` is the note of the next question, in turn, whose note has as many words, or else of the next one.
+    """
+    notes: dict[str, dict[str, str]] = {name: {} for name in names}
+    for place, each in enumerate(read):
+        budget = len(each.note.split()) if words is None else words
+        for name in names:
+            if name == OTHER:
+                others = [*read[place + 1 :], *read[:place]]
+                note = next((other.note for other in others if len(other.note.split()) >= budget), "")
+                notes[name][each.question.id] = first_words(note or (others[0].note if others else ""), budget)
+            else:
+                notes[name][each.question.id] = CONTROLS[name].write(each.question, each.passages, budget)
+    return notes
+
+
+def control_scores(run: Path) -> Scores:
+    """What notes without a model would have scored in a finished run at as many words as its notes (`note_scores`).
+
+    Empty for a run without notes.
+
+    Raises:
+        UserError: as `readings`.
+    """
+    read = readings(run)
+    return scores_of(control_notes(read), read) if read else {}
+
+
+def scores_of(notes: Mapping[str, Mapping[str, str]], read: Sequence[Reading]) -> Scores:
+    """The scores of notes: writer -> question id -> `note_scores`."""
+    questions = {each.question.id: each.question for each in read}
+    return {
+        writer: {id: note_scores(note, questions[id]) for id, note in by_question.items()}
+        for writer, by_question in notes.items()
+    }
+
+
+def constant_scores(run: Path) -> Scores:
+    """What "no" and the commonest gold answer would have scored, where at least a third of the questions is yes or no.
+
+    Raises:
+        UserError: the run's files are missing or malformed.
+    """
+    family = read_metrics(run / "metrics.json").family
+    questions = [
+        Question(each.question_id, each.question, tuple(each.answers), metadata=each.metadata)
+        for each in read_predictions(run / "predictions.jsonl").values()
+    ]
+    golds = [{normalise(answer) for answer in question.answers} for question in questions]
+    if 3 * sum(bool(gold & {"yes", "no"}) for gold in golds) < max(1, len(golds)):
+        return {}
+    commonest = Counter(answer for gold in golds for answer in sorted(gold)).most_common(1)[0][0]
+    return {
+        answer: {question.id: metrics.score(family, answer, question) for question in questions}
+        for answer in dict.fromkeys(("no", commonest))
+    }
+
+
+def controls_summary(run: Path) -> dict[str, dict[str, Interval]]:
+    """What controls and constant answers would have scored in a finished run, with intervals, for metrics.json."""
+    scores = control_scores(run) | {f'"{answer}"': each for answer, each in constant_scores(run).items()}
+    return {
+        name: {
+            metric: bootstrap_interval([each[metric] for each in by_question.values() if metric in each])
+            for metric in dict.fromkeys(metric for each in by_question.values() for metric in each)
+        }
+        for name, by_question in scores.items()
+    }
+
+
+def best_control(scores: Mapping[str, Mapping[str, Mapping[str, float]]], metric: str) -> str | None:
+    """The contender with the highest mean of a metric, the first of equal ones; None where none has it."""
+    means = {
+        name: sum(values) / len(values)
+        for name, by_question in scores.items()
+        if name not in (OTHER, CEILING)
+        and (values := [each[metric] for each in by_question.values() if metric in each])
+    }
+    return max(means, key=means.__getitem__, default=None)
 
 
 def _stores(run: Path) -> list[Passages]:
@@ -68,13 +180,18 @@ def _stores(run: Path) -> list[Passages]:
     return stores
 
 
-def _retrieved(trace: Trace, stores: Sequence[Passages], run: Path) -> list[Passage]:
-    """The passages that any search of a trace found, each once, in the order in which they were found."""
-    passages = []
-    for id in dict.fromkeys(found["id"] for step in trace.retrievals for found in step.passages):
-        places = ((store, store.find(id)) for store in stores)
-        passage = next((store[place] for store, place in places if place is not None), None)
-        if passage is None:
-            raise UserError(f"{run}: passage {id!r} is in none of its indexes on this machine; search a local index")
-        passages.append(passage)
-    return passages
+def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> list[Passage]:
+    """The passages that any search of a trace found, each once as it was found first, shuffled as in the run."""
+    passages: dict[str, Passage] = {}
+    for step in trace.retrievals:
+        for id in [found["id"] for found in step.passages if found["id"] not in passages]:
+            places = ((store, store.find(id)) for store in stores)
+            passage = next((store[place] for store, place in places if place is not None), None)
+            if passage is None:
+                raise UserError(
+                    f"{run}: passage {id!r} is in none of its indexes on this machine; search a local index"
+                )
+            for seed in seeds:
+                passage = shuffled(step.query, passage, seed)
+            passages[id] = passage
+    return list(passages.values())

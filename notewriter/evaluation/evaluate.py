@@ -12,6 +12,7 @@ from notewriter.artifacts.metrics import Metrics
 from notewriter.evaluation import checkpoints
 from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.evaluating import EvaluateArguments, checked, run
+from notewriter.evaluation.notes import ANSWER, FACTS
 from notewriter.ground.config import command_line, parse
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments
@@ -79,4 +80,10 @@ def _summary(metrics: Metrics, folder: Path) -> str:
         lines.append(f"  {metric:20} {interval.mean:8.3f}  [{interval.low:.3f}, {interval.high:.3f}]")
     if fewer := metrics.fewer_searches:
         lines.append(f"  {fewer['fewer']} of {fewer['right']} right answers took fewer searches than gold documents")
+    for name, scores in (metrics.controls or {}).items():
+        # Of a note the two scores at equal words, of a constant answer all.
+        shown = [f"{metric} {scores[metric].mean:.3f}" for metric in scores if metric in (FACTS, ANSWER)] or [
+            f"{metric} {interval.mean:.3f}" for metric, interval in scores.items()
+        ]
+        lines.append(f"  without a model: {name:9} {', '.join(shown)}")
     return "\n".join(lines) + "\n"

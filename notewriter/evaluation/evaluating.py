@@ -1,5 +1,6 @@
 """A method is run over a benchmark and scored: the work of `notewriter evaluate` and of a table's cell."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,12 +18,13 @@ from notewriter.artifacts.journal import (
     remaining,
 )
 from notewriter.artifacts.judgements import FOLDER
-from notewriter.artifacts.metrics import Metrics, write_metrics
+from notewriter.artifacts.metrics import Interval, Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
 from notewriter.artifacts.traces import Trace, TraceRecord
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.accounting import run_costs
+from notewriter.evaluation.controls import controls_summary
 from notewriter.evaluation.judgements import read_run_judgements, summary_of, with_judgements
 from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
 from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
@@ -40,6 +42,8 @@ from notewriter.rollouts.rehearsal import estimated
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import run_questions
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(kw_only=True)
 class EvaluateArguments(QuestionArguments):
@@ -53,6 +57,14 @@ class EvaluateArguments(QuestionArguments):
         default=None,
         metadata={
             "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
+        },
+    )
+    controls: bool = field(
+        default=False,
+        metadata={
+            "help": "also score notes that no model wrote, of the passages that the run found and at as many words as "
+            "its notes, and constant answers where a third of the questions is yes or no; this takes no model call",
+            "effect": False,
         },
     )
     name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
@@ -197,11 +209,20 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         config_hash=config_hash(evaluation.config, *OPTIONS),
         version=__version__,
         judged=summary_of(judgements),
+        controls=_controls(folder) if arguments.controls else None,
     )
     prices = prices_of(evaluation.costs.prices, evaluation.models.models)
     write_costs(folder / "costs.json", run_costs(traces(), predictions, prices))
     write_metrics(folder / "metrics.json", metrics)
     return metrics
+
+
+def _controls(folder: Path) -> dict[str, dict[str, Interval]] | None:
+    try:
+        return controls_summary(folder)
+    except UserError as error:
+        logger.warning("controls: not scored. %s", error)
+        return None
 
 
 def _model_name(models: ModelArguments) -> str:

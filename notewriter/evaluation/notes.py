@@ -1,4 +1,4 @@
-"""How much of what is needed to answer a question its note contains."""
+"""How much of what is needed to answer a question its note contains, in all and at equal words."""
 
 from collections import Counter
 
@@ -6,12 +6,26 @@ from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.records import Question
 from notewriter.ground.text import normalise
 
+FACTS, ANSWER, WORDS, DENSITY = "note_fact_recall", "note_has_answer", "note_words", "note_density"
+
+BUDGETS = (20, 40, 80)
+"""Words within which notes of different lengths are compared."""
+
 METRICS = (
-    Metric("note_fact_recall", "Supporting facts in the note", "Share of the supporting facts' words in the note."),
-    Metric("note_has_answer", "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
-    Metric("note_words", "Words in the note", "Length of the final note.", better=None, decimals=1, share=False),
+    Metric(FACTS, "Supporting facts in the note", "Share of the supporting facts' words in the note."),
+    Metric(ANSWER, "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
+    Metric(WORDS, "Words in the note", "Length of the final note.", better=None, decimals=1, share=False),
+    *(
+        Metric(f"{FACTS}_{words}", f"Supporting facts within {words} words", "Of the note's first words alone.")
+        for words in BUDGETS
+    ),
+    *(
+        Metric(f"{ANSWER}_{words}", f"Gold answer within {words} words", "Of the note's first words alone.")
+        for words in BUDGETS
+    ),
+    Metric(DENSITY, "Density of the note", "Share of the note's words that are words of the supporting facts."),
 )
-"""What `note_quality` returns."""
+"""What `note_scores` returns."""
 
 
 def note_quality(note: str, question: Question) -> dict[str, float]:
@@ -24,17 +38,44 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
             out where no answer has a token.
         `note_words`: the length of the note in whitespace-separated words.
 
-    Copying every passage maximises recall, so read it together with `note_words`.
+    Copying every passage maximises recall, so read it together with `note_words`, or at equal words (`note_scores`).
     """
     quality = {}
     normalised = normalise(note)
     tokens = Counter(normalised.split())
-    facts = [Counter(normalise(fact).split()) for fact in question.supporting_facts]
-    recalls = [(fact & tokens).total() / fact.total() for fact in facts if fact]
+    recalls = [(fact & tokens).total() / fact.total() for fact in _facts(question)]
     if recalls:
-        quality["note_fact_recall"] = sum(recalls) / len(recalls)
+        quality[FACTS] = sum(recalls) / len(recalls)
     answers = [answer for answer in map(normalise, question.answers) if answer]
     if answers:
-        quality["note_has_answer"] = float(any(f" {answer} " in f" {normalised} " for answer in answers))
-    quality["note_words"] = float(len(note.split()))
+        quality[ANSWER] = float(any(f" {answer} " in f" {normalised} " for answer in answers))
+    quality[WORDS] = float(len(note.split()))
     return quality
+
+
+def note_scores(note: str, question: Question) -> dict[str, float]:
+    """`note_quality` of a note and of its first 20, 40 and 80 words, and its density.
+
+    More words hold more facts whoever wrote them, so writers are compared by `note_fact_recall_40` and the like, or
+    with notes without a model of as many words (`notewriter.evaluation.controls`). `note_density` is the share of the
+    note's normalised tokens that belong to a supporting fact, each token of the facts used once; 0 for an empty note.
+    """
+    scores = note_quality(note, question)
+    within = {words: note_quality(first_words(note, words), question) for words in BUDGETS}
+    for name in (FACTS, ANSWER):
+        scores |= {f"{name}_{words}": quality[name] for words, quality in within.items() if name in quality}
+    if facts := _facts(question):
+        tokens = Counter(normalise(note).split())
+        evidence = sum(facts, Counter())
+        scores[DENSITY] = (tokens & evidence).total() / max(1, tokens.total())
+    return scores
+
+
+def first_words(note: str, words: int) -> str:
+    """The first words of a note."""
+    return " ".join(note.split()[:words])
+
+
+def _facts(question: Question) -> list[Counter[str]]:
+    """The tokens of each supporting fact that has any."""
+    return [tokens for fact in question.supporting_facts if (tokens := Counter(normalise(fact).split()))]

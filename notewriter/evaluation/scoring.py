@@ -10,7 +10,7 @@ from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import metrics
 from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
 from notewriter.evaluation.metrics import check_family, check_questions
-from notewriter.evaluation.notes import note_quality
+from notewriter.evaluation.notes import note_scores
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
@@ -48,7 +48,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     """
     scores = metrics.score(family, trace.answer, question)
     if trace.note is not None:
-        scores |= note_quality(trace.note, question)
+        scores |= note_scores(trace.note, question)
     scores |= supporting_recall(trace, question)
     if trace.error:
         scores = dict.fromkeys(scores, 0.0)

@@ -2,11 +2,10 @@
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparing import Comparison, Paired, against_controls
-from notewriter.evaluation.controls import SHOWN
+from notewriter.evaluation.controls import SENTENCES, SHOWN
 from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table, markdown
-from notewriter.rollouts.controls import CONTROLS
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
@@ -35,7 +34,7 @@ def without_a_model(experiment: Experiment) -> list[str]:
         ]
     if not tables and not missing:
         return []
-    rules = "; ".join(f"`{name}`: {CONTROLS[name].sentence}" for name in SHOWN)
+    rules = "; ".join(f"`{name}`: {SENTENCES[name]}" for name in SHOWN)
     return [
         "## Notes without a model",
         "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "

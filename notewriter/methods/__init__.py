@@ -1,76 +1,34 @@
-"""The methods by name. Each is a folder: an async function that retrieves and generates, its stages, its prompts."""
+"""The methods by name. Each is a folder: an async function that retrieves and generates, its stages, its prompts.
+
+What they have in common is not said in each: `question` is the question to answer, `rollout` the rollout to run in, and
+`answer_style` is `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
+"""
 
 import difflib
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import MAX_TOKENS
-from notewriter.methods import (
-    chain_of_note,
-    corag,
-    deepnote,
-    direct,
-    flare,
-    in_context,
-    infogent,
-    ircot,
-    iter_retgen,
-    langchain_react,
-    langchain_self_rag,
-    mem_agent,
-    rat,
-    react,
-    rearag,
-    recomp,
-    renact,
-    replug,
-    resp,
-    s3,
-    search_o1,
-    search_r1,
-    searchain,
-    self_rag,
-    sure,
-    vanilla,
-)
+from notewriter.ground.typed import misfit
 from notewriter.rollouts.method import Method, Stage
 
 _OURS = (
-    direct,
-    in_context,
-    mem_agent,
-    vanilla,
-    chain_of_note,
-    recomp,
-    replug,
-    sure,
-    iter_retgen,
-    ircot,
-    flare,
-    self_rag,
-    rat,
-    react,
-    langchain_react,
-    langchain_self_rag,
-    searchain,
-    infogent,
-    search_o1,
-    search_r1,
-    s3,
-    corag,
-    rearag,
-    renact,
-    resp,
-    deepnote,
+    *("direct", "in_context", "mem_agent", "vanilla", "chain_of_note", "recomp", "replug", "sure", "iter_retgen"),
+    *("ircot", "flare", "self_rag", "rat", "react", "langchain_react", "langchain_self_rag", "searchain", "infogent"),
+    *("search_o1", "search_r1", "s3", "corag", "rearag", "renact", "resp", "deepnote"),
 )
 
-
-METHODS: Plugins[Method] = Plugins("methods", Method, {each.METHOD.name: each.METHOD for each in _OURS})
+METHODS: Plugins[Method] = Plugins(
+    "methods", Method, {name: import_module(f"{__name__}.{name}").METHOD for name in _OURS}
+)
 
 
 MAX_PASSAGES = 1_000_000
@@ -127,22 +85,20 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
     """The method with this name, after checking its options.
 
     Raises:
-        UserError: an unknown method or option, a value of the wrong type or out of bounds, or options that
-            contradict each other.
+        UserError: an unknown method or option, a value that its annotation does not allow or that is out of bounds, or
+            options that contradict each other.
     """
     method = choose("method", name, METHODS)
     defaults = method.options
+    parameters = inspect.signature(method.run).parameters
     for key, value in options.items():
         if key not in defaults:
             raise UserError(f"method {name} has no option {key!r}; it has: {', '.join(defaults)}")
-        expected = type(defaults[key])
-        # YAML reads a float without a fraction as an int.
-        if type(value) is not expected and (expected, type(value)) != (float, int):
-            raise UserError(f"method {name}: option {key} must be {expected.__name__}, not {value!r}")
-        if expected is int and value < 1:
-            raise UserError(f"method {name}: option {key} must be at least 1, not {value}")
-        if expected is int and value > (most := BOUNDS.get(key, MAX_STEPS)):
-            raise UserError(f"method {name}: option {key} must be at most {most:,}, not {value}")
+        kind = parameters[key].annotation
+        if kind is int:
+            kind = Annotated[int, Interval(ge=1, le=BOUNDS.get(key, MAX_STEPS))]
+        if problem := misfit(value, kind, f"method {name}: option {key}"):
+            raise UserError(problem)
     if method.check:
         chosen = defaults | options
         method.check(**{key: chosen[key] for key in inspect.signature(method.check).parameters})

@@ -13,20 +13,15 @@ MAX_HALVINGS = 6
 
 
 async def take_notes(
-    rollout: Rollout,
-    stage: Stage,
-    query: str,
-    passages: list[Passage],
-    notes: list[Passage],
-    *,
-    sequential: bool = False,
+    rollout: Rollout, stage: Stage, query: str, passages: list[Passage], notes: list[Passage]
 ) -> list[Passage]:
     """Write a note on each passage that contains something new for the query (NotesWriting, section 3.1).
 
-    The note-taker gets one passage at a time, the query and the notes of earlier searches, and replies with
-    `YES#<notes>` or `NO#...` (off topic, already noted, or no answer). Any other reply gives no note and counts as
-    `unreadable_notes`. A page that the endpoint refuses, which is one beyond the note-taker's context, is read in parts
-    and counts as `split_pages`; a part that is refused still is skipped and counts as `skipped_page_parts`.
+    The note-taker gets one passage at a time, the query and the notes of earlier searches (but not those of this one,
+    which may therefore repeat each other: Tables 10 and 12), and replies with `YES#<notes>` or `NO#...` (off topic,
+    already noted, or no answer). Any other reply gives no note and counts as `unreadable_notes`. A page that the
+    endpoint refuses, which is one beyond the note-taker's context, is read in parts and counts as `split_pages`; a part
+    that is refused still is skipped and counts as `skipped_page_parts`.
 
     Args:
         rollout: the rollout to run in; all notes together become its note.
@@ -34,16 +29,13 @@ async def take_notes(
         query: the query for which the passages were retrieved.
         passages: the retrieved passages.
         notes: the question's notes so far, as passages whose text is the note; the new ones are appended.
-        sequential: also show the notes on the passages before it in this retrieval, so that a note can omit what they
-            contain. In the paper, notes of one retrieval do not depend on each other and may repeat each other
-            (Tables 10 and 12).
 
     Returns:
         The new notes: the passages that have one, with the note as their text.
     """
     before = len(notes)
+    known = _together(notes)
     for passage in passages:
-        known = _together(notes if sequential else notes[:before])
         written = await _read(rollout, stage, query, passage, known)
         if len(written) > 1:
             rollout.count("split_pages")

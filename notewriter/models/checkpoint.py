@@ -134,7 +134,7 @@ class Checkpoint:
         if self.is_adapter:
             raise UserError(
                 f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
-                f"(notewriter merge --checkpoint {path} --output_dir MERGED), or give train_dpo.py --from_adapter"
+                f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
             )
         if not self._has("config.json"):
             raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")

@@ -3,10 +3,10 @@
 import asyncio
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -51,7 +51,19 @@ async def for_each_question(
         def received() -> int:
             return sum(client.received for client in clients)
 
-        with _Bar(len(questions), len(waiting), description, 2 * concurrency, received()) as bar:
+        start, before = time.monotonic(), received()
+        # A terminal gets a moving bar, a log file an occasional line.
+        interval = 0.5 if sys.stderr.isatty() else 30.0
+        with tqdm(
+            total=len(questions),
+            initial=len(questions) - len(waiting),
+            desc=description,
+            unit="question",
+            mininterval=interval,
+            maxinterval=max(interval, 10.0),
+            # A moving average would long remember that those in flight before finish at once, from the cache.
+            smoothing=0,
+        ) as bar:
 
             async def worker() -> None:
                 for question in queue:
@@ -59,7 +71,9 @@ async def for_each_question(
                     if record is not None:
                         file.append(record)
                         totals.update(count(record))
-                    bar.finished(received(), totals, show_tokens=bool(clients))
+                    rate = (received() - before) / max(time.monotonic() - start, 1e-9)
+                    bar.set_postfix({**({"tokens/s": round(rate)} if clients else {}), **totals}, refresh=False)
+                    bar.update()
 
             try:
                 async with asyncio.TaskGroup() as workers:
@@ -67,51 +81,6 @@ async def for_each_question(
                         workers.create_task(worker())
             except BaseExceptionGroup as group:
                 raise _first_leaf(group) from None
-
-
-class _Point(NamedTuple):
-    """The state of a run at a moment: monotonic seconds, questions finished and completion tokens received so far."""
-
-    seconds: float
-    questions: int
-    tokens: int
-
-
-class _Bar(tqdm):  # type: ignore[type-arg]
-    """A progress bar whose rates are averages over the last `window` questions.
-
-    tqdm's own average keeps its first value for many updates. On resumption that value is nonsense: questions that
-    were in flight before finish at once, because most of their replies come from the cache.
-    """
-
-    def __init__(self, total: int, waiting: int, description: str, window: int, tokens: int) -> None:
-        self._points = deque([_Point(time.monotonic(), 0, tokens)], maxlen=window + 1)
-        # A terminal gets a moving bar, a log file an occasional line.
-        interval = 0.5 if sys.stderr.isatty() else 30.0
-        super().__init__(
-            total=total,
-            initial=total - waiting,
-            desc=description,
-            unit="question",
-            mininterval=interval,
-            maxinterval=max(interval, 10.0),
-        )
-
-    def finished(self, tokens: int, totals: Mapping[str, int], show_tokens: bool) -> None:
-        """Advance by a question; `tokens` is the number of completion tokens received so far."""
-        self._points.append(_Point(time.monotonic(), self._points[-1].questions + 1, tokens))
-        rate = {"tokens/s": round(self._per_second("tokens"))} if show_tokens else {}
-        self.set_postfix({**rate, **totals}, refresh=False)
-        self.update()
-
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        """What the bar shows, with the rate over the window."""
-        return {**super().format_dict, "rate": self._per_second("questions") or None}
-
-    def _per_second(self, name: str) -> float:
-        first, last = self._points[0], self._points[-1]
-        return float((getattr(last, name) - getattr(first, name)) / max(last.seconds - first.seconds, 1e-9))
 
 
 def run_questions(

@@ -16,6 +16,7 @@ resumes from its last checkpoint when the same command is given again; a finishe
 
 import logging
 import sys
+from functools import partial
 
 from trl import ModelConfig
 
@@ -43,8 +44,7 @@ def main(argv: list[str]) -> None:
     arguments, training, model = config.parse(kinds, argv, prog=PROG, description=__doc__)
     check_devices(training)
     check_fsdp_loading(model)
-    on_adapter = adapters.check_adapter(arguments.from_adapter, training, model)
-    base = weights.check_base(training, model, adapter=on_adapter)
+    base = weights.check_base(training, model)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)
     inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
@@ -55,9 +55,7 @@ def main(argv: list[str]) -> None:
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return
 
-    if on_adapter and arguments.from_adapter == adapters.STACK:
-        adapter = base
-        base = resumption.on_main_process(lambda: adapters.merged_base(adapter, str(folder.path), training))
+    base = resumption.on_main_process(partial(adapters.whole_base, base, str(folder.path), training))
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):

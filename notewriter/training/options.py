@@ -63,6 +63,13 @@ class DPOArguments(SharedArguments):
             "without scores stay, and so does all of dev."
         },
     )
+    train_end_of_turn: bool = field(
+        default=True,
+        metadata={
+            "help": "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair then "
+            "says what to write, and not when to stop."
+        },
+    )
     prefix_sharing: bool = field(
         default=False,
         metadata={
@@ -84,14 +91,6 @@ class DPOArguments(SharedArguments):
         metadata={
             "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
             '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
-        },
-    )
-    from_adapter: str | None = field(
-        default=None,
-        metadata={
-            "help": "Where model_name_or_path is a LoRA adapter: `continue` trains it further, `stack` merges it into "
-            "its base (kept in output_dir/base) and trains a new one. Either way the reference is the model with the "
-            "adapter."
         },
     )
 

@@ -14,6 +14,7 @@ resumes from its last checkpoint when the same command is given again; a finishe
 
 import logging
 import sys
+from functools import partial
 
 from trl import ModelConfig
 
@@ -21,7 +22,7 @@ from notewriter.ground import config
 from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import conversations, overview, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
-from notewriter.training.model import weights
+from notewriter.training.model import adapters, weights
 from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.trainers import build_sft_trainer
@@ -45,13 +46,14 @@ def main(argv: list[str]) -> None:
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)
     dtype = weights.stored_dtype(base, model.model_revision)
-    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}
     folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(PROG, argv, *kinds))
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return
 
+    base = resumption.on_main_process(partial(adapters.whole_base, base, str(folder.path), training))
+    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading data"), writing(rows.cache()):
         datasets, dropped = conversations.load(files, tokenizer, stops, training, arguments)

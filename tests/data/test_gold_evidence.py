@@ -1,9 +1,11 @@
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from notewriter.data.gold_evidence import (
     WRITERS,
+    at_hand,
     document_note_score,
     gold_answer,
     gold_document_note,
@@ -98,8 +100,29 @@ def test_gold_evidence_is_known_of_every_kind_but_a_step():
 def test_the_reference_score_is_the_mean_of_evidence_and_answer():
     assert reference_score(f"{MOTHER} {BIRTH}", QUESTION) == 1
     assert reference_score("", QUESTION) == 0
+    # Words beyond the budget count neither for nor against a note.
+    assert reference_score(f"{MOTHER} {BIRTH}", QUESTION, words=4) == reference_score(MOTHER, QUESTION)
+    assert reference_score(f"{MOTHER} {BIRTH} The Bore is a river.", QUESTION, words=9) == 1
     # The answer is there, and with it one of the facts' nine tokens: F1 is 2 / (1 + 9).
     assert reference_score("Tolen", QUESTION) == pytest.approx((0.2 + 1) / 2)
+
+
+def test_only_what_lies_among_the_passages_or_in_the_note_so_far_counts():
+    whole = f"{MOTHER} {BIRTH}"
+    known = at_hand(QUESTION, {"passages": [OSK, RIVER]})
+    assert (known.supporting_facts, known.answers) == ((MOTHER,), ())
+    # What was not retrieved is not missing, and a right guess is not paid.
+    assert reference_score(MOTHER, known) == 1 > reference_score(f"{MOTHER} Tolen", known)
+    assert at_hand(QUESTION, {"note": MOTHER, "passages": [MIRA]}) == QUESTION
+    assert reference_score(whole, at_hand(QUESTION, {"note": "", "passages": [RIVER]})) is None
+
+
+def test_a_yes_or_no_is_no_answer_that_a_note_can_hold():
+    question = replace(QUESTION, question="Is Mira from Tolen?", answers=("Yes",))
+    known = at_hand(question, {"passages": [OSK, Passage("p2", "Mira", f"Yes. {BIRTH}")]})
+    assert known.answers == () and reference_score("Yes.", known) == 0
+    assert reference_score(f"{MOTHER} {BIRTH}", known) == 1
+    assert not is_better(question, MOTHER, f"{MOTHER} Yes.")
 
 
 def test_the_reference_score_is_the_answer_alone_without_known_facts():

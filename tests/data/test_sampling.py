@@ -388,6 +388,18 @@ async def test_a_cut_completion_is_rejected_only_if_no_whole_one_is_worse(roll_o
     assert harvest.rows[0]["rejected"][0]["content"] == cut
 
 
+async def test_sides_that_a_judge_names_without_scores_are_within_the_gap_of_length_too(roll_out):
+    notes = by_sampler(f"{MOTHER} {BIRTH}", "Tolen.", otherwise=f"{MOTHER} {BIRTH}")
+    judge_reply = always('{"best_id": 1, "worst_id": 2}')
+    for gap, reason in ((None, ""), (0.15, "the sides differ in length by more than max_length_gap")):
+        rules = {"orders": 1, "max_length_gap": gap}
+        _, harvest, _, _ = await roll_out(
+            {"deepnote/init_note": llm}, notes=notes, judge=judge_reply, rules=rules, **FIRST_NOTE
+        )
+        assert [drop["reason"] for drop in harvest.drops] == [reason] * bool(reason)
+        assert len(harvest.rows) == (gap is None)
+
+
 # Rolling candidates forward
 
 

@@ -1,13 +1,25 @@
 """Notes without a model beside the notes of a real evaluation."""
 
 import json
+from statistics import mean
 
 import pytest
 
+from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.evaluation import compare
-from notewriter.evaluation.comparing import against_controls
-from notewriter.evaluation.controls import control_scores
+from notewriter.evaluation import compare, evaluate
+from notewriter.evaluation.comparing import against_constants, against_controls
+from notewriter.evaluation.controls import (
+    CONTENDERS,
+    SHOWN,
+    Reading,
+    best_control,
+    constant_scores,
+    control_notes,
+    control_scores,
+    readings,
+)
+from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -15,33 +27,111 @@ from notewriter.ground.errors import UserError
 def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(noted_runs):
     folder, _ = noted_runs
     scores = control_scores(folder / "after")
-    assert list(scores) == ["overlap", "lead"]
+    assert tuple(scores) == SHOWN
     for control in scores.values():
         assert control.keys() == read_predictions(folder / "after/predictions.jsonl").keys()
-        assert {each["note_words"] for each in control.values()} == {12.0}
-        assert all(each["note_fact_recall"] > 0.1 for each in control.values())
+    # There may be less evidence than that.
+    assert all(each["note_words"] <= 12 for each in scores["gold"].values())
+    assert {each["note_words"] for each in scores["other"].values()} == {12.0}
+    for name in CONTENDERS:
+        assert {each["note_words"] for each in scores[name].values()} == {12.0}
+        assert mean(each["note_fact_recall"] for each in scores[name].values()) > 0.1
+    assert {each["note_fact_recall"] for each in scores["other"].values()} == {0.0}
+    best = best_control(scores, "note_fact_recall")
+    means = {name: mean(each["note_fact_recall"] for each in scores[name].values()) for name in CONTENDERS}
+    assert means[best] == max(means.values())
+
+
+def test_a_control_may_have_a_budget_of_its_own(noted_runs):
+    folder, _ = noted_runs
+    read = readings(folder / "after")
+    short, long = (control_notes(read, ["lead"], words)["lead"] for words in (5, 60))
+    assert {len(note.split()) for note in short.values()} == {5}
+    assert all(long[id].startswith(note) for id, note in short.items())
+
+
+def test_controls_read_the_sentences_in_the_order_in_which_the_run_found_them(noted_runs, tmp_path):
+    folder, world = noted_runs
+    run = copied(folder / "after", tmp_path)
+    config = (run / "config.yaml").read_text()
+    parts = json.dumps([{"index": world["index"]}, {"shuffle": "sentences", "seed": 3}])
+    (run / "config.yaml").write_text(config.replace("retriever: null", f"retriever: {parts}"))
+    plain, shuffled = (readings(each) for each in (folder / "after", run))
+    assert [sorted(p.text.split()) for p in plain[0].passages] == [sorted(p.text.split()) for p in shuffled[0].passages]
+    assert [p.text for p in plain[0].passages] != [p.text for p in shuffled[0].passages]
+
+
+def test_the_note_of_another_question_is_as_long(noted_runs):
+    folder, _ = noted_runs
+    read = [
+        Reading(each.question, each.passages, note)
+        for each, note in zip(readings(folder / "after"), ["a b c", "d", "e f", "", "g h i", "j k"], strict=True)
+    ]
+    assert list(control_notes(read, ["other"])["other"].values()) == ["g h i", "e", "g h", "", "a b c", "a b"]
+    assert list(control_notes(read[:1], ["other"])["other"].values()) == [""]
+
+
+def test_constant_answers_are_scored_where_a_third_of_the_questions_is_yes_or_no(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0, "b": 1.0, "c": 0.0}, family="hotpotqa", prediction="no")
+    assert constant_scores(run) == {}
+    golds = [["No"], ["yes"], ["Fulda"]]
+    records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
+    jsonl.write(
+        run / "predictions.jsonl",
+        [record | {"answers": gold} for record, gold in zip(records, golds, strict=True)],
+    )
+    scores = constant_scores(run)
+    assert list(scores) == ["no"]
+    assert [each["em"] for each in scores["no"].values()] == [1.0, 0.0, 0.0]
+    ((answer, comparison),) = against_constants([run]).items()
+    assert (answer, comparison["f1"].before, comparison["f1"].after) == ("no", 1 / 3, 1 / 3)
 
 
 def test_controls_are_the_before_side_of_a_comparison_at_equal_words(noted_runs):
     folder, _ = noted_runs
-    for against in against_controls([folder / "after", folder / "after"]).values():
-        facts, words = against["note_fact_recall"], against["note_words"]
+    against = against_controls([folder / "after", folder / "after"])
+    for name in CONTENDERS:
+        facts, words = against[name]["note_fact_recall"], against[name]["note_words"]
         assert facts.before > 0.1 > facts.after
         assert facts.difference.mean == pytest.approx(facts.after - facts.before)
         assert facts.deviations == (0.0, 0.0)
         assert words.before == words.after == 12.0
 
 
-def test_the_command_prints_the_notes_without_a_model_beside_the_run_after(noted_runs, capsys):
+def test_the_command_prints_a_row_for_each_note_without_a_model(noted_runs, capsys):
     folder, _ = noted_runs
     compare.main(["--before", str(folder / "before"), "--after", str(folder / "after")])
-    _, first, second = capsys.readouterr().out.split("| metric ")[0:3]
-    assert "share most words with the question, at the same number of words" in first
-    header, _, facts, answer, words, *_ = second.splitlines()
-    assert header.split("|")[1].strip() == "overlap"
-    for line, metric in ((facts, "note_fact_recall"), (answer, "note_has_answer"), (words, "note_words")):
-        assert line.startswith(f"| {metric} ")
-    assert "| 12.0 | 12.0 |" in " ".join(words.split())
+    _, below = capsys.readouterr().out.split("Notes without a model, at as many words as those of the run after:\n\n")
+    header, _, *lines = below.splitlines()
+    names = [line.split("|")[1].strip() for line in lines[: len(SHOWN)]]
+    assert names == [*SHOWN]
+    assert [cell.strip() for cell in header.split("|")][2:6] == [
+        "note_fact_recall",
+        "after minus it [95% interval]",
+        "p",
+        "note_has_answer",
+    ]
+    assert all(line.split("|")[8].strip() == "12.0" for line in lines[: len(CONTENDERS)])
+    assert "overlap: the sentences that share most words with the question; " in below
+
+
+def test_evaluate_scores_controls_of_a_finished_run_and_report_shows_them_as_a_band(noted_runs, tmp_path, capsys):
+    folder, _ = noted_runs
+    evaluate.main([*settings_of(folder / "after"), "--controls"])
+    printed = capsys.readouterr().out
+    assert "without a model: lead      note_fact_recall 0." in printed
+    controls = read_metrics(folder / "after/metrics.json").controls
+    assert tuple(controls) == SHOWN
+    page = tmp_path / "report.html"
+    tables = write_report([folder / "before", folder / "after"], page)
+    rows = [row for row in tables[0][2] if row[0] == "without a model"]
+    means = [controls[name]["note_fact_recall"].mean for name in CONTENDERS]
+    gold = controls["gold"]["note_fact_recall"].mean
+    assert rows[0] == ["without a model", "", f"{min(means):.3f} to {max(means):.3f}; gold {gold:.3f}"]
+    caption, _, beside = tables[-1]
+    assert caption == "after beside notes without a model"
+    assert [row[0] for row in beside] == [*SHOWN]
+    assert "Without a model" in page.read_text()
 
 
 def test_the_p_values_of_the_runs_do_not_depend_on_notes_without_a_model(noted_runs, tmp_path, capsys):
@@ -69,7 +159,7 @@ def test_a_question_that_ended_in_an_error_has_a_control_of_no_words(noted_runs,
     records[0]["scores"] = dict.fromkeys(records[0]["scores"], 0.0)
     jsonl.write(run / "predictions.jsonl", records)
     scores = control_scores(run)["lead"][records[0]["question_id"]]
-    assert scores == {"note_fact_recall": 0.0, "note_has_answer": 0.0, "note_words": 0.0}
+    assert set(scores.values()) == {0.0}
 
 
 @pytest.mark.parametrize("what", ["the questions", "the index", "one question"])
@@ -100,3 +190,7 @@ def copied(run, folder):
         (target / name).write_bytes((run / name).read_bytes())
     assert json.loads((target / "metrics.json").read_text())["questions"] == 6
     return target
+
+
+def settings_of(run):
+    return ["--config", str(run) + ".yaml"]

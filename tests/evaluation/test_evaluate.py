@@ -9,7 +9,7 @@ from tiny_world import run_config, tiny_world
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
-from notewriter.evaluation import evaluate, evaluating
+from notewriter.evaluation import evaluate, evaluating, notes
 from notewriter.evaluation.comparing import compare
 from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.scoring import prediction_of
@@ -66,9 +66,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
     for record, question in zip(records, questions, strict=True):
         assert list(record) == ["schema", *(field.name for field in fields(Prediction))]
         assert record["answers"] == question["answers"]
-        assert record["scores"].keys() == {
-            *("em", "f1", "note_fact_recall", "note_has_answer", "note_words", "supporting_recall")
-        }
+        assert record["scores"].keys() == {"em", "f1", "supporting_recall", *(metric.name for metric in notes.METRICS)}
         # init_note, refine_query, accumulate_knowledge, decide, answer; two searches.
         assert (record["calls"], record["retrievals"]) == (5, 2)
         assert record["prompt_tokens"] > record["completion_tokens"] > 0
@@ -77,8 +75,8 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
 def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
     folder = run(concurrency=3)
     metrics = json.loads((folder / "metrics.json").read_text())
-    # Nothing was estimated or judged.
-    expected = ["schema", *(field.name for field in fields(Metrics) if field.name not in {"estimate", "judged"})]
+    left_out = {"estimate", "judged", "controls"}
+    expected = ["schema", *(field.name for field in fields(Metrics) if field.name not in left_out)]
     assert list(metrics) == expected
     predictions = list(read_predictions(folder / "predictions.jsonl").values())
     assert (metrics["questions"], metrics["errors"]) == (QUESTIONS, 0)

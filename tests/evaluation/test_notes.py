@@ -1,6 +1,6 @@
 import pytest
 
-from notewriter.evaluation.notes import note_quality
+from notewriter.evaluation.notes import note_quality, note_scores
 from notewriter.ground.records import Question
 
 
@@ -44,3 +44,18 @@ def test_what_a_question_does_not_tell_is_left_out():
     assert set(note_quality("a note", ask(answers=()))) == {"note_words"}
     # "The" is all article: it has no token that a note could hold.
     assert set(note_quality("a note", ask("The", answers=("The",)))) == {"note_words"}
+
+
+def test_notes_are_compared_within_the_same_number_of_words():
+    question = ask("one two", "nine", answers=("nine",))
+    scores = note_scores(" ".join(["one", *["x"] * 24, "two", *["x"] * 20, "nine"]), question)
+    assert [scores[f"note_fact_recall_{words}"] for words in (20, 40, 80)] == [0.25, 0.5, 1.0]
+    assert [scores[f"note_has_answer_{words}"] for words in (20, 40, 80)] == [0.0, 0.0, 1.0]
+    assert scores.items() >= note_quality(" ".join(["one", *["x"] * 24, "two", *["x"] * 20, "nine"]), question).items()
+
+
+def test_density_is_the_share_of_the_notes_words_that_facts_have():
+    question = ask("one two", "two three")
+    assert note_scores("two two two three", question)["note_density"] == 3 / 4
+    assert note_scores("", question)["note_density"] == 0.0
+    assert "note_density" not in note_scores("a note", ask())

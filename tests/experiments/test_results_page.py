@@ -11,6 +11,7 @@ import yaml
 
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
+from notewriter.evaluation.controls import CONTENDERS, SHOWN
 from notewriter.experiments.results import main
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -259,9 +260,9 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
     assert "| long | 12.0 \\[12.0, 12.0\\] | not run |" in text
     section = text[text.index("## Notes without a model") : text.index("## Differences")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
-    assert rows[0] == ["cell", "words", "the cell's notes", "overlap", "lead"]
+    assert rows[0] == ["cell", "words", "the cell's notes", *SHOWN]
     assert [row[:3] for row in rows[2:4]] == [["short", "1.0", "0.000"], ["long", "12.0", "0.000"]]
-    for shown in rows[3][3:]:
+    for shown in rows[3][3 : 3 + len(CONTENDERS)]:
         mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) .* \\\*\)", shown).groups()
         assert float(mean) == -float(difference) > 0.1
 

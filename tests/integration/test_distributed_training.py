@@ -229,9 +229,8 @@ def first(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return launch("cpu", tmp_path_factory.mktemp("first round") / "run", **LORA)
 
 
-@pytest.mark.parametrize("how", ["stack", "continue"])
-def test_sharded_round_starts_from_an_adapter(how: str, launch: Launch, first: Path, tmp_path: Path) -> None:
-    again = {"model_name_or_path": first, "from_adapter": how, "precompute_ref_log_probs": True} | LORA
+def test_sharded_round_starts_from_an_adapter(launch: Launch, first: Path, tmp_path: Path) -> None:
+    again = {"model_name_or_path": first, "precompute_ref_log_probs": True} | LORA
     sharded, single = (launch(name, tmp_path / name, **again) for name in ("zero3", "cpu"))
 
     found, expected = (load_file(folder / "adapter_model.safetensors") for folder in (sharded, single))
@@ -240,8 +239,7 @@ def test_sharded_round_starts_from_an_adapter(how: str, launch: Launch, first: P
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], atol=1e-5, rtol=0)
     assert any(not torch.equal(found[name], before[name]) for name in before)
-    if how == "stack":
-        assert_same(sharded / "base", weights(single / "base"))
+    assert_same(sharded / "base", weights(single / "base"))
 
 
 @pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])

@@ -157,7 +157,7 @@ def test_draws_of_one_state_are_told_apart():
 
 
 def test_an_unknown_strategy_is_named():
-    with pytest.raises(UserError, match="unknown decode_strategy 'beam'; choose one of"):
+    with pytest.raises(UserError, match="decode_strategy must be one of greedy, best_of_n, tree_search, not 'beam'"):
         prepare("corag", {"decode_strategy": "beam"})
 
 

@@ -22,17 +22,15 @@ def take(replies, passages, notes=None, **options) -> tuple[list[Passage], Scrip
     return taken, rollout
 
 
-@pytest.mark.parametrize("sequential", [False, True])
-def test_every_document_is_read_by_itself_with_the_query_and_what_earlier_searches_noted(sequential):
+def test_every_document_is_read_by_itself_with_the_query_and_what_earlier_searches_noted():
     """In the paper the notes of one search do not depend on each other, and may repeat each other (Tables 10, 12)."""
     notes = [Passage("old", "Old", "An old note.")]
     replies = ["YES#Mira built it.", "NO#No relevant information.", "YES#Osk paid."]
-    taken, rollout = take(replies, [BRIDGE, RIVER, TOWN], notes, sequential=sequential)
-    later = "Old - An old note.\nBridge - Mira built it." if sequential else "Old - An old note."
+    taken, rollout = take(replies, [BRIDGE, RIVER, TOWN], notes)
     assert rollout.variables("note") == [
         {"query": "Who built it?", "passages": ["bridge"], "note": "Old - An old note."},
-        {"query": "Who built it?", "passages": ["river"], "note": later},
-        {"query": "Who built it?", "passages": ["town"], "note": later},
+        {"query": "Who built it?", "passages": ["river"], "note": "Old - An old note."},
+        {"query": "Who built it?", "passages": ["town"], "note": "Old - An old note."},
     ]
     assert rollout.roles == {"note": "notes"}
     assert taken == [Passage("bridge", "Bridge", "Mira built it."), Passage("town", "Town", "Osk paid.")]

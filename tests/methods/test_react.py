@@ -10,7 +10,8 @@ from model_texts import SCRIPTED_TEXTS
 from notewriter.artifacts.traces import Retrieval
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground.records import Passage, Question
-from notewriter.methods.react import react, renact
+from notewriter.methods.react import react
+from notewriter.methods.renact import renact
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -178,14 +179,6 @@ def test_renact_searches_for_entity_and_question_and_takes_notes_for_the_questio
         "bridge",
     ]
     assert observations(rollout)[0] == "(Result 1) Old Bridge - Mira."
-
-
-def test_react_with_notes_is_renact():
-    replies = ["Action: search[Old bridge; Who built it?]", "YES#Mira.", "finish[Mira]"]
-    plain, plugged = Library("renact", replies, PAGES), Library("renact", replies, PAGES)
-    asyncio.run(renact("Who?", plain, top_k=1))
-    asyncio.run(react("Who?", plugged, top_k=1, notes=True))
-    assert plain.calls == plugged.calls and plain.trace == plugged.trace
 
 
 def test_the_note_is_there_from_the_beginning():

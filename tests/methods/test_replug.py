@@ -3,12 +3,8 @@
 import asyncio
 import math
 
-import pytest
-
 from notewriter.artifacts.traces import Generation
-from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question, Sampling
-from notewriter.methods import prepare
 from notewriter.methods.replug import replug
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -80,13 +76,6 @@ def test_every_passage_is_prepended_alone():
     assert drafts[0][0]["content"].startswith("[1] A: text a\n")
 
 
-def test_weights_fall_with_the_rank_if_asked():
-    """By rank the first two passages outweigh the third."""
-    beliefs = {"a": {"Osk": 0.6, "Mira": 0.3}, "b": {"Osk": 0.6, "Mira": 0.3}, "c": {"Mira": 0.99, "Osk": 0.01}}
-    assert run(Model(beliefs))[0] == "Mira"
-    assert run(Model(beliefs), weights="reciprocal_rank")[0] == "Osk"
-
-
 def test_the_end_of_an_answer_is_part_of_its_probability():
     """Without it, the beginning of an answer would always be likelier than the whole."""
     beliefs = {"a": {"Mira": 0.9, "Mira of Osk": 0.8}, "b": {"Mira of Osk": 0.8, "Mira": 0.75}}
@@ -117,11 +106,6 @@ def test_the_trace_holds_the_reply_that_was_scored():
     scored = rollout.trace.generations[-1]
     assert scored.messages[-1] == {"role": "assistant", "content": "Mira"}
     assert [token for token, _ in scored.completion.tokens] == ["M", "ira"]
-
-
-def test_other_weights_are_refused():
-    with pytest.raises(UserError, match="unknown weights 'score'; choose one of: reciprocal_rank, uniform"):
-        prepare("replug", {"weights": "score"})
 
 
 def test_a_scored_reply_begins_where_the_prompt_ends(tiny_model):

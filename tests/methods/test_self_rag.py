@@ -192,7 +192,7 @@ def test_segments_and_the_decision_are_bounded():
 
 
 def test_a_threshold_above_one_is_refused():
-    with pytest.raises(UserError, match=r"threshold: 1\.5 is no share of a probability; give a number up to 1"):
+    with pytest.raises(UserError, match=r"option threshold: 1\.5 is too large; give at most 1"):
         prepare("self_rag", {"threshold": 1.5})
 
 

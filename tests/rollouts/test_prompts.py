@@ -82,7 +82,6 @@ STAGES = {
         "passages": PASSAGES,
     },
     "langchain_react/step": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
-    "langchain_react/answer": {"question": "Who?", "scratchpad": " I {search}.", "answer_style": "short"},
     "langchain_self_rag/grade": {"question": "Who?", "passages": PASSAGES[:1]},
     "langchain_self_rag/answer": {"question": "Who?", "passages": PASSAGES, "answer_style": "short"},
     "langchain_self_rag/grade_support": {"passages": PASSAGES, "answer": "Mira {a}"},

@@ -105,7 +105,7 @@ LIMITED = {"top_k": 2, "max_step": 2}
     [
         ("renact", LIMITED, {"step": 2, "note": 4, "answer": 1}),
         ("react", LIMITED, {"step": 2, "answer": 1}),
-        ("langchain_react", LIMITED | {"early_stopping": "generate"}, {"step": 2, "answer": 1}),
+        ("langchain_react", LIMITED, {"step": 2}),
         # A rewritten question is searched and its passages are graded; the answer to the first one stands.
         (
             "langchain_self_rag",

@@ -5,11 +5,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from huggingface_hub import DatasetCardData
 
-from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.pairs import Messages
+from notewriter.artifacts.parquet import read_checked
 from notewriter.artifacts.statistics import (
     CHAINS_STATISTICS_SCHEMA,
     GOLD_STATISTICS_SCHEMA,
@@ -20,7 +21,7 @@ from notewriter.artifacts.statistics import (
 )
 from notewriter.data.dataset.splits import SPLITS, split_files
 from notewriter.datasets import BENCHMARKS
-from notewriter.ground import jsonl, typed
+from notewriter.ground import jsonl
 from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages.cards import render_card
 
@@ -49,7 +50,7 @@ class CardKind(NamedTuple):
         title: the title of the card.
         tags: the card's tags.
         template: a template beside this file.
-        columns: the columns that `lengths` needs.
+        row: what `lengths` needs of a row.
         lengths: the stage of a row and the lengths of its parts; None for an unknown length.
         unit: of the lengths.
     """
@@ -59,9 +60,26 @@ class CardKind(NamedTuple):
     title: str
     tags: list[str]
     template: str
-    columns: list[str]
+    row: Any
     lengths: Callable[[dict[str, Any]], tuple[str, dict[str, int | None]]]
     unit: str
+
+
+class _PairRow(TypedDict):
+    stage: str
+    prompt_tokens: int | None
+    chosen_tokens: int | None
+    rejected_tokens: int | None
+
+
+class _GoldRow(TypedDict):
+    stage: str
+    messages: Messages
+
+
+class _ChainRow(TypedDict):
+    messages: Messages
+    steps: int | None
 
 
 def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
@@ -87,7 +105,7 @@ PAIRS_CARD = CardKind(
     title="Preference pairs",
     tags=["preference", "dpo"],
     template="pairs_card.md.jinja",
-    columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
+    row=_PairRow,
     lengths=_pair_lengths,
     unit="tokens",
 )
@@ -97,7 +115,7 @@ GOLD_CARD = CardKind(
     title="Gold evidence",
     tags=["sft"],
     template="gold_card.md.jinja",
-    columns=["messages", "stage"],
+    row=_GoldRow,
     lengths=_gold_lengths,
     unit="words",
 )
@@ -107,7 +125,7 @@ CHAINS_CARD = CardKind(
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
     template="chains_card.md.jinja",
-    columns=["messages", "steps"],
+    row=_ChainRow,
     lengths=_chain_lengths,
     unit="steps and words",
 )
@@ -175,9 +193,8 @@ def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]
     """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
     lengths: dict[str, dict[str, list[int]]] = {}
     for path in split_files(folder):
-        for number, row in enumerate(read_rows(path, columns=kind.columns)):
+        for row in read_checked(path, kind.row, columns=[*kind.row.__annotations__]):
             stage, parts = kind.lengths(row)
-            typed.read(parts, dict[str, int | None], f"{path}: row {number}", "fix or remove the row")
             of_stage = lengths.setdefault(stage, {part: [] for part in parts})
             for part, length in parts.items():
                 if length is not None:

@@ -3,7 +3,7 @@
 import math
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -19,6 +19,9 @@ RESOLUTION = 1e-9
 
 CUT = "was cut at its token limit"
 """Why a candidate may not be chosen, as a predicate."""
+
+LENGTH_GAP = "the sides differ in length by more than max_length_gap"
+"""Why there is no pair although a candidate is better than another."""
 
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
@@ -51,6 +54,9 @@ class Rules:
         continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
         noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
         rejected: which of the worse candidates is rejected, by judges that score.
+        note_words: how many words of a note `reference`, `next_search` and `likelihood` read; None for all.
+        max_length_gap: the share of the longer side's words by which the sides of a pair may differ in length; None for
+            any.
     """
 
     family: str = "hotpotqa"
@@ -59,6 +65,8 @@ class Rules:
     continuations: int = 1
     noise_margin: float = 2.0
     rejected: Rejected = "worst"
+    note_words: int | None = 40
+    max_length_gap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Case:
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.
         options: the method's options with their values.
+        seen: the ids of the passages that the method has retrieved so far.
         candidates: distinct, non-empty texts.
         cut: for each candidate, whether it was cut at its token limit, so that it may only be rejected.
         ask: asks the judge's model, or that of another role.
@@ -86,6 +95,7 @@ class Case:
     request: str
     variables: Mapping[str, Any]
     options: Mapping[str, Any]
+    seen: Collection[str]
     candidates: Sequence[str]
     cut: Sequence[bool]
     ask: AskModel
@@ -173,7 +183,8 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     """Pair the highest score of a whole candidate with the lowest, or with the `hardest`; ties are broken at random.
 
     The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
-    difference of two independent scores. Of equal scores, the less noisy one is taken.
+    difference of two independent scores, and its length differs by at most `max_length_gap`. Of equal scores, the less
+    noisy one is taken.
 
     Args:
         case: the candidates.
@@ -208,11 +219,21 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     }
     if not worse:
         return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
+    gap, texts = case.rules.max_length_gap, case.candidates
+    worse = {index: each for index, each in worse.items() if is_within_gap(texts[chosen], texts[index], gap)}
+    if not worse:
+        return replace(verdict, reason=LENGTH_GAP)
     if case.rules.rejected == "hardest":
         worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
     else:
         worst = [index for index, value in worse.items() if value == min(worse.values())]
     return replace(verdict, rejected=case.random.choice(worst), worst=worst)
+
+
+def is_within_gap(one: str, other: str, gap: float | None) -> bool:
+    """Whether the lengths of two texts in words differ by at most a share `gap` of the longer one; None allows all."""
+    shorter, longer = sorted(len(text.split()) for text in (one, other))
+    return gap is None or longer - shorter <= gap * longer
 
 
 def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:

@@ -1,19 +1,24 @@
 """The gold evidence scores notes."""
 
-from notewriter.data.gold_evidence import document_note_score, reference_score
+from notewriter.data.gold_evidence import at_hand, document_note_score, reference_score
 from notewriter.data.judges.case import Case, Verdict, by_score, judge
 
 
 @judge("note", "updated note", "document note")
 async def reference(case: Case) -> Verdict:
-    """Rank notes by how much of the gold evidence they contain for their length (`reference_score`), without a model.
+    """Rank notes by the gold evidence in their first `note_words` words (`reference_score`), without a model.
 
-    A reply to a single document is compared with what is new in that document (`document_note_score`).
+    Only the facts and answers that lie among the passages or in the note so far count, so that a note is not paid for
+    length that none of its sources can fill with evidence. Where none lies there, there is no pair. A reply to a single
+    document is compared with what is new in that document (`document_note_score`).
     """
     if case.kind == "document note":
         if not case.question.supporting_facts:
             return Verdict(alike=True, reason="no facts are known")
-        scores = [document_note_score(candidate, case.question, case.variables) for candidate in case.candidates]
-    else:
-        scores = [reference_score(candidate, case.question) for candidate in case.candidates]
-    return by_score(case, scores)
+        return by_score(
+            case, [document_note_score(candidate, case.question, case.variables) for candidate in case.candidates]
+        )
+    known = at_hand(case.question, case.variables)
+    if not (known.supporting_facts or known.answers):
+        return Verdict(alike=True, reason="no gold evidence lies among the passages")
+    return by_score(case, [reference_score(candidate, known, case.rules.note_words) for candidate in case.candidates])

@@ -10,6 +10,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.controls import SENTENCES, SHOWN
 from notewriter.evaluation.report import tables
 from notewriter.evaluation.report.runs import headline, measured, read_runs
 from notewriter.evaluation.report.traces import CHUNK, index, pack, questions_of, words
@@ -71,7 +72,7 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
     only. The page's content security policy forbids all network requests.
 
     Returns:
-        The tables of scores and of differences.
+        The tables of scores, of differences and of what no model wrote.
 
     Raises:
         UserError: no run, a run given twice, files of a run that are missing or malformed, or an output that cannot
@@ -96,6 +97,7 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
         )
     differences = tables.differences(runs)
     scores = tables.scores(runs, differences)
+    without_a_model = tables.without_a_model(runs)
     difference_tables = [tables.difference_table(each, runs) for each in differences]
     write_page(
         output,
@@ -109,7 +111,10 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
         interval_chart=tables.interval_chart(runs),
         headline=metric_named(headline(runs) or ""),
         expense_chart=tables.expense_chart(runs),
+        without_a_model=without_a_model,
+        shown=SHOWN,
+        sentences=SENTENCES,
         kinds=tables.kinds(runs),
         stage_costs=tables.stage_costs(runs),
     )
-    return [scores, *difference_tables]
+    return [scores, *difference_tables, *without_a_model]

@@ -10,7 +10,18 @@ from notewriter.artifacts.costs import COUNTED
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import Comparison, Paired, compare_uncorrected, corrected, p_value_text
+from notewriter.evaluation.comparing import (
+    Comparison,
+    Paired,
+    against_constants,
+    against_controls,
+    beside_table,
+    compare_uncorrected,
+    corrected,
+    p_value_text,
+)
+from notewriter.evaluation.controls import CEILING, OTHER
+from notewriter.evaluation.notes import WORDS
 from notewriter.evaluation.report.runs import Run, headline, measured, shares
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
@@ -117,6 +128,8 @@ def scores(runs: Sequence[Run], compared: Sequence[Difference]) -> Table:
             interval = run.metrics.metrics.get(metric)
             row.append(_score(interval, metric, signs.get((run.label, metric), NO_SIGN)))
         rows.append(row)
+        if any(bands := [_band(run, metric) for run in runs]):
+            rows.append(["without a model", *bands])
     for cost in COSTS:
         texts = [f"{run.metrics.per_question[cost]:,.{metric_named(cost).decimals}f}" for run in runs]
         cells = [
@@ -125,6 +138,37 @@ def scores(runs: Sequence[Run], compared: Sequence[Difference]) -> Table:
         rows.append([_name(cost), *cells])
     caption = "Scores with 95% bootstrap intervals, and mean costs a question"
     return caption, ["", *(run.name for run in runs)], rows
+
+
+def _band(run: Run, metric: str) -> str:
+    """What notes without a model had of a metric, lowest to highest, and the ceiling; empty where they were not scored.
+
+    Constant answers are as good a band for the scores of answers.
+    """
+    controls = run.metrics.controls or {}
+    means = {name: scores[metric].mean for name, scores in controls.items() if metric in scores}
+    ceiling, _ = means.pop(CEILING, None), means.pop(OTHER, None)
+    if not means or metric == WORDS:
+        return ""
+    ends = " to ".join(dict.fromkeys(f"{end:.3f}" for end in (min(means.values()), max(means.values()))))
+    return ends if ceiling is None else f"{ends}; {CEILING} {ceiling:.3f}"
+
+
+def without_a_model(runs: Sequence[Run]) -> list[Table]:
+    """A table for each run that was evaluated with `--controls`: its notes and answers beside those of no model."""
+    tables: list[Table] = []
+    for run in runs:
+        if run.metrics.controls:
+            try:
+                controls, constants = against_controls([run.folder]), against_constants([run.folder])
+            except UserError as error:
+                tables.append((f"{run.label}: not shown; {error}", [""], []))
+                continue
+            for caption, against in (("notes", controls), ("constant answers", constants)):
+                if against:
+                    beside = dict(zip(against, corrected([*against.values()]), strict=True))
+                    tables.append(beside_table(f"{run.label} beside {caption} without a model", beside, run.label))
+    return tables
 
 
 def _score(interval: Interval | None, metric: str = "", sign: Markup = NO_SIGN) -> Cell:

@@ -16,10 +16,7 @@ async def chain_of_note(question: str, rollout: Rollout, *, top_k: int = 5, answ
     completion, so that another model can write it.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages to read (the paper's experiments: 5).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)

@@ -3,9 +3,8 @@
 import re
 from collections import Counter
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from notewriter.ground.config import choose
 from notewriter.ground.records import Passage
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
@@ -19,7 +18,7 @@ ANSWER = Stage("corag/answer", "answer", "answer", calls=1, temperature=0.0, max
 NOTHING_FOUND = "No relevant information found"
 """What a sub-answer says when the passages do not help; its likelihood is a chain's penalty."""
 
-STRATEGIES = ("greedy", "best_of_n", "tree_search")
+Strategy = Literal["greedy", "best_of_n", "tree_search"]
 
 CALLS_A_STEP = 4
 """Sub-queries drawn per step at most, repeated ones included (the authors' code)."""
@@ -41,7 +40,7 @@ async def corag(
     question: str,
     rollout: Rollout,
     *,
-    decode_strategy: str = "greedy",
+    decode_strategy: Strategy = "greedy",
     max_path_length: int = 6,
     top_k: int = 5,
     initial_top_k: int = 20,
@@ -65,7 +64,6 @@ async def corag(
     the released CoRAG-8B's messages in their order, passages last to first; for its wording see docs/methods.md.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `query` asks sub-queries, `answer` answers them and the question.
         decode_strategy: `greedy`, `best_of_n` or `tree_search`.
         max_path_length: L, the most sub-queries in a chain (section 4.2: 6).
@@ -75,12 +73,7 @@ async def corag(
         expand_size: sub-queries per state of `tree_search` (the authors' code: 4).
         rollouts: chains per state of `tree_search` that its penalty is the mean of (the authors' code: 2).
         beam_size: states that `tree_search` keeps (the authors' code: 1).
-        answer_style: `short`, `list`, `long` or `yes_no`.
-
-    Raises:
-        UserError: there is no such strategy.
     """
-    check_options(decode_strategy)
     search = _Search(question, rollout, top_k, max_path_length)
     if decode_strategy == "tree_search":
         chain = await search.tree(expand_size, rollouts, beam_size)
@@ -93,15 +86,6 @@ async def corag(
     return await rollout.generate(
         ANSWER, question=question, steps=chain, passages=passages[::-1], answer_style=answer_style
     )
-
-
-def check_options(decode_strategy: str) -> None:
-    """Check the strategy.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    choose("decode_strategy", decode_strategy, dict.fromkeys(STRATEGIES))
 
 
 class _Search:
@@ -177,4 +161,4 @@ class _Search:
         return fmean(logprob for _, logprob in scored.tokens or [("", 0.0)])
 
 
-METHOD = Method(corag, (SUB_QUERY, SAMPLED_SUB_QUERY, SUB_ANSWER, PENALTY, ANSWER), check_options)
+METHOD = Method(corag, (SUB_QUERY, SAMPLED_SUB_QUERY, SUB_ANSWER, PENALTY, ANSWER))

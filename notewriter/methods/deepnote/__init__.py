@@ -1,7 +1,6 @@
 """DeepNote: adaptive retrieval extends a note, and the answer is written from the note."""
 
 from notewriter.ground.errors import UserError
-from notewriter.methods.vanilla import vanilla
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_status
 from notewriter.rollouts.rollout import Rollout
@@ -25,7 +24,6 @@ async def deepnote(
     max_failure: int = 2,
     max_passages: int = 0,
     adaptive_retrieval: bool = True,
-    initial_note: bool = True,
     answer_style: str = "short",
 ) -> str:
     """Write a note, extend it while it improves, and answer from it (DeepNote, section 3).
@@ -33,8 +31,6 @@ async def deepnote(
     Counts `unreadable_decisions`.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages per retrieval.
         max_step: maximum number of refinements.
         max_failure: refinements that may fail to improve the note before it stops.
@@ -42,16 +38,12 @@ async def deepnote(
             yields no passage that was seen before and of the others as many as are left, unless none is (the authors'
             code, with 15). 0, the default: no limit, as in the paper.
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
-        initial_note: False, with `adaptive_retrieval` False too, is Vanilla RAG (Table 2).
         answer_style: `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
 
     Raises:
         UserError: the options contradict each other.
     """
-    check_options(max_step, max_failure, adaptive_retrieval, initial_note)
-    if not initial_note:
-        return await vanilla(question, rollout, top_k=top_k, answer_style=answer_style)
-
+    check_options(max_step, max_failure)
     rollout.keep_note("")
     seen: set[str] = set()
     passages = await rollout.retrieve(question, top_k)
@@ -87,16 +79,12 @@ async def deepnote(
     return await rollout.generate(ANSWER, question=question, note=best_note, answer_style=answer_style)
 
 
-def check_options(max_step: int, max_failure: int, adaptive_retrieval: bool, initial_note: bool) -> None:
+def check_options(max_step: int, max_failure: int) -> None:
     """Check that the options are consistent.
 
     Raises:
-        UserError: `max_failure` exceeds `max_step`, a limit is below one, or there is no note to refine.
+        UserError: `max_failure` exceeds `max_step`.
     """
-    if adaptive_retrieval and not initial_note:
-        raise UserError("initial_note: false requires adaptive_retrieval: false; there is no note to refine")
-    if max_step < 1 or max_failure < 1:
-        raise UserError(f"max_step ({max_step}) and max_failure ({max_failure}) must be at least 1")
     if max_failure > max_step:
         raise UserError(f"max_failure ({max_failure}) is above max_step ({max_step}); lower max_failure")
 

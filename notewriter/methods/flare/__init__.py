@@ -2,9 +2,10 @@
 
 import math
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
-from notewriter.ground.errors import UserError
+from annotated_types import Interval
+
 from notewriter.ground.records import Passage
 from notewriter.methods.notes_writing import take_notes
 from notewriter.rollouts.method import Method, Stage
@@ -15,6 +16,8 @@ STEP = Stage("flare/step")
 NOTE = Stage("flare/note", "notes", "document note")
 ANSWER = Stage("flare/answer", "answer", "answer")
 
+Probability = Annotated[float, Interval(ge=0, le=1)]
+
 
 async def flare(
     question: str,
@@ -23,11 +26,10 @@ async def flare(
     top_k: int = 5,
     max_step: int = 8,
     look_ahead: int = 64,
-    theta: float = 0.8,
-    beta: float = 0.4,
+    theta: Probability = 0.8,
+    beta: Probability = 0.4,
     first_search: bool = True,
     notes: bool = False,
-    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Write sentence by sentence, retrieving for those with an improbable token (FLARE-direct, Jiang et al. 2023).
@@ -41,7 +43,6 @@ async def flare(
     log-probabilities, as vLLM does. Counts `steps` and `sure_steps`, the drafts that were kept.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` writes, `notes` takes notes, `answer` answers if no sentence does.
         top_k: passages per retrieval (the authors' code: 2 for 2WikiMultihopQA, 5 for WikiAsp; NotesWriting: 5).
         max_step: maximum number of sentences. (The paper limits the answer to 256 tokens instead.)
@@ -51,14 +52,7 @@ async def flare(
         beta: tokens below this probability are left out of the query (the authors' code: 0.4); 0 keeps all.
         first_search: False drafts the first sentence like the others, without a search for the question (FlashRAG).
         notes: replace passages by notes on them (NotesWriting, section 3.3, equation 11).
-        sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
-            (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `list`, `long` or `yes_no`.
-
-    Raises:
-        UserError: `theta` or `beta` is not a probability.
     """
-    check_options(theta, beta)
     evidence: list[Passage] = []
     taken: list[Passage] = []
     sentences: list[str] = []
@@ -78,7 +72,7 @@ async def flare(
         if query:
             evidence = await rollout.retrieve(query, top_k)
             if notes:
-                evidence = await take_notes(rollout, NOTE, query, evidence, taken, sequential=sequential_notes)
+                evidence = await take_notes(rollout, NOTE, query, evidence, taken)
             reply = await rollout.generate(STEP, stop=("\n",), passages=evidence, **variables)
             sentence = next_sentence(reply, answer_style)
         else:
@@ -101,17 +95,6 @@ async def flare(
     )
 
 
-def check_options(theta: float, beta: float) -> None:
-    """Check that the thresholds are probabilities.
-
-    Raises:
-        UserError: one is below 0 or above 1.
-    """
-    for name, value in (("theta", theta), ("beta", beta)):
-        if not 0 <= value <= 1:
-            raise UserError(f"{name}: {value} is not a probability; give a number from 0 to 1")
-
-
 def _tokens_of(beginning: str, tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
     """The tokens that start within the beginning of their text."""
     texts = [token for token, _ in tokens]
@@ -129,4 +112,4 @@ def _masked(tokens: list[tuple[str, float]], beta: float) -> str:
     return " ".join("".join(token for token, logprob in tokens if math.exp(logprob) >= beta).split())
 
 
-METHOD = Method(flare, (STEP, NOTE, ANSWER), check_options)
+METHOD = Method(flare, (STEP, NOTE, ANSWER))

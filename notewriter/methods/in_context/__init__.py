@@ -18,13 +18,10 @@ async def in_context(
     included completely, except that BM25 never returns passages that share no word with the question.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         max_words: maximum words of titles and texts in the prompt. 40,000 English words are about 53,000 tokens;
             ReaRAG's corpora have 48,000 to 58,000 per question. Set it according to the model's context: a server
             rejects longer prompts, and the question has no answer.
         top_k: maximum number of passages.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     passages = _within(max_words, await rollout.retrieve(question, top_k))
     return await rollout.generate(ANSWER, question=question, passages=passages, answer_style=answer_style)

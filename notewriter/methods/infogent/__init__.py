@@ -54,12 +54,10 @@ async def infogent(
     Counts `steps`, `opened`, `invalid_actions` (of both agents), `unreadable_aggregations` and `unfinished`.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `query` navigates, `notes` extracts, `judge` aggregates, `answer` answers.
         top_k: pages that a search shows (the authors' code: 3).
         max_step: iterations that the aggregator is told of; the navigator takes up to twice as many steps (the authors'
             code: 10).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     kept: list[str] = []
     feedback: list[str] = []

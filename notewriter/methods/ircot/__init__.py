@@ -19,7 +19,6 @@ async def ircot(
     max_step: int = 8,
     max_passages: int = 0,
     notes: bool = False,
-    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Interleave retrieval with the sentences of a chain of thought (Trivedi et al. 2023).
@@ -29,7 +28,6 @@ async def ircot(
     reader; counted as `unfinished`). A list is the whole reply, and a long answer is always written from the chain.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
         top_k: passages per retrieval (the paper: 2 to 8, by dataset; NotesWriting and ReSP: 5).
         max_step: maximum number of sentences (the paper: 8).
@@ -37,9 +35,6 @@ async def ircot(
             later papers run it (NotesWriting, ReSP); its own experiments: 15.
         notes: replace passages by notes on them, and the accumulated passages by the notes of the current step
             (NotesWriting, section 3.3, equation 10).
-        sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
-            (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[Passage] = []
     taken: list[Passage] = []
@@ -50,7 +45,7 @@ async def ircot(
     for _ in range(max_step):
         passages = await rollout.retrieve(query, top_k)
         if notes:
-            evidence = await take_notes(rollout, NOTE, query, passages, taken, sequential=sequential_notes)
+            evidence = await take_notes(rollout, NOTE, query, passages, taken)
         else:
             known = {passage.id for passage in evidence}
             new = [passage for passage in passages if passage.id not in known]

@@ -23,12 +23,9 @@ async def iter_retgen(
     answer, from those passages alone. The last iteration's answer is returned.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages per retrieval (the paper: 5).
         iterations: T, rounds of retrieval and generation (the paper studies 1 to 7; 2 give most of the gain).
         reasoning: False answers directly in every iteration, without a chain of thought (FlashRAG, in 3 iterations).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     stage = REASON if reasoning else ANSWER
     response = ""

@@ -3,17 +3,15 @@
 import re
 from typing import NamedTuple
 
-from notewriter.ground.config import choose
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
 STEP = Stage("langchain_react/step", rehearsal="{filling}\nAction: search\nAction Input: {query}", calls="max_step")
-ANSWER = Stage("langchain_react/answer", "answer", "answer", calls=1)
 
 FINAL = "Final Answer:"
 TOOL = "search"
 STOPPED = "Agent stopped at its iteration limit."
-"""The answer if the steps run out and `early_stopping` is `force`."""
+"""The answer if the steps run out (LangChain's `early_stopping_method="force"`)."""
 
 _ACTION = re.compile(r"Action\s*(?:\d+\s*)?:")
 _INPUT = re.compile(r"Action\s*(?:\d+\s*)?Input\s*(?:\d+\s*)?:")
@@ -29,13 +27,7 @@ class _Step(NamedTuple):
 
 
 async def langchain_react(
-    question: str,
-    rollout: Rollout,
-    *,
-    top_k: int = 5,
-    max_step: int = 15,
-    early_stopping: str = "force",
-    answer_style: str = "short",
+    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 15, answer_style: str = "short"
 ) -> str:
     """Reason and act in LangChain's text format (ReAct, Yao et al. 2023, as DeepNote runs it, appendix C.1).
 
@@ -46,18 +38,10 @@ async def langchain_react(
     names the framework alone: top-k is that of its other baselines, the limits are LangChain's.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in; `policy` reasons, `answer` answers if the steps run out.
+        rollout: the rollout to run in; `policy` reasons.
         top_k: passages per search (DeepNote: 5).
         max_step: maximum number of steps (`AgentExecutor.max_iterations`: 15).
-        early_stopping: what follows the last step: `force` returns a fixed text (LangChain's default), `generate`
-            writes an answer from the steps.
-        answer_style: `short`, `list`, `long` or `yes_no`.
-
-    Raises:
-        UserError: `early_stopping` is neither.
     """
-    check_options(early_stopping)
     scratchpad = ""
     for _ in range(max_step):
         reply = await rollout.generate(
@@ -78,19 +62,7 @@ async def langchain_react(
             observation = "\n\n".join(f"{passage.title}: {passage.text}" for passage in passages)
         scratchpad += f" {reply}\nObservation: {observation}\nThought:"
     rollout.count("unfinished")
-    if early_stopping == "force":
-        return STOPPED
-    reply = await rollout.generate(ANSWER, question=question, scratchpad=scratchpad, answer_style=answer_style)
-    return reply.split(FINAL)[-1].strip()
-
-
-def check_options(early_stopping: str) -> None:
-    """Check that the early stopping is one of LangChain's.
-
-    Raises:
-        UserError: it is not.
-    """
-    choose("early_stopping", early_stopping, dict.fromkeys(("force", "generate")))
+    return STOPPED
 
 
 def _parse(reply: str) -> _Step:
@@ -108,4 +80,4 @@ def _parse(reply: str) -> _Step:
     return _Step(problem=f"The format is invalid: missing {missing}")
 
 
-METHOD = Method(langchain_react, (STEP, ANSWER), check_options)
+METHOD = Method(langchain_react, (STEP,))

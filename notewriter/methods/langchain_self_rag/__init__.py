@@ -29,11 +29,9 @@ async def langchain_self_rag(
     the framework alone: top-k is that of its other baselines.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `judge` grades, `query` rewrites, `answer` answers.
         top_k: passages per search (DeepNote: 5).
         max_step: maximum number of steps; retrieving, grading the passages, answering and rewriting are one each.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
 
     async def grade(stage: Stage, **variables: Any) -> bool:

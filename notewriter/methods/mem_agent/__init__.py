@@ -41,12 +41,10 @@ async def mem_agent(
     in their prompts are understood, a box and "Therefore, the answer is".
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `notes` writes the memory, `answer` answers.
         chunk_tokens: tokens per chunk (the paper: 5,000); a memory has at most 1,024.
         tokenizer: the model's folder or hub id, to count tokens; without it, 1.3 tokens per word are assumed.
         top_k: maximum number of documents.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     memory = ""
     rollout.keep_note(memory)

@@ -21,12 +21,9 @@ async def rat(
     the answer.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages per step (DeepNote's comparison, Table 1: 5).
         max_step: maximum number of draft steps; further ones are merged into the last (the authors' code asks for
             fewer than four).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     draft = await rollout.generate(DRAFT, question=question)

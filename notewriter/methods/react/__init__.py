@@ -6,7 +6,6 @@ from notewriter.artifacts.traces import OPENED_PAGES
 from notewriter.ground.records import Passage
 from notewriter.methods.acting import REHEARSAL, reason_and_act
 from notewriter.methods.notes_writing import as_observation
-from notewriter.methods.renact import renact
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
@@ -21,8 +20,6 @@ async def react(
     top_k: int = 5,
     max_step: int = 15,
     page_size: int = 10,
-    notes: bool = False,
-    sequential_notes: bool = False,
     answer_style: str = "short",
 ) -> str:
     """Reason and act with search, select and lookup (ReAct as NotesWriting runs it, section 4.4).
@@ -37,25 +34,12 @@ async def react(
     Only `search` is a search in the number of steps (Table 5): `select` counts `opened_pages`, which are subtracted.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `answer` answers if the steps run out.
         top_k: passages per search (section 4.4: 5).
         max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches
             on average (Table 2).
         page_size: passages per page (section 4.4: 10).
-        notes: run ReNAct instead (`notewriter.methods.renact`).
-        sequential_notes: as in ReNAct.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
-    if notes:
-        return await renact(
-            question,
-            rollout,
-            top_k=top_k,
-            max_step=max_step,
-            sequential_notes=sequential_notes,
-            answer_style=answer_style,
-        )
     page: list[str] = []
 
     async def search(query: str) -> str:

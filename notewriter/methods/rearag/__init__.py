@@ -70,7 +70,6 @@ async def rearag(
     The paper does not say what happens when the steps run out; here an answer is written from the observations.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `answer` answers queries from passages and shortens.
         top_k: passages per search (the authors' code: 3).
         max_step: T_max, maximum number of steps (the authors' code: 15).
@@ -78,7 +77,6 @@ async def rearag(
         released_format: reason in the format of the authors' checkpoints (THU-KEG/ReaRAG-9B): the instruction is a
             system message, the question the user's; steps stay as they were written, and what a search found is a
             message of the role `observation`. The chat template must know that role, as GLM-4's does.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     stage = RELEASED if released_format else STEP
     chain = await reason(question, rollout, stage, top_k=top_k, max_step=max_step, retries=retries)

@@ -20,10 +20,8 @@ async def recomp(question: str, rollout: Rollout, *, top_k: int = 5, answer_styl
     front of `vanilla` (`notewriter.retrieval.steps.extract`).
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `notes` compresses, `answer` answers.
         top_k: passages to compress (the paper, question answering: 5).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)

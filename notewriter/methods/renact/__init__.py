@@ -12,13 +12,7 @@ ANSWER = Stage("renact/answer", "answer", "answer")
 
 
 async def renact(
-    question: str,
-    rollout: Rollout,
-    *,
-    top_k: int = 5,
-    max_step: int = 15,
-    sequential_notes: bool = False,
-    answer_style: str = "short",
+    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 15, answer_style: str = "short"
 ) -> str:
     """Reason and act, observing notes instead of documents (NotesWriting's ReNAct, section 3.2).
 
@@ -26,14 +20,10 @@ async def renact(
     (The paper searches Wikipedia titles for the entity; an index of passages finds more with the question.)
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `notes` takes notes, `answer` answers if the steps run out.
         top_k: documents per search (section 4.3: 5).
         max_step: T, maximum number of steps. The paper does not state its T; its longest chains took 10.4 searches on
             average (Table 2).
-        sequential_notes: show the note-taker the notes on earlier passages of the same retrieval too
-            (`notewriter.methods.notes_writing`).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     notes: list[Passage] = []
     rollout.keep_note("")
@@ -41,7 +31,7 @@ async def renact(
     async def search(argument: str) -> str:
         entity, _, query = (part.strip() for part in argument.partition(";"))
         passages = await rollout.retrieve(f"{entity} {query}".strip(), top_k)
-        new = await take_notes(rollout, NOTE, query or entity, passages, notes, sequential=sequential_notes)
+        new = await take_notes(rollout, NOTE, query or entity, passages, notes)
         return as_observation(new)
 
     return await reason_and_act(question, rollout, (STEP, ANSWER), {"search": search}, max_step, answer_style)

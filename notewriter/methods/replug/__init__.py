@@ -1,10 +1,8 @@
 """REPLUG: every passage is prepended separately, and the answers' probabilities are averaged over the passages."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from notewriter.ground.config import choose
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion
 from notewriter.rollouts.method import Method, Stage
@@ -18,33 +16,22 @@ else:
 
 ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 
-_WEIGHTS: dict[str, Callable[[int], float]] = {"uniform": lambda rank: 1.0, "reciprocal_rank": lambda rank: 1.0 / rank}
 
-
-async def replug(
-    question: str, rollout: Rollout, *, top_k: int = 10, weights: str = "uniform", answer_style: str = "short"
-) -> str:
+async def replug(question: str, rollout: Rollout, *, top_k: int = 10, answer_style: str = "short") -> str:
     """Answer with the candidate of the highest probability averaged over passages (Shi et al. 2023, section 3.2).
 
     p(y | x) = sum over passages d of w(d) p(y | d, x), exactly, for whole answers y including their end. What differs
     from the paper: candidates y are the answers written from each passage alone, where the paper decodes token by token
     from the averaged distribution, which needs every token's probability (servers return the 20 likeliest); and w(d)
-    is uniform or by rank, where the paper has a softmax of cosine similarities, since a chain of retrievers has no
+    is uniform, where the paper has a softmax of cosine similarities, since a chain of retrievers has no
     scores on one scale. Needs vLLM, which scores prompts, and a model that does not think before it answers. An end
     that is not among the 20 most likely tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then
     top-k scores per distinct candidate.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `answer` writes and scores.
         top_k: passages (the paper: up to 10).
-        weights: `uniform` or `reciprocal_rank`.
-        answer_style: `short`, `list`, `long` or `yes_no`.
-
-    Raises:
-        UserError: `weights` is neither.
     """
-    check_options(weights)
     passages = await rollout.retrieve(question, top_k)
     given: list[dict[str, Any]] = [
         {"question": question, "passages": [passage], "answer_style": answer_style} for passage in passages
@@ -56,8 +43,8 @@ async def replug(
     end = next(filter(None, map(_end, drafts)), "")
     logprobs: dict[str, float] = {}
     for candidate in candidates:
-        weighted = []
-        for rank, (draft, variables) in enumerate(zip(drafts, given, strict=True), start=1):
+        of_passages = []
+        for draft, variables in zip(drafts, given, strict=True):
             scored = await rollout.score(
                 ANSWER, candidate, prompt_tokens=draft.prompt_tokens, alternatives=(end,) if end else (), **variables
             )
@@ -67,19 +54,10 @@ async def replug(
                 if ending == -math.inf:
                     rollout.count("impossible_ends")
                 logprob += ending
-            weighted.append(math.log(_WEIGHTS[weights](rank)) + logprob)
+            of_passages.append(logprob)
         # In logarithms, since the probability of a long answer is below the smallest number.
-        logprobs[candidate] = float(np.logaddexp.reduce(weighted))
+        logprobs[candidate] = float(np.logaddexp.reduce(of_passages))
     return max(candidates, key=logprobs.__getitem__)
-
-
-def check_options(weights: str) -> None:
-    """Check that the weights are known.
-
-    Raises:
-        UserError: they are not.
-    """
-    choose("weights", weights, _WEIGHTS)
 
 
 def _end(draft: Completion) -> str:
@@ -88,4 +66,4 @@ def _end(draft: Completion) -> str:
     return "" if f" {draft.text}".endswith(last) else last
 
 
-METHOD = Method(replug, (ANSWER,), check_options)
+METHOD = Method(replug, (ANSWER,))

@@ -18,13 +18,7 @@ ANSWER = Stage("resp/answer", "answer", "answer")
 
 
 async def resp(
-    question: str,
-    rollout: Rollout,
-    *,
-    top_k: int = 5,
-    max_step: int = 3,
-    stop_at_repeated_plan: bool = False,
-    answer_style: str = "short",
+    question: str, rollout: Rollout, *, top_k: int = 5, max_step: int = 3, answer_style: str = "short"
 ) -> str:
     """Retrieve, summarize into both memories, judge and plan until the question can be answered (ReSP, Algorithm 1).
 
@@ -35,12 +29,8 @@ async def resp(
     not Yes).
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: K, passages per retrieval (section 5.2: 5; section 6.3: 3 to 15).
         max_step: M, maximum number of retrieval rounds (section 5.2: 3; section 6.4: 1 to 5).
-        stop_at_repeated_plan: answer as soon as a plan repeats a question; saves calls, not in the paper.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     evidence: list[str] = []
     pathway: list[tuple[str, str]] = []
@@ -69,8 +59,6 @@ async def resp(
         asked[_plain(query)] += 1
         if asked[_plain(query)] > 1:
             rollout.count("repeated_queries")
-            if stop_at_repeated_plan:
-                break
     return await rollout.generate(ANSWER, question=question, note=memory, answer_style=answer_style)
 
 

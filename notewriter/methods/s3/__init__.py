@@ -53,7 +53,6 @@ async def s3(
         top_k: passages per search (the authors' best setting, 8-3-3: 8).
         initial_top_k: passages for the question itself (8-3-3: 3).
         max_turn: turns in which it may search (8-3-3: 3).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     question = as_question(question)
     found = [await rollout.retrieve(question, initial_top_k)]

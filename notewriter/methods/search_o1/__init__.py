@@ -38,13 +38,11 @@ async def search_o1(
     top-p 0.8, in both stages.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` reasons, `notes` reads documents, `answer` answers if turns run out.
         top_k: passages per search (the paper: 10).
         max_search: maximum number of searches; further queries are refused (the authors' code: 10 for multi-hop
             questions, 5 for others).
         max_turn: maximum number of reasoning turns (the authors' code: 15).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     reasoning = ""

@@ -47,7 +47,6 @@ async def search_r1(
         max_turn: B, the turns in which it may search (the authors' scripts: 4).
         answer_unfinished: write an answer from a text without one; false: the answer is empty and scores nothing, as in
             the authors' evaluation.
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     question = as_question(question)
     text = ""

@@ -45,11 +45,9 @@ async def searchain(
     `without_final_content`.
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` plans, `judge` reads, `answer` answers without a final content.
         top_k: passages per query (the authors' code: 1).
         max_step: maximum number of rounds (the authors' code: 5).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     turns: list[Message] = []

@@ -3,8 +3,10 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
-from notewriter.ground.errors import UserError
+from annotated_types import Interval
+
 from notewriter.ground.records import Completion, Message, Passage
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
@@ -41,7 +43,7 @@ async def self_rag(
     rollout: Rollout,
     *,
     top_k: int = 5,
-    threshold: float = 0.2,
+    threshold: Annotated[float, Interval(le=1)] = 0.2,
     beam_width: int = 2,
     max_step: int = 1,
     max_tokens: int = 100,
@@ -68,7 +70,6 @@ async def self_rag(
     is likely, or a segment without a likely relevance token).
 
     Args:
-        question: the question to answer.
         rollout: the rollout to run in; `policy` is the Self-RAG checkpoint.
         top_k: passages per retrieval (the paper: 5; 10 for PopQA and TriviaQA).
         threshold: retrieve if P([Retrieval]) / (P([Retrieval]) + P([No Retrieval])) exceeds it (the paper: 0.2;
@@ -85,12 +86,7 @@ async def self_rag(
             reading the question's passages.
         short_instruction: ask for a short answer in the style `short` too (FlashRAG), which by default adds no
             instruction, as for PopQA and TriviaQA in the paper.
-        answer_style: `short`, `list`, `long` or `yes_no`.
-
-    Raises:
-        UserError: `threshold` is above 1.
     """
-    check_options(threshold)
     weights = (relevance_weight, support_weight, usefulness_weight)
     instruction = answer_style if short_instruction or answer_style != "short" else ""
 
@@ -138,16 +134,6 @@ async def self_rag(
         paths = sorted(grown, key=lambda path: -path.score)[:beam_width]
     best = next((path for path in paths if _plain(" ".join(path.segments))), _Path())
     return " ".join(filter(None, map(_plain, dict.fromkeys(best.segments))))
-
-
-def check_options(threshold: float) -> None:
-    """Check that the threshold can be exceeded or not.
-
-    Raises:
-        UserError: it is above 1.
-    """
-    if not threshold <= 1:
-        raise UserError(f"threshold: {threshold} is no share of a probability; give a number up to 1")
 
 
 def _retrieves(decision: Completion, threshold: float, rollout: Rollout) -> bool:
@@ -222,4 +208,4 @@ def _plain(text: str) -> str:
     return _MARKS.sub("", text).strip()
 
 
-METHOD = Method(self_rag, (DECIDE, SEGMENT), check_options)
+METHOD = Method(self_rag, (DECIDE, SEGMENT))

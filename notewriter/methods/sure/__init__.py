@@ -22,11 +22,8 @@ async def sure(
     summaries is compared in both orders. Of equal scores the earlier candidate wins. Counts `unreadable_verdicts`.
 
     Args:
-        question: the question to answer.
-        rollout: the rollout to run in.
         top_k: passages to summarise (the paper: N = 10).
         max_candidates: maximum number of candidate answers (the paper: K = 2).
-        answer_style: `short`, `list`, `long` or `yes_no`.
     """
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)

@@ -29,12 +29,14 @@ class Shuffle(OpenStep):
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The passages in their order, each with its sentences in another one, separated by spaces."""
-        return [self._shuffled(query, passage) for passage in passages]
+        return [shuffled(query, passage, self._seed) for passage in passages]
 
-    def _shuffled(self, query: str, passage: Passage) -> Passage:
-        sentences = sentences_in(passage.text)
-        random.Random(f"{self._seed} {passage.id} {query}").shuffle(sentences)
-        return replace(passage, text=" ".join(sentences))
+
+def shuffled(query: str, passage: Passage, seed: int) -> Passage:
+    """A passage with its sentences in the order that a query finds them in."""
+    sentences = sentences_in(passage.text)
+    random.Random(f"{seed} {passage.id} {query}").shuffle(sentences)
+    return replace(passage, text=" ".join(sentences))
 
 
 STEP = Step(options=ShuffleOptions, open=lambda options, cache: Shuffle(options))

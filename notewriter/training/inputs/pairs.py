@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,46 @@ def load(
 
     def tokens(file: Path, trained: bool) -> Dataset:
         dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
+        if not arguments.train_end_of_turn:
+            check_words(dataset, stops, file)
         if arguments.min_margin is None or not trained:
             return dataset
         if file == files["train"] and all(margin is None for margin in margins_of(dataset)):
             raise UserError(f"{file}: min_margin needs scores, and its judges gave none; leave min_margin out")
         return with_margin(dataset, arguments.min_margin, file)
 
-    return checks.load(files, tokens, tokenizer, stops, training, arguments)
+    datasets, dropped = checks.load(files, tokens, tokenizer, stops, training, arguments)
+    if not arguments.train_end_of_turn:
+        datasets = {split: without_end_of_turn(dataset, stops) for split, dataset in datasets.items()}
+    return datasets, dropped
+
+
+def check_words(dataset: Dataset, stops: frozenset[int], path: Path) -> None:
+    """Raise a `UserError` for a tokenised pair of which a side has nothing but the end of its turn."""
+    for pair in dataset:
+        for side in SIDES:
+            if stops.issuperset(pair[f"{side}_ids"][:1]):
+                raise UserError(
+                    f"{path}: {rows.place(pair)}: {side} is empty but for the token that ends the turn, which "
+                    "train_end_of_turn: false leaves out; remove the row"
+                )
+
+
+def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
+    """Tokenised and checked pairs whose sides go up to the first of `stops`, which ends the turn.
+
+    It is the last token of a side but for white space, so that no other token's score depends on it: without it the
+    loss is that over the other tokens.
+    """
+
+    def words(pair: dict[str, Any]) -> dict[str, Any]:
+        sides = {
+            f"{side}_ids": list(takewhile(lambda token: token not in stops, pair[f"{side}_ids"])) for side in SIDES
+        }
+        return sides | {"length": len(pair["prompt_ids"]) + max(map(len, sides.values()))}
+
+    shortened: Dataset = dataset.map(words, desc="Leaving out the end of turn")
+    return shortened
 
 
 def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
@@ -99,6 +133,9 @@ def _fault(pair: Mapping[str, Any]) -> str | None:
     for column in ("prompt", "chosen", "rejected"):
         if fault := rows.messages_fault(column, pair[column]):
             return fault
+    for column in ("stage", "question_id"):
+        if not isinstance(pair[column], str):
+            return f"{column} is not a text"
     if pair["prompt"][-1]["role"] != "user":
         return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
     for column in SIDES:

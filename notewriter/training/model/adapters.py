@@ -1,20 +1,16 @@
-"""LoRA adapters: merged into their base, or the start of another run, as rounds of on-policy training do.
+"""LoRA adapters, merged into their base: by `notewriter merge`, and where a run starts from one.
 
-A run trains the same adapter further, or a new one on the merged model. In both, the reference of DPO is the model that
-the run starts from: the base with the adapter.
+The reference of DPO is the model that the run starts from: the base with the adapter.
 """
 
 import logging
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any, cast
 
 import torch
-from accelerate import DistributedType
 from peft import PeftModel
 from transformers import AutoTokenizer, PreTrainedModel, TrainingArguments
-from trl import DPOConfig, ModelConfig
 
 from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_record
 from notewriter.ground import jsonl
@@ -25,63 +21,20 @@ from notewriter.training.model import weights
 
 logger = logging.getLogger(__name__)
 
-CONTINUE, STACK = "continue", "stack"
-
-LORA = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
-"""ModelConfig's options that an adapter keeps, and their names in adapter_config.json."""
-
 MERGED = "base"
-"""The folder in a run's where `stack` keeps the model that its new adapter belongs to."""
+"""The folder in a run's that keeps the merged model which it starts from, and to which a new adapter belongs."""
 
 MERGED_FROM = "merged_from"
 """The file there with the fingerprint of the adapter; written last."""
 
 
-def check_adapter(how: str | None, training: DPOConfig, model: ModelConfig) -> bool:
-    """Whether the run starts from a LoRA adapter; `how` is the option `from_adapter`.
+def whole_base(base: str, output: str, training: TrainingArguments) -> str:
+    """A base model; in place of a LoRA adapter, the base with the adapter merged into it, in a folder of the run.
 
     Raises:
-        UserError: `how` is unknown, or the other options do not fit it.
+        UserError: as `merge`.
     """
-    name = model.model_name_or_path or ""
-    if not Checkpoint(name).is_adapter:
-        if how:
-            raise UserError(f"from_adapter: {name} is not a LoRA adapter; leave from_adapter out")
-        return False
-    if how is None:
-        # `Checkpoint.check` names the remedy.
-        return False
-    if how not in (CONTINUE, STACK):
-        raise UserError(f"from_adapter: {how!r} is not one of {CONTINUE}, {STACK}")
-    if not model.use_peft:
-        raise UserError(f"from_adapter: {how} trains an adapter; give --use_peft true")
-    if how == CONTINUE and not training.precompute_ref_log_probs:
-        # Otherwise the reference is a second adapter in the model, which checkpoints and resumption would mix up.
-        raise UserError("from_adapter: continue needs the reference's log-probs; give --precompute_ref_log_probs true")
-    if how == CONTINUE and (model.load_in_4bit or model.load_in_8bit):
-        raise UserError("from_adapter: continue cannot quantize the base; leave load_in_4bit and load_in_8bit out")
-    Checkpoint(name).base.check()
-    if how == CONTINUE:
-        _check_lora(name, model)
-    return True
-
-
-def _check_lora(adapter: str, model: ModelConfig) -> None:
-    """Refuse LoRA options that an adapter which is trained further does not have."""
-    settings, usual = Checkpoint(adapter).adapter_settings(), ModelConfig()
-    for option, key in LORA.items():
-        wanted = getattr(model, option)
-        if wanted not in (getattr(usual, option), settings.get(key)):
-            raise UserError(
-                f"{option}: is {settings.get(key)} in {adapter}, which is trained further, not {wanted}; leave it out, "
-                "or give --from_adapter stack"
-            )
-
-
-def lora_options(adapter: Path) -> dict[str, Any]:
-    """The LoRA options, by their names in ModelConfig, that an adapter was saved with."""
-    settings = Checkpoint(adapter).adapter_settings()
-    return {option: settings.get(key) for option, key in LORA.items()}
+    return merged_base(base, output, training) if Checkpoint(base).is_adapter else base
 
 
 def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
@@ -101,22 +54,6 @@ def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
         merge(Path(adapter), folder)
     jsonl.write_text(merged_from, [adapter_now])
     return str(folder)
-
-
-def load_to_continue(adapter: str, loading: dict[str, Any], training: TrainingArguments) -> PreTrainedModel:
-    """The base with the adapter, which is trained further; `loading` are the base's loading options.
-
-    Raises:
-        UserError: the model cannot be loaded, or the base has changed since the adapter was trained.
-    """
-    base = Checkpoint(adapter).base
-    check_base(Path(adapter), base)
-    if training.distributed_state.distributed_type in (DistributedType.MULTI_GPU, DistributedType.DEEPSPEED):
-        # Each process has its own device or part, as where TRL loads the model; by default it would take all devices.
-        loading = loading | {"device_map": None}
-    model = weights.load_whole(base.path, **loading | {"revision": base.revision})
-    # TRL takes either kind.
-    return cast(PreTrainedModel, with_adapter(model, Path(adapter), trainable=True))
 
 
 def merge(adapter: Path, output: Path) -> None:
@@ -153,7 +90,7 @@ def merge(adapter: Path, output: Path) -> None:
     logger.info("%s: the merged model is here", output)
 
 
-def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = False) -> PeftModel:
+def with_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:
     """A model with an adapter.
 
     Raises:
@@ -163,7 +100,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
         # PEFT leaves layers that it has no weights for as they are.
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
-            return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+            return PeftModel.from_pretrained(model, str(adapter))
         except UserWarning as warning:
             raise UserError(
                 f"{adapter}: has no weights for some layers of {type(model).__name__}; name the base model that it was "

@@ -20,15 +20,20 @@ from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint, load, loading
 
 
-def check_base(training: TrainingArguments, model: ModelConfig, *, adapter: bool = False) -> str:
-    """The name or folder of the base model, or of the adapter to train on from, which the run would not overwrite.
+def check_base(training: TrainingArguments, model: ModelConfig) -> str:
+    """The name or folder of the base model or of the LoRA adapter to start from, which the run would not overwrite.
 
     Raises:
         UserError: no model is named, it is incomplete, or `output_dir` is its folder.
     """
     if training.process_index != 0:
         logging.disable(logging.INFO)
-    base = str(model.model_name_or_path) if adapter else named_base(model)
+    adapter = Checkpoint(model.model_name_or_path or "")
+    if adapter.is_adapter:
+        adapter.base.check()
+        base = adapter.path
+    else:
+        base = named_base(model)
     if Path(training.output_dir or "").resolve() == Path(base).resolve():
         raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
     return base

@@ -16,7 +16,7 @@ from notewriter.ground.errors import writing
 from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
-from notewriter.training.model import adapters, weights
+from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.resumption import last_checkpoint
 
@@ -89,14 +89,12 @@ def record(
         return
     facts |= {f"{name}_sha256": digest for name, digest in run.inputs.items()}
     variables = run.config["chat_template_kwargs"]
-    # An adapter that is trained further belongs to its base, not to itself.
-    whole = Checkpoint(base, model.model_revision).base
+    whole = Checkpoint(base, model.model_revision)
     written = TrainingRecord(
         base_model=base,
         base_model_fingerprint=run.fingerprints.get(of_base(whole.path)) or whole.fingerprint(),
         parameters="lora" if model.use_peft else "full",
-        hyperparameters=hyperparameters(training, model, run.path)
-        | ({"chat_template_kwargs": variables} if variables else {}),
+        hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,
         versions={name: version(name) for name in PACKAGES},
         **facts,
@@ -105,8 +103,8 @@ def record(
     logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
 
 
-def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained: Path) -> dict[str, Any]:
-    """The hyper-parameters that a paper's table lists, the batch over all processes, and those of a trained adapter."""
+def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
+    """The hyper-parameters that a paper's table lists, the batch over all processes, and those of an adapter."""
     listed = names_of(training, listed=True)
     values = {name: value for name, value in training.to_dict().items() if name in listed}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
@@ -115,5 +113,4 @@ def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig, trained
     values["processes"] = training.world_size
     if model.use_peft:
         values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
-        values |= adapters.lora_options(trained)
     return values

@@ -9,9 +9,8 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from notewriter.ground.errors import writing
-from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.inputs import rows
-from notewriter.training.model import adapters, weights
+from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Metered
@@ -52,28 +51,25 @@ def build_dpo_trainer(
     training: DPOConfiguration,
     model: ModelConfig,
 ) -> MeteredDPOTrainer:
-    """The trainer of a base model, or of an adapter to continue, on the pairs of `pairs.load`; loads the model.
+    """The trainer of a base model on the pairs of `pairs.load`; loads the model.
 
     Raises:
         UserError: the model cannot be loaded or trained with these options.
     """
     training.model_init_kwargs = weights.loading_options(training, model)
-    continued = Checkpoint(base).is_adapter
-    if not continued:
-        on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
+    on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     with writing(rows.cache()):
         trainer = MeteredDPOTrainer(
             base,
-            loaded=adapters.load_to_continue(base, training.model_init_kwargs, training) if continued else None,
             prefix_sharing=arguments.prefix_sharing,
             reference_cache=Path(arguments.reference_cache).expanduser(),
             args=training,
             train_dataset=datasets["train"].select_columns(PAIR_COLUMNS),
             eval_dataset=datasets["dev"].select_columns(PAIR_COLUMNS) if training.eval_strategy != "no" else None,
             processing_class=tokenizer,
-            peft_config=None if continued else get_peft_config(model),
+            peft_config=get_peft_config(model),
             quantization_config=get_quantization_config(model),
         )
     trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True, shared=arguments.prefix_sharing)

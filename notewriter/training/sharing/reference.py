@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from trl import DPOConfig, DPOTrainer
 
 from notewriter.ground import jsonl
-from notewriter.models.checkpoint import FINGERPRINTED, WEIGHTS, Checkpoint
+from notewriter.models.checkpoint import WEIGHTS, Checkpoint
 from notewriter.training.sharing import self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
 
@@ -54,7 +54,6 @@ class CachedReferenceTrainer(DPOTrainer):
 
     Args:
         model: the name or folder of the model that the run starts from, which is also the reference.
-        loaded: that model, if it is an adapter to be trained further (`notewriter.training.model.adapters`).
         prefix_sharing: whether scoring shares a pair's prompt (`notewriter.training.sharing.prefix_sharing`).
         reference_cache: the folder of the log-probs, with a folder per reference; only the main process uses it.
 
@@ -72,17 +71,13 @@ class CachedReferenceTrainer(DPOTrainer):
         *,
         prefix_sharing: bool,
         reference_cache: Path,
-        loaded: PreTrainedModel | None = None,
         **arguments: Any,
     ) -> None:
         self.base = model
         self.prefix_sharing = prefix_sharing
         self.reference_cache = reference_cache
         self.reference_is_checked = False
-        super().__init__(model=model if loaded is None else loaded, **arguments)
-        if loaded is not None:
-            # TRL's frozen copy of the adapter, whose log-probs are known by now; checkpoints would contain it.
-            cast(PeftModel, self.model).delete_adapter("ref")
+        super().__init__(model=model, **arguments)
         self.share_prompts()
         if prefix_sharing:
             self.add_callback(OnTrainBegin(self.check_sharing))
@@ -179,10 +174,8 @@ class CachedReferenceTrainer(DPOTrainer):
         """
         loading = cast(dict[str, Any], self.args.model_init_kwargs or {})
         settings = self.model.config.to_dict()
-        # Of an adapter also its settings and its base.
-        files = FINGERPRINTED if Checkpoint(self.base).is_adapter else WEIGHTS
         parts = [
-            Checkpoint(self.base, loading.get("revision") or "main").fingerprint(files),
+            Checkpoint(self.base, loading.get("revision") or "main").fingerprint(WEIGHTS),
             getattr(self.model.config, "_commit_hash", None),
             with_effect(settings),
             {option: value for option, value in loading.items() if option not in RESOLVED | settings.keys()},

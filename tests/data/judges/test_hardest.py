@@ -4,7 +4,7 @@ import pytest
 from judge_cases import deciding, naming
 
 from notewriter.data.judges import decision, llm
-from notewriter.data.judges.case import by_score
+from notewriter.data.judges.case import LENGTH_GAP, by_score
 from notewriter.data.judges.tie_breaking import decide
 
 LONG = "c" * 20
@@ -34,6 +34,22 @@ async def test_the_hardest_candidate_is_rejected(make_case, candidates, cut, rej
     verdict = by_score(case, list(candidates.values()))
     assert list(candidates)[verdict.rejected] == rejected
     assert candidates[list(candidates)[verdict.chosen]] == 1
+
+
+@pytest.mark.parametrize("rejected", ["worst", "hardest"])
+async def test_sides_of_a_pair_differ_in_length_by_no_more_than_the_gap(make_case, rejected):
+    candidates = {
+        "a right note of ten words that says what is": 1,
+        "as long, and it says nothing of what there is": 0.5,
+        "no": 0.0,
+    }
+    case, _ = make_case(list(candidates), rejected=rejected, max_length_gap=0.15)
+    verdict = by_score(case, list(candidates.values()))
+    assert (verdict.chosen, verdict.rejected) == (0, 1)
+    case, _ = make_case(["a right note", "no"], rejected=rejected, max_length_gap=0.15)
+    verdict = by_score(case, [1, 0])
+    # The method goes on with the chosen one.
+    assert (verdict.chosen, verdict.rejected, verdict.reason) == (0, None, LENGTH_GAP)
 
 
 async def test_candidates_of_which_none_may_be_chosen_tell_why(make_case):

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from judge_cases import BEFORE, BOTH, QUESTION
 
-from notewriter.data.judges import JUDGES, metric, reference, retrieval, status
+from notewriter.data.judges import JUDGES, metric, next_search, reference, retrieval, status
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.method import Kind
 
@@ -36,14 +36,29 @@ async def test_metric_without_a_right_answer_has_no_pair(make_case):
     assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
 
 
+RETRIEVED = {"passages": [Passage("p1", "Osk", BOTH)]}
+
+
 async def test_reference_prefers_the_evidence_whole_and_alone(make_case):
     padded = BOTH + " " + "Nothing else is known about the river or the bridge or the keeper." * 2
-    case, _ = make_case([BEFORE, BOTH, padded, "No idea."])
+    case, _ = make_case([BEFORE, BOTH, padded, "No idea."], variables=RETRIEVED)
     verdict = await reference(case)
     assert (verdict.chosen, verdict.rejected) == (1, 3)
     half, whole, long, nothing = verdict.scores
     assert whole == 1 and nothing == 0
     assert whole > long > half > nothing
+
+
+async def test_reference_pays_for_no_word_beyond_the_budget_and_for_nothing_that_was_not_retrieved(make_case):
+    filler = "The river flows. " * 20
+    case, _ = make_case([filler + BOTH, BOTH, f"{BOTH} {filler}"], variables=RETRIEVED, note_words=9)
+    late, alone, padded = (await reference(case)).scores
+    assert late < alone == padded == 1
+    case, _ = make_case([BOTH, BEFORE], variables={"passages": [Passage("p1", "Osk", BEFORE)]})
+    assert (await reference(case)).chosen == 1
+    case, _ = make_case([BOTH, BEFORE], variables={"passages": [Passage("p3", "Bore", "The Bore flows.")]})
+    verdict = await reference(case)
+    assert verdict.alike and verdict.reason == "no gold evidence lies among the passages"
 
 
 async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_document(make_case):
@@ -63,6 +78,19 @@ async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_do
     unknown = Question("q", "Where?", ("Tolen",))
     case, _ = make_case(replies, kind="document note", variables=told | {"passages": [mira]}, question=unknown)
     assert (await reference(case)).alike
+
+
+async def test_next_search_ranks_notes_by_what_is_missing_and_found_with_them(make_case):
+    asked = QUESTION.question
+    found = {f"Mira {asked}": ["p1", "x", "p2"], f"Osk {asked}": ["p1", "p2"], f"Bore {asked}": ["x", "y"]}
+    case, _ = make_case(["Mira and", "Bore and", "Osk and"], found=found, seen={"p1"}, note_words=1)
+    verdict = await next_search(case)
+    # What was seen takes no rank.
+    assert verdict.scores == [0.5, 0, 1]
+    assert (verdict.chosen, verdict.rejected) == (2, 1)
+    case, _ = make_case(["Mira", "Bore"], found=found, seen={"p1", "p2"})
+    verdict = await next_search(case)
+    assert verdict.alike and verdict.reason == "no supporting passage is missing"
 
 
 async def test_retrieval_ranks_queries_by_the_reciprocal_ranks_of_the_supporting_passages(make_case):

@@ -189,6 +189,24 @@ def test_both_sides_of_a_pair_begin_with_the_prompt_as_it_is_served(family: str)
     assert "The river's." in tokenizer.decode(measured[0]["chosen_ids"])
 
 
+@pytest.mark.parametrize("family", [*TRAINED, *SPLIT])
+def test_sft_on_pairs_trains_the_tokens_of_the_chosen_side(family: str, tmp_path: Path) -> None:
+    tokenizer, stops = tokenizer_of(family)
+    file = tmp_path / "train.parquet"
+    row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "question_id": "q"}
+    Dataset.from_list([row]).to_parquet(str(file))
+
+    (pair,) = pairs.tokenize(pairs.read(file), tokenizer, stops, file)
+    (turn,) = conversations.tokenize(conversations.read(file), tokenizer, stops, file, None)
+
+    assert turn["input_ids"] == pair["prompt_ids"] + pair["chosen_ids"]
+    ((start, end),) = checks.trained_runs(turn["labels"])
+    assert start == len(pair["prompt_ids"])
+    # What follows the end of the turn is white space, which only DPO's loss covers.
+    assert not tokenizer.decode([token for token in turn["input_ids"][end:] if token not in stops]).strip()
+    assert turn["input_ids"][end - 1] in stops
+
+
 @pytest.mark.parametrize("family", ["Qwen3.5", "Qwen3.8", "DeepSeek-R1-Distill", "GLM-Z1"])
 def test_pairs_under_a_template_that_opens_a_thought_are_refused_with_the_remedy(family: str) -> None:
     tokenizer, stops = tokenizer_of(family)

@@ -1,4 +1,4 @@
-"""A round that starts from a LoRA adapter: trained further, or merged and topped; the reference is its start."""
+"""A round that starts from a LoRA adapter, merged into its base; the reference is its start."""
 
 import json
 import shutil
@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, TrainingArguments
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import dpo as train_dpo
+from notewriter.training import sft as train_sft
 from notewriter.training.model import adapters
 from notewriter.training.model.adapters import merge
 
@@ -63,62 +64,10 @@ def begins_at_its_reference(run: Path) -> bool:
     return abs(first["rewards/chosen"]) < 1e-5 and abs(first["loss"] - 0.6931) < 1e-3
 
 
-CONTINUED = {"from_adapter": "continue", "precompute_ref_log_probs": True}
-
-
-def test_a_continued_adapter_starts_from_what_the_round_before_trained(
+def test_a_new_adapter_belongs_to_the_merged_model_of_the_round_before(
     options: Options, first_round: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    assert abs(history(first_round)[-1]["rewards/margins"]) > 1e-3
-
-    # Its other LoRA options stay as they were.
-    settings = first_round / "adapter_config.json"
-    settings.write_text(settings.read_text().replace('"lora_alpha": 32', '"lora_alpha": 8'))
-
-    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
-
-    second = tmp_path / "second"
-    assert begins_at_its_reference(second)
-    before, after = (load_file(run / "adapter_model.safetensors") for run in (first_round, second))
-    assert before.keys() == after.keys()
-    assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert Checkpoint(second).base.path == str(tiny_model)
-    assert not (second / "ref").exists()
-    record = json.loads((second / "training.json").read_text())
-    assert (record["base_model"], record["parameters"]) == (str(first_round), "lora")
-    assert record["hyperparameters"]["lora_alpha"] == 8
-    # Of the model that the adapter belongs to, which merging and the next round compare.
-    assert record["base_model_fingerprint"] == Checkpoint(tiny_model).fingerprint()
-
-
-def test_a_continued_adapter_can_be_continued_and_merged(options: Options, first_round: Path, tmp_path: Path) -> None:
-    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **CONTINUED))
-    train_dpo.main(options(model_name_or_path=tmp_path / "second", output_dir=tmp_path / "third", **CONTINUED))
-    merge(tmp_path / "third", tmp_path / "merged")
-    assert (tmp_path / "merged/model.safetensors").is_file()
-
-
-def test_a_continued_run_that_was_killed_ends_where_it_would_have(
-    options: Options, first_round: Path, tmp_path: Path
-) -> None:
-    continued = partial(options, model_name_or_path=first_round, **CONTINUED)
-    train_dpo.main(continued(output_dir=tmp_path / "whole"))
-    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    for name in ("checkpoint-4", "adapter_model.safetensors", "training.json"):
-        path = tmp_path / "cut" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    train_dpo.main(continued(output_dir=tmp_path / "cut"))
-
-    whole, cut = (load_file(tmp_path / run / "adapter_model.safetensors") for run in ("whole", "cut"))
-    for name in whole:
-        torch.testing.assert_close(cut[name], whole[name], rtol=1e-5, atol=1e-6)
-
-
-def test_a_stacked_adapter_belongs_to_the_merged_model_of_the_round_before(
-    options: Options, first_round: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", from_adapter="stack"))
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second"))
 
     second = tmp_path / "second"
     assert begins_at_its_reference(second)
@@ -149,30 +98,21 @@ def logits_of_merged(adapter: Path, folder: Path) -> torch.Tensor:
     return logits(folder)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "is a LoRA adapter, not a full model; .*from_adapter"),
-        ({"from_adapter": "top"}, "'top' is not one of continue, stack"),
-        ({"from_adapter": "stack", "use_peft": False}, "trains an adapter; give --use_peft true"),
-        ({"from_adapter": "continue"}, "give --precompute_ref_log_probs true"),
-        (
-            {"from_adapter": "continue", "precompute_ref_log_probs": True, "load_in_4bit": True},
-            "continue cannot quantize the base",
-        ),
-        (CONTINUED | {"lora_r": 8}, "lora_r: is 4 in .*first, which is trained further, not 8"),
-    ],
-)
-def test_options_that_do_not_fit_an_adapter_are_refused(
-    options: Options, first_round: Path, tmp_path: Path, changes: dict[str, object], message: str
+def test_all_parameters_of_a_merged_adapter_are_trained_too(
+    options: Options, first_round: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", **changes))
+    train_dpo.main(options(model_name_or_path=first_round, output_dir=tmp_path / "second", use_peft=False))
+
+    assert begins_at_its_reference(tmp_path / "second")
+    assert (logits(tmp_path / "second") - logits(tmp_path / "second/base")).abs().max() > 1e-4
 
 
-def test_a_whole_model_is_not_started_from_as_an_adapter(options: Options, tiny_model: Path) -> None:
-    with pytest.raises(UserError, match="is not a LoRA adapter; leave from_adapter out"):
-        train_dpo.main(options(from_adapter="stack"))
+def test_sft_starts_from_an_adapter_too(
+    options: Options, first_round: Path, four_steps: Options, write_pairs: Callable[..., Path], tmp_path: Path
+) -> None:
+    train_sft.main(four_steps(data=write_pairs(), model_name_or_path=first_round, output_dir=tmp_path / "second"))
+
+    torch.testing.assert_close(logits(tmp_path / "second/base"), logits_of_merged(first_round, tmp_path / "anew"))
 
 
 def test_pairs_of_earlier_rounds_are_mixed_in_by_their_share(

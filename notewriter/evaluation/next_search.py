@@ -1,0 +1,134 @@
+"""What a note is worth to the next search: the note and the question as the query, for passages not seen yet.
+
+A note that names what the passages at hand lead to finds the rest of the evidence; a search with the question alone
+often cannot.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from notewriter.artifacts.run_folder import read_config
+from notewriter.evaluation.metrics.metric import Metric
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise
+from notewriter.retrieval.chain import Chain, find, parts_of
+
+FURTHER, WORDS = 3, 40
+"""Passages that the next search adds, and the words of a note that go into its query, unless others are given."""
+
+METRICS = (
+    Metric("next_has_answer", "Gold answer after the next search", "Share of questions whose gold answer was found."),
+    Metric("next_recall", "Gold passages after the next search", "Share of the gold passages among all that is found."),
+)
+"""What `next_search_scores` returns."""
+
+Search = Callable[[str, int], Awaitable[Sequence[Passage]]]
+"""The best passages for a query, best first, at most as many as asked for."""
+
+
+class Noted(NamedTuple):
+    """A question, the passages that were found for it before, and a note written from them."""
+
+    question: Question
+    passages: Sequence[Passage]
+    note: str
+
+
+async def further_passages(
+    question: Question, note: str, seen: Collection[str], k: int, search: Search, words: int | None = None
+) -> list[Passage]:
+    """The `k` best passages that have not been seen, for the first `words` words of a note and the question.
+
+    Args:
+        question: the question.
+        note: the note; empty for a search with the question alone.
+        seen: the ids of the passages that were retrieved before.
+        k: how many passages.
+        search: the index.
+        words: how many words of the note go into the query; None for all.
+    """
+    query = " ".join([*note.split()[:words], question.question])
+    found = await search(query, k + len(seen))
+    return [passage for passage in found if passage.id not in seen][:k]
+
+
+def missing(question: Question, seen: Collection[str]) -> list[str]:
+    """The ids of the supporting passages that have not been seen."""
+    return [passage for passage in question.supporting_ids if passage not in seen]
+
+
+def reciprocal_rank_of_missing(question: Question, seen: Collection[str], further: Sequence[Passage]) -> float | None:
+    """The mean reciprocal rank, in [0, 1], of the supporting passages that are missing among further ones.
+
+    One that is not among them counts 0; None if none is missing.
+    """
+    ids = [passage.id for passage in further]
+    ranks = [1 / (ids.index(passage) + 1) if passage in ids else 0.0 for passage in missing(question, seen)]
+    return fmean(ranks) if ranks else None
+
+
+def next_search_scores(question: Question, passages: Sequence[Passage]) -> dict[str, float]:
+    """What is among all passages, those found before and those of the next search, each value in [0, 1].
+
+    Returns:
+        `next_has_answer`: 1.0 if a gold answer stands in the title or text of one of them as whole words, in SQuAD's
+            normalisation. Left out for yes-no questions, whose answer stands nowhere.
+        `next_recall`: the share of the supporting passages, by id, or by title where the benchmark's file has no text
+            for them. Left out where these are not known.
+    """
+    scores = {}
+    answers = [answer for answer in map(normalise, question.answers) if answer]
+    if answers and answers[0] not in ("yes", "no"):
+        texts = [f" {normalise(f'{passage.title} {passage.text}')} " for passage in passages]
+        scores["next_has_answer"] = float(any(f" {answer} " in text for answer in answers for text in texts))
+    if golds := question.supporting_ids:
+        names = {name for passage in passages for name in (passage.id, passage.title)}
+        scores["next_recall"] = sum(gold in names for gold in golds) / len(golds)
+    return scores
+
+
+async def scores_of(
+    noted: Iterable[Noted], retriever: Chain, *, k: int = FURTHER, words: int | None = WORDS, fresh: bool = True
+) -> dict[str, dict[str, float]]:
+    """The `next_search_scores` of notes: question id -> metric -> value.
+
+    Args:
+        noted: the notes with what they were written from. An empty note searches with the question alone.
+        retriever: the open chain that is searched, as by the run that the passages are of, or one over more passages.
+        k: how many further passages are retrieved.
+        words: how many words of each note go into the query; None for all.
+        fresh: whether the further passages are the best of those not seen yet. Otherwise they are the best ones, as
+            methods search, and a note that repeats its passages finds these again.
+
+    Raises:
+        UserError: a search fails.
+    """
+
+    async def one(each: Noted) -> dict[str, float]:
+        async def search(query: str, top_k: int) -> list[Passage]:
+            return (await find(retriever, query, top_k, each.question)).passages
+
+        seen = {passage.id for passage in each.passages} if fresh else ()
+        further = await further_passages(each.question, each.note, seen, k, search, words)
+        return next_search_scores(each.question, [*each.passages, *further])
+
+    notes = list(noted)
+    scores = await asyncio.gather(*map(one, notes))
+    return {each.question.id: score for each, score in zip(notes, scores, strict=True)}
+
+
+def retriever_of(run: Path) -> Chain:
+    """The retriever of a finished run, opened; close it at the end.
+
+    Raises:
+        UserError: the run has none, or it cannot be opened any more.
+    """
+    config = read_config(run)
+    parts = parts_of(config.get("index"), config.get("retriever"))
+    if not parts:
+        raise UserError(f"{run}: retrieved nothing; name a run with --index or --retriever")
+    return Chain(parts)
