@@ -28,7 +28,7 @@ from notewriter.models import connection
 from notewriter.retrieval.sources import remote
 
 SEED = 11
-FIELDS = 4
+FIELDS = 3
 """How many fields of a file are drawn."""
 SECONDS = 20
 """How long a case may take."""
