@@ -135,6 +135,7 @@ def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Ca
         candidates=candidates,
         cut=[False] * len(candidates),
         ask=nothing,
+        reader=Resources({}, Prompts()),
         search=nothing,
         finish=nothing,
         next_query=nothing,

@@ -21,7 +21,7 @@ from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import open_run
-from notewriter.rollouts.rehearsal import DryRunArguments, estimate
+from notewriter.rollouts.rehearsal import DryRunArguments, rehearse, report
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
 
@@ -99,7 +99,7 @@ def build(
     arguments, models, resume, dry, costs, command = settings
     questions = selection.questions
     if dry.dry_run:
-        estimate(dry, models, parts, questions, roll_out, Path(arguments.output_dir), costs.prices)
+        report(rehearse(dry, models, parts, questions, roll_out, costs.prices), Path(arguments.output_dir))
         return
     config = asdict(arguments) | asdict(models)
     policy_of(models)

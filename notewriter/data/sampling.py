@@ -183,6 +183,7 @@ class SamplingRollout(HarvestRollout):
             candidates=[candidate.text for candidate in candidates],
             cut=[candidate.cut for candidate in candidates],
             ask=self._ask_judge,
+            reader=_Reader({}, self.resources.prompts, sampling=Sampling(0.0, 1.0), rollout=self),
             search=self.search,
             finish=lambda text, number=0: self._finish(key, text, number),
             next_query=lambda text: self._next_query(key, text),
@@ -249,6 +250,20 @@ class SamplingRollout(HarvestRollout):
         if noise:
             row |= {"chosen_noise": noise[best], "rejected_noise": noise[worst]}
         return row
+
+
+@dataclass(frozen=True)
+class _Reader(Resources):
+    """The models of a rollout, for calls that it did not make; they are counted as the judge's."""
+
+    rollout: SamplingRollout | None = None
+
+    async def complete(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
+    ) -> Completion:
+        """A completion, not in the trace."""
+        assert self.rollout is not None
+        return await self.rollout.call(stage, messages, sampling, sample)
 
 
 class _Searched(Exception):

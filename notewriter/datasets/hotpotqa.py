@@ -35,7 +35,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
-def _passages(record: dict[str, Any], place: str) -> list[Passage]:
+def passages(record: dict[str, Any], place: str) -> list[Passage]:
+    """The paragraphs beside a question."""
     return [Passage(id, title, _join(sentences)) for id, title, sentences in _context(record, place)]
 
 
@@ -53,8 +54,8 @@ def _join(sentences: list[str]) -> str:
 
 
 load_questions = partial(reading.questions, reading.array, _question)
-load_corpus = partial(reading.union, reading.array, _passages)
-load_contexts = partial(reading.contexts, reading.array, _passages, "_id")
+load_corpus = partial(reading.union, reading.array, passages)
+load_contexts = partial(reading.contexts, reading.array, passages, "_id")
 
 BENCHMARK = Benchmark(
     title="HotpotQA",

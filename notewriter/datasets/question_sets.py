@@ -3,6 +3,7 @@
 Those of the papers are in `configs/question_sets/<benchmark>/`.
 """
 
+import hashlib
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +39,14 @@ class Rule:
         first: take this many from the beginning.
         draw: take these; in the order in which they are drawn.
         held_out: a draw made before, from the whole file, whose questions are left out.
+        sha256: of the ids that are chosen, each followed by a line break; another file gives another one.
     """
 
     questions: Annotated[int, Interval(ge=1)] | None = None
     first: Annotated[int, Interval(ge=1)] | None = None
     draw: Draw | None = None
     held_out: Draw | None = None
+    sha256: str | None = None
 
 
 def with_question_set(questions: list[Question], path: Path, source: str | Path) -> list[Question]:
@@ -59,7 +62,12 @@ def with_question_set(questions: list[Question], path: Path, source: str | Path)
         UserError: the set cannot be read, names a question twice or one that is missing, or is a rule for another file.
     """
     if path.suffix in (".yaml", ".yml"):
-        return _by_rule(questions, _read_rule(path), path, source)
+        rule = _read_rule(path)
+        chosen = _by_rule(questions, rule, path, source)
+        digest = hashlib.sha256("".join(f"{each.id}\n" for each in chosen).encode("utf-8", "replace")).hexdigest()
+        if rule.sha256 not in (None, digest):
+            raise UserError(f"{path}: chooses other questions than its sha256 says; use the file that it was made from")
+        return chosen
     by_id = {question.id: question for question in questions}
     ids = _read_ids(path)
     if missing := [id for id in ids if id not in by_id]:

@@ -1,6 +1,6 @@
 """Every score and cost that a run may have, collected from the modules that compute them."""
 
-from notewriter.evaluation import accounting, evidence, notes
+from notewriter.evaluation import accounting, evidence, likelihood, next_search, notes
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.metrics.metric import Metric
@@ -13,6 +13,8 @@ METRICS: dict[str, Metric] = {
         evidence.METRICS,
         accounting.METRICS,
         notes.METRICS,
+        next_search.METRICS,
+        (likelihood.LIKELIHOOD, likelihood.YES_NO),
     )
     for metric in metrics
 }

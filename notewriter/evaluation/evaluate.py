@@ -18,7 +18,7 @@ from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import Kept, Wanted, keep
-from notewriter.rollouts.rehearsal import DryRunArguments, estimate
+from notewriter.rollouts.rehearsal import DryRunArguments, rehearse, report
 
 
 def main(argv: list[str]) -> None:
@@ -36,7 +36,8 @@ def main(argv: list[str]) -> None:
         """Evaluate one model and print its scores; None after a dry run."""
         evaluation, folder = checked(arguments, models, costs), Path(arguments.output_dir)
         if dry.dry_run:
-            estimate(dry, models, evaluation.parts, evaluation.questions, evaluation.work, folder, costs.prices)
+            parts, questions, work = evaluation.parts, evaluation.questions, evaluation.work
+            report(rehearse(dry, models, parts, questions, work, costs.prices), folder)
             return None
         metrics = run(evaluation, resume, command=command)
         sys.stdout.write(_summary(metrics, folder))

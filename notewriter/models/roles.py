@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,16 +75,6 @@ class ModelArguments:
             "help": "variables of the chat template, sent with every request to the model of serve or base_url, e.g. "
             '{enable_thinking: false} or {date_string: "26 Jul 2024"}; roles in `models` have their own. They '
             "default to the values that a checkpoint was trained with",
-            "of": "model",
-        },
-    )
-    parameters: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "other names of sampling parameters at base_url, null to leave one out, e.g. {max_tokens: "
-            "max_completion_tokens, top_p: null}; what GPT-5, the o-series and Claude need is known; "
-            "roles in `models` have their own",
-            "effect": where_set,
             "of": "model",
         },
     )
@@ -179,7 +169,8 @@ class ControlOfRole:
 
     Args:
         control: its name.
-        words: how many words a note has at most, or the folder of a finished run, for as many as its notes have.
+        words: how many words a note has at most, or the folder of a finished run, for as many as its notes have (for
+            the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
     """
 
@@ -241,10 +232,7 @@ def policy_of(arguments: ModelArguments) -> dict[str, Any]:
         return dict(arguments.models["policy"])
     if not arguments.model:
         raise UserError("base_url is set but model is not; add --model NAME, the name used by the endpoint")
-    policy: dict[str, Any] = {"base_url": arguments.base_url, "model": arguments.model}
-    if arguments.parameters:
-        policy["parameters"] = arguments.parameters
-    return policy
+    return {"base_url": arguments.base_url, "model": arguments.model}
 
 
 @contextlib.contextmanager
@@ -303,9 +291,6 @@ def check_endpoints(arguments: ModelArguments) -> None:
     """
     check_options(arguments.serve_options)
     check_settings(arguments.chat_template_kwargs)
-    if arguments.parameters and not arguments.base_url:
-        raise UserError("parameters: are those of the endpoint at base_url, which is not set; set it, or remove them")
-    _check_parameters(arguments.parameters, "parameters")
     _check_addresses(arguments.base_url, "base_url")
     for role, value in arguments.models.items():
         choose("role in models", role, dict.fromkeys(ROLES))
@@ -339,7 +324,12 @@ def _check_model(value: Any, place: str) -> None:
             "variable to the key"
         )
     check_settings(model.chat_template_kwargs, f"{place}: chat_template_kwargs")
-    _check_parameters(model.parameters, f"{place}: parameters")
+    for name, other in model.parameters.items():
+        choose(f"{place}: parameters", name, dict.fromkeys(PARAMETERS))
+        if other is not None and not _VARIABLE.fullmatch(other):
+            raise UserError(
+                f"{place}: parameters: {name}: is not a parameter's name; give the endpoint's name for it, or null"
+            )
     check_options(model.serve_options, f"{place}: serve_options")
     _check_addresses(model.base_url, f"{place}: base_url")
 
@@ -357,13 +347,6 @@ def _check_control(value: dict[str, Any], place: str) -> None:
 def _check_addresses(base_url: str | None, place: str) -> None:
     for address in base_url.split(",") if base_url else []:
         check_address(address.strip(), place)
-
-
-def _check_parameters(parameters: Mapping[str, object], place: str) -> None:
-    for name, other in parameters.items():
-        choose(place, name, dict.fromkeys(PARAMETERS))
-        if other is not None and not (isinstance(other, str) and _VARIABLE.fullmatch(other)):
-            raise UserError(f"{place}: {name}: is not a parameter's name; give the endpoint's name for it, or null")
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -19,6 +19,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise, places_of, sentences_in, without_surrogates
+from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
@@ -116,6 +117,8 @@ CONTROLS: dict[str, Control] = {
 }
 """The controls by name; `gold` reads the annotation, the others what a model reads."""
 
+REPLAY = "replay"
+"""The control that is no rule: it gives the notes of a finished run again, for another reader."""
 
 Replies = Mapping[tuple[str, str], Sequence[str]]
 """What a finished run wrote, in order: (question id, stage) -> texts."""
@@ -151,6 +154,24 @@ class Player:
         return round(fmean(_words_of(stage, reply) for reply in replies))
 
 
+class Replay(Player):
+    """A finished run in the place of a model: its replies at the same stage to the same question, one by one."""
+
+    def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
+        """What the run's model said there; its last reply if it has fewer.
+
+        Raises:
+            RequestRefused: it said nothing there for this question, as after an error.
+            UserError: it has no such stage.
+        """
+        assert isinstance(self.words, Mapping)
+        if own := self.words.get((question.id, stage.name)):
+            return after_thinking(own[min(number, len(own) - 1)]).strip()
+        if stage.name not in {name for _, name in self.words}:
+            raise UserError(f"models: {stage.role}: words: the run has no {stage.name}; name a run of the same method")
+        raise RequestRefused(f"the run whose notes are read again has no {stage.name} for this question")
+
+
 def players_of(arguments: ModelArguments) -> dict[str, Player]:
     """The controls that play roles.
 
@@ -161,7 +182,12 @@ def players_of(arguments: ModelArguments) -> dict[str, Player]:
 
 
 def _player(place: str, settings: ControlOfRole) -> Player:
-    write = choose(f"control in {place}", settings.control, CONTROLS).write
+    choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REPLAY)))
+    if settings.control == REPLAY:
+        if not isinstance(settings.words, str):
+            raise UserError(f"{place}: words: {REPLAY} reads the notes of a finished run; give its folder")
+        return Replay(empty, _replies_in(Path(settings.words)))
+    write = CONTROLS[settings.control].write
     if settings.encoder:
         if write is not similar:
             raise UserError(f"{place}: encoder: only the control similar has one; remove it")
@@ -174,7 +200,7 @@ def _replies_in(run: Path) -> Replies:
     replies = defaultdict(list)
     for trace in read_traces(run / "traces.jsonl"):
         for step in trace.steps:
-            if not isinstance(step, Retrieval):
+            if not isinstance(step, Retrieval) and step.role == "notes":
                 replies[trace.question_id, step.stage].append(step.text)
     return dict(replies)
 

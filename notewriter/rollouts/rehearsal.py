@@ -119,17 +119,8 @@ class Rehearsal(Resources):
         return Completion(text, "stop", self.count(prompt), tokens, 0, 0.0, logprobs, alternatives)
 
 
-def estimate(
-    dry: DryRunArguments,
-    models: ModelArguments,
-    retriever: Sequence[Part],
-    questions: Sequence[Question],
-    work: Callable[[Question, Resources], Awaitable[dict[str, Any]]],
-    folder: Path,
-    prices: Prices,
-) -> None:
-    """Print the estimated cost of a run over the questions and save it in the folder; see `rehearse`."""
-    result = rehearse(dry, models, retriever, questions, work, prices)
+def report(result: Estimate, folder: Path) -> None:
+    """Print an estimate and save it in a run's folder, for comparison with the actual figures."""
     jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
     sys.stdout.write(_table(result))
 

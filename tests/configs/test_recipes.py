@@ -180,3 +180,16 @@ def test_chains_are_drawn_as_in_the_authors_code():
     }
     without = CONFIGS / "data/rearag_without_reasoning.yaml"
     assert not parse([ChainsArguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning
+
+
+NOTE_JUDGES = ("reference", "next_search", "likelihood")
+
+
+def test_own_notes_are_drawn_in_one_way_whichever_judge_labels_them():
+    paths = {judge: CONFIGS / f"data/own_notes_{judge}_smollm2.yaml" for judge in NOTE_JUDGES}
+    recipes = {judge: yaml.safe_load(path.read_text()) for judge, path in paths.items()}
+    assert {judge: recipe.pop("stages") for judge, recipe in recipes.items()} == {
+        judge: {"deepnote/init_note": judge} for judge in NOTE_JUDGES
+    }
+    assert recipes["likelihood"].pop("models").keys() == {"answer"}
+    assert recipes["reference"] == recipes["next_search"] == recipes["likelihood"]

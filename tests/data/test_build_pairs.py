@@ -81,6 +81,13 @@ def test_answers_are_asked_for_in_the_style_of_the_benchmark_as_in_evaluation(bu
     )
 
 
+def test_a_stage_asks_for_its_budget_of_words_as_in_evaluation(build):
+    asked = {row["stage"]: row["prompt"][0]["content"] for row in rows(build(words={"deepnote/init_note": 40}))}
+    assert {stage for stage, text in asked.items() if text.endswith("Write at most 40 words.")} == {
+        "deepnote/init_note"
+    }
+
+
 def test_a_pair_is_two_different_replies_to_one_prompt(build):
     for row in rows(build()):
         assert [message["role"] for message in row["prompt"]] == ["user"]

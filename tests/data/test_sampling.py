@@ -9,7 +9,7 @@ import pytest
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import Gold
 from notewriter.data.harvest import Harvest
-from notewriter.data.judges import decision, llm, metric, outcome, reference, retrieval
+from notewriter.data.judges import decision, likelihood, llm, metric, outcome, reference, retrieval
 from notewriter.data.judges.case import Rules, Verdict, judge
 from notewriter.data.recipe import Recipe
 from notewriter.data.sampling import SamplingRollout
@@ -74,11 +74,13 @@ def roll_out():
         recipe=(),
         rules=(),
         to_the_end=True,
+        models=(),
         **replies,
     ):
         replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
-        models = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
-        resources = Resources(models, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
+        players = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
+        players |= dict(models)
+        resources = Resources(players, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
         harvest = Harvest()
         judges = {stage: several if isinstance(several, list) else [several] for stage, several in judges.items()}
         rollout = SamplingRollout(
@@ -90,7 +92,7 @@ def roll_out():
             harvest,
         )
         await rollout.run(to_the_end)
-        return rollout.trace.answer, harvest, rollout.trace, models
+        return rollout.trace.answer, harvest, rollout.trace, players
 
     return run
 
@@ -398,6 +400,29 @@ async def test_sides_that_a_judge_names_without_scores_are_within_the_gap_of_len
         )
         assert [drop["reason"] for drop in harvest.drops] == [reason] * bool(reason)
         assert len(harvest.rows) == (gap is None)
+
+
+async def test_likelihood_scores_with_the_answerer_counted_and_not_in_the_trace(roll_out):
+    @dataclass
+    class Reader(Model):
+        async def complete(self, messages, sampling, *, sample=0, affinity=""):
+            if sampling.score_from is None:
+                return await super().complete(messages, sampling, sample=sample, affinity=affinity)
+            self.calls.append((messages, sampling, sample))
+            likely = -0.5 if BIRTH in messages[0]["content"] else -4.0
+            return Completion("", "length", 50, 1, 0, 0.1, [(messages[-1]["content"], likely)])
+
+    notes = by_sampler(MOTHER, f"{MOTHER} {BIRTH}", otherwise=MOTHER)
+    reader = Reader(always("Fulda"))
+    _, harvest, trace, _ = await roll_out(
+        {"deepnote/init_note": likelihood}, notes=notes, models={"answer": reader}, **FIRST_NOTE
+    )
+    (row,) = harvest.rows
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == (f"{MOTHER} {BIRTH}", MOTHER)
+    assert (row["chosen_score"], row["rejected_score"]) == (3.5, 0)
+    assert "vanilla/answer" not in [step.stage for step in trace.steps if hasattr(step, "stage")]
+    # The answer with each of the two notes, and without one.
+    assert harvest.usage["vanilla/answer", "answer"]["calls"] == 3
 
 
 # Rolling candidates forward

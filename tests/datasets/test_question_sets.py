@@ -1,5 +1,6 @@
 """Question sets: the questions that a paper used, as ids or as its rule."""
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -146,3 +147,11 @@ def test_a_command_takes_a_set_before_the_limit_counts(tmp_path, write):
     arguments.ids = str(chosen)
     with pytest.raises(UserError, match="ids and question_set are both given"):
         load_selected(arguments)
+
+
+def test_a_rule_with_a_hash_chooses_those_questions_and_no_others(write):
+    digest = hashlib.sha256(b"q0\nq1\n").hexdigest()
+    path = write("set.yaml", f"first: 2\nsha256: {digest}\n")
+    assert ids(with_question_set(questions(5), path, "dev.json")) == ["q0", "q1"]
+    with pytest.raises(UserError, match=r"set\.yaml: chooses other questions than its sha256 says; use the file"):
+        with_question_set(questions(5)[1:], path, "dev.json")

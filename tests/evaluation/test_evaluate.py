@@ -246,7 +246,7 @@ def test_every_method_runs_through_the_command(run, method):
     assert read_metrics(folder / "metrics.json").per_question["calls"] >= 1
 
 
-@pytest.mark.parametrize("method", ["ircot", "flare", "react"])
+@pytest.mark.parametrize("method", ["ircot", "flare"])
 def test_notes_are_an_option_of_methods_that_retrieve_step_by_step(run, method):
     folder = run(method=method, method_options={"notes": True, "max_step": 2}, limit=1)
     ((_, trace),) = jsonl.read(folder / "traces.jsonl")
@@ -328,7 +328,9 @@ def test_an_evaluation_without_an_answer_is_an_error_and_no_table_of_zeros(run, 
 def test_a_model_of_today_is_evaluated_and_the_run_tells_what_it_was_not_sent(run):
     parameters = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None, "stop": None}
     with fake_endpoint(refuses=as_gpt5) as endpoint:
-        folder = run(method="direct", method_options={}, index=None, base_url=endpoint.base_url, parameters=parameters)
+        policy = {"base_url": endpoint.base_url, "model": endpoint.model, "parameters": parameters}
+        models = {"base_url": None, "model": None, "models": {"policy": policy}}
+        folder = run(method="direct", method_options={}, index=None, **models)
     assert read_metrics(folder / "metrics.json").errors == 0
     # Tried out, and the questions.
     assert len(endpoint.requests) == 1 + QUESTIONS

@@ -1,14 +1,18 @@
-"""What Self-RAG and REPLUG need of a real vLLM server: raw prompts, likely tokens, and the probability of a reply."""
+"""What scoring needs of a real vLLM server: raw prompts, likely tokens, and the probability of a reply."""
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from notewriter.datasets.two_wiki_multihop_qa import load_questions
+from notewriter.evaluation.likelihood import is_yes_no, note_gains
 from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods.replug import replug
 from notewriter.methods.self_rag import self_rag
 from notewriter.models.client import Client, Endpoint
+from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -72,3 +76,21 @@ async def test_the_methods_that_read_log_probabilities_run(client, method, optio
     )
     answer = await asyncio.wait_for(method("Who built the bridge?", rollout, **options), 300)
     assert isinstance(answer, str) and len(rollout.trace.generations) >= 3
+
+
+def test_gold_answers_are_likelier_with_the_gold_evidence_than_with_no_note(vllm_server, tmp_path):
+    file = Path(__file__).parents[2].parent / "shared/data/2wikimultihopqa/train.json"
+    if not file.exists():
+        pytest.skip(f"needs {file}")
+    questions = [each for each in load_questions(file)[:20] if not is_yes_no(each)][:8]
+    notes = {
+        "gold": {each.id: " ".join(each.supporting_facts) for each in questions},
+        "empty": {each.id: "" for each in questions},
+    }
+    models = ModelArguments(
+        base_url=vllm_server.base_url, model=vllm_server.model, cache=str(tmp_path / "cache.sqlite"), concurrency=8
+    )
+    gains = note_gains(notes, questions, models, tmp_path, words=80)
+    assert len(questions) == 8 and set(gains["empty"].values()) == {0.0}
+    assert sum(gains["gold"].values()) / len(questions) > 0.5
+    assert sum(gain > 0 for gain in gains["gold"].values()) >= 6

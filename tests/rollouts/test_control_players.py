@@ -14,8 +14,9 @@ from notewriter.evaluation import evaluate
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.methods import METHODS
+from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
-from notewriter.rollouts.controls import CONTROLS, Player
+from notewriter.rollouts.controls import CONTROLS, Player, Replay
 from notewriter.rollouts.identity import contents
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import settings_of
@@ -93,6 +94,17 @@ def test_words_of_a_run_are_those_of_its_replies_to_the_question_at_the_stage_on
         player.reply(Stage("m/else", "notes"), other, [], 0)
 
 
+def test_replies_of_a_run_are_given_again_one_by_one_and_the_last_one_beyond_them():
+    stage = Stage("m/note", "notes", "note")
+    replay = Replay(CONTROLS["empty"].write, {("q", "m/note"): ["one two", "<think>so many</think> one"]})
+    question = ScriptedRollout("direct", []).question
+    assert [replay.reply(stage, question, [], number) for number in range(3)] == ["one two", "one", "one"]
+    with pytest.raises(RequestRefused, match="no m/note for this question"):
+        replay.reply(stage, replace(question, id="other"), [], 0)
+    with pytest.raises(UserError, match=r"words: the run has no m/else; name a run of the same method"):
+        replay.reply(Stage("m/else", "notes"), question, [], 0)
+
+
 def test_a_stage_without_passages_and_one_that_samples_need_a_model(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m/note.jinja").write_text("Write.")
@@ -112,6 +124,8 @@ def test_a_stage_without_passages_and_one_that_samples_need_a_model(tmp_path):
         ({"notes": {"control": "lead", "words": -1}}, "models: notes: words: -1"),
         ({"notes": {"control": "lead", "word": 1}}, "models: notes: unknown key 'word'; a control has: control, words"),
         ({"notes": {"control": "lead", "words": "runs/none"}}, "runs/none: no such folder"),
+        ({"notes": {"control": "replay", "words": "runs/none"}}, "runs/none: no such folder"),
+        ({"notes": {"control": "replay", "words": 9}}, "replay reads the notes of a finished run; give its folder"),
         ({"notes": {"control": "lead", "encoder": "a/b"}}, "only the control similar has one"),
         ({"answer": {"control": "lead"}}, "models: answer: a control writes notes and nothing else"),
     ],
@@ -161,6 +175,19 @@ def test_another_run_has_as_many_words_as_that_run_used(world, endpoint, tmp_pat
         evaluate.main(run_config(tmp_path, name, world, endpoint, settings | {"models": models}))
         predictions = read_predictions(tmp_path / name / "predictions.jsonl")
         assert {each.scores["note_words"] for each in predictions.values()} == {6.0}
+
+
+def test_a_second_reader_answers_from_the_notes_that_a_run_wrote(world, endpoint, tmp_path):
+    settings = {"method": "recomp", "method_options": {}}
+    evaluate.main(run_config(tmp_path, "first", world, endpoint, settings))
+    models = {"notes": {"control": "replay", "words": str(tmp_path / "first")}}
+    with fake_endpoint(lambda request: "Osk") as second:
+        evaluate.main(run_config(tmp_path, "second", world, second, settings | {"models": models}))
+        read = [request["messages"][0]["content"] for request in second.requests]
+    before, after = (read_predictions(tmp_path / name / "predictions.jsonl").values() for name in ("first", "second"))
+    assert [each.note for each in after] == [each.note for each in before]
+    assert {each.prediction for each in after} == {"Osk"} and {each.calls for each in after} == {1}
+    assert all("Mira Tolen lived at the river" in prompt for prompt in read)
 
 
 def test_a_stage_that_is_to_be_trained_needs_a_model(world, endpoint, tmp_path):

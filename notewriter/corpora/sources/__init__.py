@@ -1,7 +1,7 @@
 """The origins of documents, a file each."""
 
 from notewriter.corpora.source import Source
-from notewriter.corpora.sources import dpr, folder, ircot, multihoprag, wiki18, wikipedia, wikipedia_html
+from notewriter.corpora.sources import dpr, folder, ircot, multihoprag, paragraphs, wiki18, wikipedia, wikipedia_html
 
 SOURCES: dict[str, Source] = {
     "folder": folder.SOURCE,
@@ -14,5 +14,6 @@ SOURCES: dict[str, Source] = {
     "ircot-musique": ircot.MUSIQUE,
     "ircot-iirc": ircot.IIRC,
     "multihoprag": multihoprag.SOURCE,
+    "paragraphs": paragraphs.SOURCE,
 }
 """Origins by their `--source` name."""

@@ -213,7 +213,8 @@ def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, Ove
 def model_names(config: Mapping[str, Any]) -> dict[str, str]:
     """Role -> name of the model: a hub id, the endpoint's name for it, or the last part of a path."""
     roles = {"policy": {"serve": config.get("serve"), "model": config.get("model")}} | dict(config.get("models") or {})
-    names = {role: endpoint.get("serve") or endpoint.get("model") for role, endpoint in roles.items()}
+    keys = ("serve", "model", "control")
+    names = {role: next(filter(None, map(endpoint.get, keys)), None) for role, endpoint in roles.items()}
     return {role: name if is_hub_id(name) else Path(name).name for role, name in names.items() if name}
 
 

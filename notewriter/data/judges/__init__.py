@@ -3,6 +3,7 @@
 from notewriter.data.judges.case import Judge
 from notewriter.data.judges.decision import decision
 from notewriter.data.judges.gain import gain
+from notewriter.data.judges.likelihood import likelihood
 from notewriter.data.judges.llm import llm
 from notewriter.data.judges.metric import metric
 from notewriter.data.judges.next_search import next_search
@@ -12,6 +13,6 @@ from notewriter.data.judges.retrieval import retrieval
 from notewriter.data.judges.status import status
 from notewriter.ground.plugins import Plugins
 
-_OURS = (llm, outcome, gain, decision, metric, reference, next_search, retrieval, status)
+_OURS = (llm, outcome, gain, decision, metric, reference, next_search, likelihood, retrieval, status)
 
 JUDGES: Plugins[Judge] = Plugins("judges", Judge, {judge.name: judge for judge in _OURS})

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 from notewriter.ground.records import Passage, Question
 from notewriter.models import Role
 from notewriter.rollouts.method import Kind, Stage
+from notewriter.rollouts.resources import Resources
 
 Rejected = Literal["worst", "hardest"]
 """Which of the worse candidates is rejected."""
@@ -83,6 +84,7 @@ class Case:
         candidates: distinct, non-empty texts.
         cut: for each candidate, whether it was cut at its token limit, so that it may only be rejected.
         ask: asks the judge's model, or that of another role.
+        reader: scores texts by models, at temperature 0, for functions of the evaluation.
         search: asks the index for passages (query, top-k).
         finish: rolls a candidate forward to the method's answer.
         next_query: the first query that the method sends to the index after a candidate; None if it sends none.
@@ -99,6 +101,7 @@ class Case:
     candidates: Sequence[str]
     cut: Sequence[bool]
     ask: AskModel
+    reader: Resources
     search: Callable[[str, int], Awaitable[list[Passage]]]
     finish: Finish
     next_query: Callable[[str], Awaitable[str | None]]

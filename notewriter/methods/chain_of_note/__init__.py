@@ -22,13 +22,7 @@ async def chain_of_note(question: str, rollout: Rollout, *, top_k: int = 5, answ
     passages = await rollout.retrieve(question, top_k)
     notes = await rollout.generate(TAKE_NOTES, question=question, passages=passages)
     rollout.keep_note(notes)
-    return await rollout.generate(
-        ANSWER,
-        question=question,
-        passages=passages,
-        notes=notes,
-        answer_style=answer_style,
-    )
+    return await rollout.generate(ANSWER, question=question, passages=passages, notes=notes, answer_style=answer_style)
 
 
 METHOD = Method(chain_of_note, (TAKE_NOTES, ANSWER))

@@ -87,11 +87,7 @@ async def flare(
     if not answer:
         rollout.count("unfinished")
     return await rollout.generate(
-        ANSWER,
-        question=question,
-        passages=taken if notes else evidence,
-        sentences=sentences,
-        answer_style=answer_style,
+        ANSWER, question=question, passages=taken if notes else evidence, sentences=sentences, answer_style=answer_style
     )
 
 

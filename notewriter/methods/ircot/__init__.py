@@ -51,12 +51,7 @@ async def ircot(
             new = [passage for passage in passages if passage.id not in known]
             evidence = [*evidence, *new][: max_passages or None]
         reply = await rollout.generate(
-            STEP,
-            stop=("\n",),
-            question=question,
-            passages=evidence,
-            sentences=sentences,
-            answer_style=answer_style,
+            STEP, stop=("\n",), question=question, passages=evidence, sentences=sentences, answer_style=answer_style
         )
         sentence = next_sentence(reply, answer_style)
         if not sentence:
@@ -70,11 +65,7 @@ async def ircot(
     if not answer:
         rollout.count("unfinished")
     return await rollout.generate(
-        ANSWER,
-        question=question,
-        passages=taken if notes else evidence,
-        sentences=sentences,
-        answer_style=answer_style,
+        ANSWER, question=question, passages=taken if notes else evidence, sentences=sentences, answer_style=answer_style
     )
 
 

@@ -49,11 +49,7 @@ async def search_o1(
     found: dict[str, str] = {}
     for _ in range(max_turn):
         thought = await rollout.generate(
-            REASON,
-            stop=(END_QUERY,),
-            turns=continued(reasoning),
-            question=question,
-            answer_style=answer_style,
+            REASON, stop=(END_QUERY,), turns=continued(reasoning), question=question, answer_style=answer_style
         )
         query = _query(thought)
         if not query:
@@ -67,11 +63,7 @@ async def search_o1(
         else:
             passages = await rollout.retrieve(query, top_k)
             result = found[query] = await rollout.generate(
-                REASON_IN_DOCUMENTS,
-                question=question,
-                reasoning=shortened(reasoning),
-                query=query,
-                passages=passages,
+                REASON_IN_DOCUMENTS, question=question, reasoning=shortened(reasoning), query=query, passages=passages
             )
             rollout.keep_note("\n".join(found.values()))
         reasoning += f"\n\n{BEGIN_RESULT}{result}{END_RESULT}\n\n"

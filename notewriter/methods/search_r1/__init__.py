@@ -52,11 +52,7 @@ async def search_r1(
     text = ""
     for turn in range(max_turn + 1):
         reply = await rollout.generate(
-            REASON,
-            stop=("</search>", "</answer>"),
-            turns=continued(text),
-            question=question,
-            answer_style=answer_style,
+            REASON, stop=("</search>", "</answer>"), turns=continued(text), question=question, answer_style=answer_style
         )
         action = _ACTION.search(reply)
         if action is None:

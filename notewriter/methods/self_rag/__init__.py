@@ -13,10 +13,7 @@ from notewriter.rollouts.rollout import Rollout
 
 DECIDE = Stage("self_rag/decide", rehearsal="[Retrieval]", calls=1, raw=True, scored=True)
 SEGMENT = Stage(
-    "self_rag/segment",
-    rehearsal="[Relevant]{filling}[Fully supported][Utility:5][Retrieval]",
-    raw=True,
-    scored=True,
+    "self_rag/segment", rehearsal="[Relevant]{filling}[Fully supported][Utility:5][Retrieval]", raw=True, scored=True
 )
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
@@ -94,12 +91,7 @@ async def self_rag(
         # The format ends its header with a line break, which rendering strips.
         turns: list[Message] = [{"role": "assistant", "content": f"\n{said}"}]
         return await rollout.generate_scored(
-            stage,
-            max_tokens=limit,
-            alternatives=REFLECTION,
-            turns=turns,
-            question=question,
-            answer_style=instruction,
+            stage, max_tokens=limit, alternatives=REFLECTION, turns=turns, question=question, answer_style=instruction
         )
 
     decision = await say(DECIDE, "", 1)

@@ -28,11 +28,7 @@ async def sure(
     rollout.keep_note("")
     passages = await rollout.retrieve(question, top_k)
     reply = await rollout.generate(
-        CANDIDATES,
-        question=question,
-        passages=passages,
-        max_candidates=max_candidates,
-        answer_style=answer_style,
+        CANDIDATES, question=question, passages=passages, max_candidates=max_candidates, answer_style=answer_style
     )
     candidates = parse_lines(reply)[:max_candidates]
     if len(candidates) < 2:

@@ -7,6 +7,8 @@ from judge_cases import BEFORE, QUESTION
 
 from notewriter.data.judges.case import Case, Rules
 from notewriter.ground.records import Passage
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
 
 
 @pytest.fixture
@@ -40,6 +42,7 @@ def make_case():
             candidates=candidates,
             cut=[candidate in cut for candidate in candidates],
             ask=ask,
+            reader=changes.pop("reader", Resources({}, Prompts())),
             search=search,
             finish=finish,
             next_query=next_query,

@@ -1,0 +1,39 @@
+"""One corpus of the paragraphs of several benchmarks and of files of passages, in which a search can fail.
+
+A file is HotpotQA's or 2WikiMultihopQA's (a JSON list with `context`), MuSiQue's (JSON Lines with `paragraphs`), or
+JSON Lines of passages with `title` and `text`. Ids are those that the questions' `supporting_ids` refer to, whichever
+other files there are; a passage of the same title and text comes once.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from notewriter.corpora import reading
+from notewriter.corpora.source import Document, Record, Source
+from notewriter.corpora.sources.ircot import paragraphs
+from notewriter.datasets import hotpotqa, musique
+from notewriter.datasets.reading import array, get, is_list, lines, passage_id
+
+
+def _records(name: str, path: Path) -> Iterator[Record]:
+    return array(path) if is_list(path) else lines(path)
+
+
+def _parse(place: str, record: dict[str, Any]) -> list[Document]:
+    if "context" in record:
+        return paragraphs(place, hotpotqa.passages(record, place))
+    if "paragraphs" in record:
+        return paragraphs(place, musique.passages(record, place))
+    title, text = get(record, "title", str, place), get(record, "text", str, place).strip()
+    return [Document(passage_id(title, text), title, text)]
+
+
+SOURCE = Source(
+    title="the paragraphs of several benchmarks",
+    files="files of HotpotQA, 2WikiMultihopQA and MuSiQue, and JSON Lines of passages with title and text",
+    inputs=lambda paths: reading.expand(paths, "*.json", "*.jsonl"),
+    records=_records,
+    parse=_parse,
+    has_repeats=True,
+)

@@ -1,0 +1,308 @@
+"""`notewriter worth`: what the notes of finished runs are worth, beside notes without a model at as many words.
+
+    notewriter worth --runs runs/base runs/dpo --choose_on runs/train --output worth.html
+
+Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, what one more search
+finds with the note as part of its query and, if a reader is named (--serve, or --base_url and --model), how much
+likelier the note makes the gold answer to it. The run's notes are compared with the best control of each measure.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval, MinLen
+from markupsafe import Markup
+
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
+from notewriter.evaluation.controls import (
+    CEILING,
+    CONTENDERS,
+    OTHER,
+    SENTENCES,
+    Reading,
+    Scores,
+    best_control,
+    control_notes,
+    readings,
+    scores_of,
+)
+from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, is_yes_no, note_gains
+from notewriter.evaluation.next_search import FURTHER, Noted, retriever_of
+from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
+from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
+from notewriter.evaluation.next_search import scores_of as next_search_scores
+from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, first_words, note_quality
+from notewriter.ground import jsonl
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError
+from notewriter.models.roles import ModelArguments
+from notewriter.models.servers import keep
+from notewriter.pages import charts, write_page
+from notewriter.pages.tables import Table, html, markdown
+
+logger = logging.getLogger(__name__)
+
+OWN = "the run's notes"
+"""What the writer of a run is called beside the controls."""
+
+CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
+
+COLUMNS = {
+    WORDS: "words",
+    FACTS: "facts",
+    **{f"{FACTS}_{words}": f"facts in {words}" for words in BUDGETS},
+    ANSWER: "answer",
+    **{f"{ANSWER}_{words}": f"answer in {words}" for words in BUDGETS},
+    DENSITY: "density",
+    **dict(zip((metric.name for metric in NEXT_METRICS), ("answer found next", "passages found next"), strict=True)),
+    LIKELIHOOD.name: "likelihood",
+    YES_NO.name: "likelihood, yes or no",
+}
+"""Measure -> the head of its column."""
+
+COMPARED = (FACTS, f"{FACTS}_40", ANSWER, *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
+"""The measures by which a run's notes are compared with the best control."""
+
+CURVE = (0, 5, 10, 20, 30, 40, 60, 80, 100)
+"""Words at which the curves of facts are drawn."""
+
+
+@dataclass
+class WorthArguments:
+    """Which notes are measured, and where the page is written."""
+
+    runs: Annotated[list[str], MinLen(1)] = field(
+        metadata={"help": "folders of finished runs of `evaluate`, of methods that keep a note"}
+    )
+    output: str = field(default="worth.html", metadata={"help": "the HTML file to write"})
+    markdown: str | None = field(
+        default=None, metadata={"help": "also write the page as Markdown, its plot as an SVG file beside it"}
+    )
+    choose_on: str | None = field(
+        default=None,
+        metadata={
+            "help": "a finished run over training questions: the control to beat is the best one there, in each "
+            "measure; default: the best one on each run's own questions, as the page says"
+        },
+    )
+    further: Annotated[int, Interval(ge=0)] = field(
+        default=FURTHER, metadata={"help": "passages that the next search adds; 0 searches nothing"}
+    )
+    cut_at: Annotated[int, Interval(ge=1)] = field(
+        default=QUERY_WORDS, metadata={"help": "words of a note that the next search and the reader get"}
+    )
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the notes of a run are worth, and those of no model at as many words.
+
+    Args:
+        label: the run's name.
+        read: its questions.
+        scores: writer -> question id -> measure -> value; the run's own notes are `OWN`.
+    """
+
+    label: str
+    read: list[Reading]
+    scores: Scores
+
+
+def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None, logs: Path) -> Worth:
+    """Measure the notes of a finished run and its controls.
+
+    Args:
+        run: the run folder.
+        further: passages that the next search adds; 0: none is made.
+        words: where notes are cut for the next search and the reader.
+        reader: how the frozen reader is reached; None: without likelihoods.
+        logs: the folder for its server's log.
+
+    Raises:
+        UserError: the run kept no notes, its questions or passages are not at hand, or the reader fails.
+    """
+    read = readings(run)
+    if not read:
+        raise UserError(f"{run}: has no notes; name a run of a method that keeps one, such as deepnote")
+    notes = {OWN: {each.question.id: each.note for each in read}, **control_notes(read, CONTROLS)}
+    scores = scores_of(notes, read)
+    if further:
+        _add(scores, asyncio.run(_next_search(run, read, notes, further, words)))
+    if reader:
+        questions = [each.question for each in read]
+        yes_no = {question.id for question in questions if is_yes_no(question)}
+        gains = note_gains(notes, questions, reader, logs, words)
+        _add(
+            scores,
+            {
+                writer: {id: {(YES_NO if id in yes_no else LIKELIHOOD).name: gain} for id, gain in by_question.items()}
+                for writer, by_question in gains.items()
+            },
+        )
+    return Worth(read_metrics(run / "metrics.json").name, read, scores)
+
+
+async def _next_search(
+    run: Path, read: Sequence[Reading], notes: Mapping[str, Mapping[str, str]], further: int, words: int
+) -> Scores:
+    retriever = retriever_of(run)
+    try:
+        return {
+            writer: await next_search_scores(
+                [Noted(each.question, each.passages, by_question[each.question.id]) for each in read],
+                retriever,
+                k=further,
+                words=words,
+            )
+            for writer, by_question in notes.items()
+        }
+    finally:
+        await retriever.close()
+
+
+def _add(scores: Scores, more: Scores) -> None:
+    for writer, by_question in more.items():
+        for id, values in by_question.items():
+            scores[writer][id] |= values
+
+
+def writers_table(worth: Worth) -> Table:
+    """A row for each writer with its mean in each measure."""
+    measures = [name for name in COLUMNS if any(name in each for each in worth.scores[OWN].values())]
+    rows = [
+        [worth.label if writer == OWN else writer, *(_mean(by_question, name) for name in measures)]
+        for writer, by_question in worth.scores.items()
+    ]
+    caption = f"{worth.label}: {len(worth.read)} questions, controls at as many words as its notes"
+    return caption, ["writer", *(COLUMNS[name] for name in measures)], rows
+
+
+def _mean(by_question: Mapping[str, Mapping[str, float]], measure: str) -> str:
+    values = [each[measure] for each in by_question.values() if measure in each]
+    return f"{sum(values) / len(values):.{metric_named(measure).decimals}f}" if values else "–"
+
+
+def best_table(worths: Sequence[Worth], chosen: Worth | None) -> Table:
+    """A row for each run and measure: the run's notes minus the best control's, paired by question.
+
+    p-values are corrected for all rows. `chosen` is where the best control was chosen; None: on each run's questions.
+    """
+    best = [
+        {name: control for name in COMPARED if (control := best_control(_controls(chosen or worth), name))}
+        for worth in worths
+    ]
+    comparisons: list[Comparison] = []
+    for worth, controls in zip(worths, best, strict=True):
+        comparison: Comparison = {}
+        for name, control in controls.items():
+            sides = [worth.scores[control], worth.scores[OWN]]
+            if shared := [id for id in sides[0] if all(name in side.get(id, {}) for side in sides)]:
+                comparison[name] = compare_scores(*([[side[id][name] for id in shared]] for side in sides))
+        comparisons.append(comparison)
+    rows = []
+    for worth, controls, comparison in zip(worths, best, corrected(comparisons), strict=True):
+        for name, paired in comparison.items():
+            places = metric_named(name).decimals
+            mark = " *" if paired.difference.excludes_zero else ""
+            rows.append(
+                [
+                    f"{worth.label}, {COLUMNS[name]}",
+                    f"{paired.after:.{places}f}",
+                    f"{controls[name]}: {paired.before:.{places}f}",
+                    paired.difference.text(places, "+") + mark,
+                    p_value_text(name, paired.p_value, paired.at_floor),
+                    str(paired.questions),
+                ]
+            )
+    header = ["run, measure", "its notes", "best control", "difference [95% interval]", "p (Holm)", "questions"]
+    return "Against the best note without a model", header, rows
+
+
+def _controls(worth: Worth) -> Scores:
+    return {writer: scores for writer, scores in worth.scores.items() if writer != OWN}
+
+
+def curves(worths: Sequence[Worth]) -> str:
+    """The supporting facts within the first words of notes, a panel a run, beside `lead` and `gold`; an SVG image."""
+    panels = []
+    for worth in worths:
+        shown = {"notes": {each.question.id: each.note for each in worth.read}}
+        shown |= control_notes(worth.read, ("lead", CEILING), CURVE[-1])
+        lines = {writer: [(words, _facts(worth, notes, words)) for words in CURVE] for writer, notes in shown.items()}
+        panels.append(charts.Panel(worth.label, lines, axis="First words of the note"))
+    return charts.panels("Supporting facts within the first words of notes, with those of lead and gold", panels)
+
+
+def _facts(worth: Worth, notes: Mapping[str, str], words: int) -> float:
+    """The mean share of the supporting facts in the first words of notes; 0 if no question has facts."""
+    quality = [note_quality(first_words(notes[each.question.id], words), each.question) for each in worth.read]
+    values = [each[FACTS] for each in quality if FACTS in each]
+    return sum(values) / len(values) if values else 0.0
+
+
+def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
+    """What the page says before its tables."""
+    choice = (
+        f"the one with the highest mean on the questions of {chosen.label} ({arguments.choose_on})"
+        if chosen
+        else "chosen on these same questions, which favours it: the best of several is too good on what it was chosen "
+        "on (--choose_on RUN chooses on training questions)"
+    )
+    rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in CONTROLS)
+    return [
+        "A note holds more the longer it is, whoever wrote it, and a rule that copies sentences writes notes too. "
+        "Notes are worth something where they are above the best note without a model at as many words.",
+        f"Of each measure the best control is {choice}. Differences are paired by question; an asterisk marks an "
+        "interval that excludes zero; p is corrected for all rows of the table (Holm). Neither speaks of other "
+        "trainings of the same model.",
+        f"Controls: {rules}.",
+        "Facts: the share of the supporting facts' words in the note, in all and in its first 20, 40 and 80 words, of "
+        "controls too at no more words than the note. Answer: whether it holds a gold answer. Density: the share of "
+        "its words that are words of the facts."
+        + (
+            f" Found next: what lies among the passages and {arguments.further} more, which are searched for with the "
+            f"note's first {arguments.cut_at} words and the question."
+            if arguments.further
+            else ""
+        )
+        + " Likelihood, where a reader is named: how much likelier the note makes the gold answer, in nats per token.",
+    ]
+
+
+def main(argv: list[str]) -> None:
+    """Measure the runs, and write the page."""
+    arguments, models = parse([WorthArguments, ModelArguments], argv, prog="notewriter worth", description=__doc__)
+    reader = models if models.serve or models.base_url or models.models else None
+    output = Path(arguments.output)
+    measured: dict[Path, Worth] = {}
+    with keep() if reader else contextlib.nullcontext():
+        for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
+            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent)
+    worths = [measured[run] for run in dict.fromkeys(map(Path, arguments.runs))]
+    chosen = measured[Path(arguments.choose_on)] if arguments.choose_on else None
+    notes, best, plot = explanation(arguments, chosen), best_table(worths, chosen), curves(worths)
+    tables = [writers_table(worth) for worth in worths]
+    write_page(
+        output,
+        Path(__file__).with_name("worth.html.jinja"),
+        {},
+        notes=notes,
+        best=best,
+        tables=tables,
+        plot=Markup(plot),
+        html=html,
+    )
+    if arguments.markdown:
+        path = Path(arguments.markdown)
+        image = path.with_suffix(".svg")
+        jsonl.write_text(image, [plot])
+        parts = ["# What the notes are worth", *notes, markdown([best]), f"![Facts over words]({image.name})"]
+        jsonl.write_text(path, ["\n\n".join([*parts, markdown(tables)])])
+    logger.info("%s: written; open it in a browser", output)

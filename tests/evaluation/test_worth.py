@@ -1,0 +1,113 @@
+"""What the notes of real evaluations are worth, beside notes without a model."""
+
+from statistics import mean
+
+import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import run_config
+
+from notewriter.evaluation import evaluate, worth
+from notewriter.evaluation.controls import CONTENDERS, best_control, control_scores
+from notewriter.evaluation.worth import CONTROLS, OWN, best_table, worth_of, writers_table
+from notewriter.ground.errors import UserError
+from notewriter.testing import scripted_endpoint
+
+
+@pytest.fixture(scope="module")
+def after(noted_runs):
+    folder, _ = noted_runs
+    return worth_of(folder / "after", 3, 40, None, folder)
+
+
+def test_every_writer_has_every_measure_at_the_words_of_the_runs_notes(after):
+    assert list(after.scores) == [OWN, *CONTROLS]
+    names = {"note_words", "note_fact_recall", "note_fact_recall_40", "note_density", "next_has_answer", "next_recall"}
+    for by_question in after.scores.values():
+        assert len(by_question) == 6
+        assert all(names <= each.keys() for each in by_question.values())
+    assert {each["note_words"] for name in (OWN, *CONTENDERS) for each in after.scores[name].values()} == {12.0}
+
+
+def test_evidence_finds_more_with_the_next_search_than_a_note_that_knows_nothing(after):
+    found = {writer: mean(each["next_recall"] for each in by.values()) for writer, by in after.scores.items()}
+    assert found["gold"] > found["other"]
+    # The note of the run says nothing, so it searches as the question alone does.
+    assert found[OWN] == found["other"]
+
+
+def test_the_best_control_is_chosen_measure_by_measure_and_compared_with_the_notes(after, noted_runs):
+    folder, _ = noted_runs
+    _, _, rows = best_table([after], None)
+    scores = control_scores(folder / "after")
+    best = best_control(scores, "note_fact_recall")
+    expected = mean(each["note_fact_recall"] for each in scores[best].values())
+    name, own, control, difference, *_, questions = rows[0]
+    assert (name, own, control) == ("after, facts", "0.000", f"{best}: {expected:.3f}")
+    assert difference.startswith(f"-{expected:.3f} [") and difference.endswith(" *")
+    assert questions == "6"
+
+
+def test_the_control_to_beat_is_chosen_on_training_questions_if_these_are_given(after):
+    scores = {
+        name: {id: {"note_fact_recall": float(name == "random")} for id in by_question}
+        for name, by_question in after.scores.items()
+    }
+    chosen = worth.Worth("train", after.read, scores)
+    _, _, rows = best_table([after], chosen)
+    assert [row[2].partition(":")[0] for row in rows] == ["random"]
+
+
+def test_a_row_of_a_writer_has_its_means_under_short_heads(after):
+    caption, header, rows = writers_table(after)
+    assert caption.startswith("after: 6 questions")
+    assert header[:4] == ["writer", "words", "facts", "facts in 20"]
+    assert header[-2:] == ["answer found next", "passages found next"]
+    assert [row[0] for row in rows] == ["after", *CONTROLS]
+    assert rows[0][1:3] == ["12.0", "0.000"]
+
+
+def test_the_page_has_the_comparison_the_curves_and_the_writers(noted_runs, tmp_path):
+    folder, _ = noted_runs
+    page, text = tmp_path / "worth.html", tmp_path / "worth.md"
+    runs = [str(folder / "before"), str(folder / "after")]
+    worth.main(["--runs", *runs, "--output", str(page), "--markdown", str(text)])
+    for shown in (page.read_text(), text.read_text()):
+        assert "chosen on these same questions, which favours it" in shown
+        assert "Against the best note without a model" in shown
+        assert "before: 6 questions" in shown and "after: 6 questions" in shown
+    assert page.read_text().count("<polyline") == 6
+    assert "![Facts over words](worth.svg)" in text.read_text()
+    assert (tmp_path / "worth.svg").read_text().count("<polyline") == 6
+
+    worth.main(["--runs", runs[1], "--choose_on", runs[0], "--further", "0", "--output", str(page)])
+    assert f"the highest mean on the questions of before ({runs[0]})" in page.read_text()
+    assert "passages found next" not in page.read_text()
+
+
+def test_a_reader_that_is_named_says_how_much_likelier_the_notes_make_the_answer(noted_runs, tmp_path):
+    folder, _ = noted_runs
+    page = tmp_path / "worth.html"
+    with scripted_endpoint() as endpoint:
+        reader = ["--base_url", endpoint.base_url, "--model", "scripted", "--cache", str(tmp_path / "cache.sqlite")]
+        worth.main(["--runs", str(folder / "after"), "--further", "0", "--output", str(page), *reader])
+        assert endpoint.requests
+    # Its likelihoods are the same whatever is in the prompt.
+    assert "<th>after, likelihood</th>" in page.read_text() and "+0.000 [+0.000, +0.000]" in page.read_text()
+
+
+def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_runs, tmp_path):
+    _, world = noted_runs
+    with fake_endpoint(lambda request: "nobody") as endpoint:
+        settings = {
+            "method_options": {"adaptive_retrieval": False},
+            "models": {"notes": {"control": "lead", "words": 12}},
+        }
+        evaluate.main(run_config(tmp_path, "lead", world, endpoint, settings))
+    measured = worth_of(tmp_path / "lead", 0, 40, None, tmp_path)
+    assert measured.scores[OWN] == measured.scores["lead"]
+
+
+def test_a_run_without_notes_is_worth_nothing_to_measure(write_run, tmp_path):
+    run = write_run(tmp_path / "run", {"a": 0.0})
+    with pytest.raises(UserError, match=r"run: has no notes; name a run of a method that keeps one"):
+        worth.main(["--runs", str(run), "--output", str(tmp_path / "worth.html")])
