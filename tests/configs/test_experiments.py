@@ -20,7 +20,8 @@ from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArgum
 
 EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
 ROUNDS = RECIPES / "pipelines/rounds.yaml"
-PIPELINES = [*EXPERIMENTS, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
+WORTH = RECIPES / "experiments/worth.yaml"
+PIPELINES = [*EXPERIMENTS, WORTH, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -88,3 +89,23 @@ def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev()
     assert (evaluated.dataset, evaluated.path) == ("jsonl", "data/2wiki/dev.jsonl")
     assert (sampled.dataset, sampled.path) == ("jsonl", "data/2wiki/train.jsonl")
     assert sampled.eval_files == {"data/2wiki/dev.jsonl": "jsonl"}
+
+
+def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> None:
+    runs = read_pipeline(WORTH).runs
+    tests = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl", "questions/dev.jsonl")
+    for run in runs:
+        if run.argv()[1] in ("gold", "pairs"):
+            command = shlex.join(run.argv())
+            assert all(f'{name}"' in command.partition("--eval_files")[2] for name in tests), run.title
+            assert "questions/train.jsonl" in command and "index/train" in command
+
+
+def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:
+    steps: dict[str, int] = {}
+    for run in read_pipeline(WORTH).runs:
+        argv = run.argv()
+        if "--max_steps" in argv:
+            arm = run.title.split(", ")[1]
+            steps[arm] = steps.get(arm, 0) + int(argv[argv.index("--max_steps") + 1])
+    assert len(steps) == 6 and len(set(steps.values())) == 1
