@@ -110,7 +110,10 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
 
 def against_constants(runs: list[Path]) -> dict[str, Comparison]:
     """As `against_controls`: constant answer -> its scores beside those of the runs' answers (`constant_scores`)."""
-    scores = [constant_scores(run) for run in runs]
+    scores = [
+        constant_scores(read_predictions(run / "predictions.jsonl").values(), read_metrics(run / "metrics.json").family)
+        for run in runs
+    ]
     return _against(runs, scores, [*dict.fromkeys(_metrics_of(scores))])
 
 
