@@ -78,6 +78,19 @@ def test_sft_trains_on_the_chosen_side_of_a_format(form: str, make_pair: Callabl
     assert set(read["trained_from"]) == {1}
 
 
+def test_texts_part_between_words(tmp_path: Path) -> None:
+    rows = [
+        {"chosen": "the town whose mayor", "rejected": "the town whose museum ago"},
+        {"chosen": "a b", "rejected": "a"},
+    ]
+
+    read = pairs.read(as_json_lines(tmp_path, rows[:1]))
+
+    assert [text(pair) for pair in read] == [{"prompt": "the town whose", "chosen": "mayor", "rejected": "museum ago"}]
+    with pytest.raises(UserError, match="row 1: has an empty prompt"):
+        pairs.read(as_json_lines(tmp_path, rows))
+
+
 def losses(trainer: DPOTrainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 

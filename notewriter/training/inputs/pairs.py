@@ -154,12 +154,12 @@ def with_prompt(row: dict[str, Any]) -> dict[str, Any]:
     texts = row.get("prompt") is None and isinstance(chosen, str) and isinstance(rejected, str)
     if not texts and not (_is_whole(chosen) and _is_whole(rejected)):
         return row
-    place = min(chat_templates.parting(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
-    prompt, sides = chosen[:place], (chosen[place:], rejected[place:])
+    place = max(0, min(chat_templates.parting(chosen, rejected), len(chosen) - 1, len(rejected) - 1))
     if texts:
-        # White space between a prompt and an answer is the chat template's.
-        prompt, sides = prompt.rstrip(), (sides[0].lstrip(), sides[1].lstrip())
-    return row | {"prompt": prompt} | dict(zip(SIDES, sides, strict=True))
+        # Between words; the white space there is the chat template's.
+        place = max(chosen.rfind(" ", 0, place), chosen.rfind("\n", 0, place)) + 1
+        return row | {"prompt": chosen[:place].rstrip(), "chosen": chosen[place:], "rejected": rejected[place:]}
+    return row | {"prompt": chosen[:place], "chosen": chosen[place:], "rejected": rejected[place:]}
 
 
 def _is_whole(side: Any) -> bool:
