@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_endpoint import fake_endpoint
@@ -146,7 +147,7 @@ def test_an_unknown_command(run):
     [
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"'], "corpus.jsonl:2: is not JSON"),
         ([json.dumps(PASSAGES[0]), '{"id": "p2", "title": "River"}'], "corpus.jsonl:2: "),
-        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "corpus.jsonl:2: has the same id 'p1' as "),
+        ([json.dumps(PASSAGES[0]), json.dumps(PASSAGES[0])], "passages 1 and 2 have the same id 'p1'"),
         ([], "corpus.jsonl: contains no passages"),
     ],
     ids=["malformed line", "missing key", "duplicate id", "empty corpus"],
@@ -191,7 +192,9 @@ def test_a_model_path_that_is_none(evaluate, tmp_path):
 
 
 def test_a_port_in_use(evaluate, tmp_path, monkeypatch):
-    monkeypatch.setattr("notewriter.models.server.importlib.util.find_spec", lambda name: name)
+    # vLLM seems installed, to the server alone.
+    present = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: name))
+    monkeypatch.setattr("notewriter.models.server.importlib", present)
     model = tmp_path / "model"
     model.mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):

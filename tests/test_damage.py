@@ -172,6 +172,7 @@ READ_BY = {
     "chains.yaml": ["chains", "chains anew"],
     "ask.yaml": ["ask"],
     "index/manifest.json": ["ask", "evaluate", "index"],
+    "index/files.json": ["ask"],
     "corpus/manifest.json": ["corpus", "lineage"],
     "run/config.yaml": ["evaluate", "compare", "report", "lineage", "judge"],
     "run/run.json": ["evaluate", "lineage", "report"],

@@ -59,7 +59,6 @@ class Pair(TypedDict, total=False):
 
 
 COLUMNS = columns_of(Pair)
-REQUIRED = tuple(name for name in COLUMNS.names if name in Pair.__required_keys__)
 SCORES = tuple(f"{side}_score" for side in SIDES)
 
 

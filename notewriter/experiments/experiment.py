@@ -12,7 +12,7 @@ from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
-from notewriter.experiments.values import Finished, Runs, score
+from notewriter.experiments.values import NEXT_SEARCH, Finished, Runs, score
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
@@ -133,7 +133,7 @@ def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, st
     _check_names(place, "compare", [cell for pair in experiment.compare for cell in pair], list(experiment.cells))
     if costs := [metric.name for metric in COSTS if metric.name in metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
-    _check_names(place, "metrics", metrics, list(METRICS))
+    _check_names(place, "metrics", metrics, [*METRICS, *NEXT_SEARCH])
     for test in experiment.primary:
         first, second = test.compare
         if first == BEST and (not experiment.controls or experiment.chosen_on not in experiment.sets):

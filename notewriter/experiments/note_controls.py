@@ -38,9 +38,8 @@ def without_a_model(experiment: Experiment) -> list[str]:
     return [
         "## Notes without a model",
         "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "
-        f"{rules}. In brackets the cell's notes minus these, paired by question, with the 95% interval; an asterisk "
-        "marks one that excludes zero. More words hold more facts whoever wrote them, so this is the comparison at "
-        "equal words.",
+        f"{rules}. In brackets the cell's notes minus these, paired by question, with the 95% interval over the "
+        "questions. More words hold more facts whoever wrote them, so this is the comparison at equal words.",
         markdown(tables),
         "\n".join(missing),
     ]
@@ -61,5 +60,4 @@ def _row(cell: str, against: dict[str, Comparison], metric: str) -> list[str]:
 
 
 def _shown(paired: Paired, places: int) -> str:
-    mark = " *" if paired.difference.excludes_zero else ""
-    return f"{paired.before:.{places}f} ({paired.difference.text(places, '+')}{mark})"
+    return f"{paired.before:.{places}f} ({paired.difference.text(places, '+')})"

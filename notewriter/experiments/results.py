@@ -4,9 +4,10 @@
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
-has only the question and the commands.
+has only the question.
 """
 
+import hashlib
 import shlex
 import sys
 from dataclasses import dataclass, field
@@ -18,10 +19,9 @@ from annotated_types import MinLen
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
-from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.statistics import holm
 from notewriter.experiments.experiment import BEST, Experiment, Primary, read_experiment
-from notewriter.experiments.files import changes_of
+from notewriter.experiments.files import changes_of, filled
 from notewriter.experiments.note_controls import without_a_model
 from notewriter.experiments.origins import (
     NOT_RUN,
@@ -34,7 +34,16 @@ from notewriter.experiments.origins import (
 )
 from notewriter.experiments.pair_sets import pair_tables
 from notewriter.experiments.run import Pipeline
-from notewriter.experiments.values import Difference, Runs, Wanted, all_questions, difference, paired, score
+from notewriter.experiments.values import (
+    Difference,
+    Runs,
+    Wanted,
+    all_questions,
+    difference,
+    metric_shown,
+    paired,
+    score,
+)
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -75,7 +84,7 @@ def main(argv: list[str]) -> None:
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
-    shares = [metric for metric in experiment.metrics if metric_named(metric).share]
+    shares = [metric for metric in experiment.metrics if metric_shown(metric).share]
     plots = {metric: _plot(experiment, metric) for metric in shares[:PLOTS]}
     plots = {name: plot for name, plot in ({"curves": _curves(experiment)} | plots).items() if plot}
     files = {name: f"{output.stem}-{name}.svg" for name in plots}
@@ -101,7 +110,6 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
         f"{finished} of {planned} evaluations are finished.",
     ]
     if finished:
-        seeds = experiment.seeds
         origins = {
             cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.cells
         }
@@ -119,7 +127,7 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
             "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
             "and questions together.",
             markdown([_differences(experiment, *pair) for pair in experiment.compare]),
-            *(["## Seeds", markdown([_by_seed(experiment, each) for each in experiment.metrics])] if seeds else []),
+            *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
             *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
             "## Costs",
             "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
@@ -135,14 +143,14 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
 
 
 def _caption(metric: str) -> str:
-    return f"{metric_named(metric).label} ({metric})"
+    return f"{metric_shown(metric).label} ({metric})"
 
 
 def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
     if not (found := score(metric, list(runs.values()), wanted)):
         return NO_SCORE if runs else NOT_RUN
-    places = metric_named(metric).decimals
+    places = metric_shown(metric).decimals
     mean, _, bounds = found.interval.text(places).partition(" ")
     deviation = f" ± {found.deviation:.{places}f}" if len(found.runs) > 1 else ""
     return f"{mean}{deviation} {bounds}"
@@ -173,7 +181,7 @@ def _by_seed(experiment: Experiment, metric: str) -> Table:
 
 def _plot(experiment: Experiment, metric: str) -> str:
     """A score of every cell as SVG, a group for each set; empty if no cell has it."""
-    label = metric_named(metric).label
+    label = metric_shown(metric).label
     groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
     for number, cell in enumerate(experiment.cells):
         for of, title in experiment.sets.items():
@@ -202,8 +210,8 @@ def _curves(experiment: Experiment) -> str:
         if best and dots and (found := score(metric, list(experiment.runs[best, of].values()))):
             lines[BEST] = [(number, found.interval.mean) for number in (min(numbers), max(numbers))]
         if dots:
-            panels.append(charts.Panel(f"{title}: {metric_named(metric).label}", lines, dots, from_zero=False))
-    what = f"{metric_named(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
+            panels.append(charts.Panel(f"{title}: {metric_shown(metric).label}", lines, dots, from_zero=False))
+    what = f"{metric_shown(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
     return charts.panels(what, panels) if panels else ""
 
 
@@ -288,7 +296,7 @@ def _tested(experiment: Experiment, test: Primary, of: str) -> tuple[str, Differ
 
 
 def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
-    places = metric_named(metric).decimals
+    places = metric_shown(metric).decimals
     over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
     return [
         *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
@@ -311,7 +319,7 @@ def _differences(experiment: Experiment, first: str, second: str) -> Table:
         runs = experiment.runs[first, of], experiment.runs[second, of]
         found = {metric: each for metric in experiment.metrics if (each := difference(metric, *runs))}
         for metric, each in found.items():
-            places = metric_named(metric).decimals
+            places = metric_shown(metric).decimals
             means = [f"{mean:.{places}f}" for mean in (each.before, each.after)]
             shown = each.found.interval.text(places, "+")
             rows.append([f"{metric}, {title}", *means, shown, f"{each.seeds} x {each.questions}"])
@@ -328,7 +336,7 @@ def _why_not(before: Runs, after: Runs) -> str:
 
 
 def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
-    """Code, machine and settings of the evaluations, and the commands of the pipeline."""
+    """Code, machine and settings of the evaluations, and what prints the commands."""
     folders = [folder for cell in experiment.cells for folder in experiment.folders(cell)]
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
@@ -336,16 +344,13 @@ def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
         if (record := read_run_record(folder))
         for start in record.starts
     ]
-    commands = "\n".join(
-        f"# {run.title}\n{shlex.join(run.command_line('$shard' if run.shards > 1 else 1))}" for run in pipeline.runs
-    )
-    hashes = "\n".join(f"{folder}: {read_metrics(folder / 'metrics.json').config_hash}" for folder in folders)
+    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
+    settings = "".join(read_metrics(folder / "metrics.json").config_hash for folder in folders)
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
     return [
         "\n".join(dict.fromkeys(starts)),
-        _details(f"The commands of the {len(pipeline.runs)} runs", commands),
-        _details(f"Hashes of the settings of {len(folders)} evaluations", hashes) if hashes else "",
+        f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.",
+        f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
+        if folders
+        else "",
     ]
-
-
-def _details(summary: str, text: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n```text\n{text}\n```\n\n</details>"

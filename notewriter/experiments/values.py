@@ -1,5 +1,6 @@
 """What pages show of a cell: a value for each question, and over questions and runs a mean with its interval."""
 
+import asyncio
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +13,12 @@ from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.traces import Generation, read_traces
+from notewriter.evaluation import next_search
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.evaluation.comparing import check_comparable
+from notewriter.evaluation.controls import readings
 from notewriter.evaluation.metrics.metric import Metric
+from notewriter.evaluation.next_search import Noted, retriever_of, scores_of
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import TwoWay, bootstrap_interval, over_seeds, standard_deviation, two_way
 from notewriter.models.prices import Prices, cost, prices_of
@@ -35,6 +39,16 @@ class Finished:
     def calls(self) -> Mapping[str, list[Generation]]:
         """The model calls by question id."""
         return {trace.question_id: trace.generations for trace in read_traces(self.folder / "traces.jsonl")}
+
+    @functools.cached_property
+    def next_search(self) -> Mapping[str, Mapping[str, float]]:
+        """What a further search with the note finds, by question id (`evaluation.next_search`).
+
+        Raises:
+            UserError: the run's questions or index are no longer at hand.
+        """
+        noted = [Noted(each.question, each.passages, each.note) for each in readings(self.folder)]
+        return asyncio.run(_searched(noted, self.folder)) if noted else {}
 
     @functools.cached_property
     def prices(self) -> Prices:
@@ -66,6 +80,14 @@ class Finished:
         """Whether a right answer has fewer searches than gold documents (`scoring.fewer_searches`)."""
         counts = self.searches and of.gold_documents and is_right(of)
         return of.retrievals < of.gold_documents if counts else None
+
+
+async def _searched(noted: Sequence[Noted], run: Path) -> dict[str, dict[str, float]]:
+    retriever = retriever_of(run)
+    try:
+        return await scores_of(noted, retriever)
+    finally:
+        await retriever.close()
 
 
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
@@ -137,6 +159,9 @@ SUMMARIES = {
 }
 """Values of a whole cell, which have no interval."""
 
+NEXT_SEARCH = {metric.name: metric for metric in next_search.METRICS}
+"""Scores of a run's notes that are searched for when a page shows them."""
+
 
 def metric_shown(name: str) -> Metric:
     """The metric of a column.
@@ -144,7 +169,7 @@ def metric_shown(name: str) -> Metric:
     Raises:
         KeyError: there is none of that name.
     """
-    return SUMMARIES.get(name) or (SHOWN[name][0] if name in SHOWN else METRICS[name])
+    return SUMMARIES.get(name) or (SHOWN[name][0] if name in SHOWN else None) or NEXT_SEARCH.get(name) or METRICS[name]
 
 
 Runs = Mapping[int | None, Finished]
@@ -203,6 +228,8 @@ def summary(name: str, runs: Sequence[Finished]) -> float | None:
 def by_question(name: str, run: Finished, wanted: Wanted = all_questions) -> dict[str, float]:
     """Question id -> a run's value of a metric; questions without one are left out."""
     predictions = {id: each for id, each in run.predictions.items() if wanted(each)}
+    if name in NEXT_SEARCH:
+        return {id: scores[name] for id, scores in run.next_search.items() if id in predictions and name in scores}
     if name not in SHOWN:
         return {id: each.scores[name] for id, each in predictions.items() if name in each.scores}
     values = {id: SHOWN[name][1](run, each) for id, each in predictions.items()}

@@ -51,7 +51,7 @@ class Endpoint:
     `base_url` may list several servers of the same model (replicas), separated by commas. `identity` identifies the
     model in the response cache: by default the first address, for a local checkpoint the hash of its weights.
     `api_key_env` names the environment variable with the key, so that configurations contain no keys. `concurrency`
-    is the number of requests in flight per server, `timeout` the seconds for a whole reply, `attempts` the number
+    is the number of requests in flight per server, `timeout` the seconds that it may be silent, `attempts` the number
     of tries per request; a server that cannot be reached is retried for at least `patience` seconds. With `batch`,
     calls go through the endpoint's batch API (`batches`): cheaper, and answered within a day. `parameters` renames
     sampling parameters or, with null, leaves them out (`dialects`), before what is known of the model by its name.

@@ -30,7 +30,7 @@ REMOVED = "[key removed]"
 """Stands for a key that an error quotes."""
 
 MIN_KEY_LENGTH = 8
-"""Shorter keys stay in errors: `EMPTY` and the like are placeholders for servers without keys."""
+"""Shorter keys may be quoted: `EMPTY` and the like are placeholders for servers without keys."""
 
 _USER = re.compile(r"\s*(?:[\w+.-]+://)?[^/?#]*@")
 
@@ -125,17 +125,21 @@ def connect(
 
 
 async def _check_reply(reply: httpx2.Response) -> None:
-    """Explain replies of what is no API: a redirect, or a page where JSON belongs."""
+    """Refuse a redirect, a page where JSON belongs, and a reply that would bring the key into files."""
     if reply.is_redirect:
         target = escape_controls(reply.headers["location"])[:200]
         raise UserError(
             f"{reply.url}: redirects to {target}; redirects are not followed, since they would send prompts and key "
             "elsewhere; correct base_url"
         )
-    # The contents of a batch API's files are of any type.
-    if reply.is_error or reply.url.path.endswith("/content"):
+    if reply.is_error:
         return
     kind, text = reply.headers.get("content-type", "no type"), await reply.aread()
+    if any(key.encode() in text for key in _keys_of(reply.request)):
+        raise UserError(f"{reply.url}: sends the key back in its reply; use another endpoint")
+    # The contents of a batch API's files are of any type.
+    if reply.url.path.endswith("/content"):
+        return
     try:
         if "json" not in kind:
             raise ValueError("of another type")
@@ -158,10 +162,14 @@ def reason(error: Exception) -> str:
             cause = deeper
         words = f"{words} {cause}" if cause is not error else words
     if request := getattr(error, "request", None):
-        sent = [request.headers.get(name, "").split(" ")[-1] for name in ("authorization", "x-api-key")]
-        for key in sent:
-            words = words.replace(key, REMOVED) if len(key) >= MIN_KEY_LENGTH else words
+        for key in _keys_of(request):
+            words = words.replace(key, REMOVED)
     return escape_controls(words)[:300]
+
+
+def _keys_of(request: httpx2.Request) -> list[str]:
+    sent = [request.headers.get(name, "").split(" ")[-1] for name in ("authorization", "x-api-key")]
+    return [key for key in sent if len(key) >= MIN_KEY_LENGTH]
 
 
 def is_gone(error: BaseException | None) -> bool:

@@ -52,7 +52,9 @@ class DPOArguments(SharedArguments):
 
     pairs: str = field(
         metadata={
-            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet file.",
+            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
+            "rows have prompt, chosen and rejected, or whole conversations as chosen and rejected. A text in place of "
+            "messages is one message of the user or of the assistant.",
             "effect": False,
         }
     )

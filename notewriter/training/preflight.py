@@ -9,7 +9,8 @@ rows will need: computed, not measured, by the formulas of notewriter/training/c
 """
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,6 @@ from trl import ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.artifacts import shortcuts
-from notewriter.artifacts.pairs import read_pairs
 from notewriter.ground import config
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.cost import cost_model
@@ -66,12 +66,14 @@ def main(argv: list[str]) -> None:
     )
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if machine.rows:
-        size = assumed_load(machine, paired=isinstance(arguments, DPOArguments), shared=shared)
+        completions = (machine.completion_tokens,) * (2 if isinstance(arguments, DPOArguments) else 1)
+        one = load_of([(machine.prompt_tokens, *completions)], shared)
+        size = replace(one, rows=machine.rows, forward_tokens=machine.rows * one.forward_tokens)
     else:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
-        size = load_of(dataset, shared)
+        size = load_of(sizes_of(dataset), shared)
     half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(cost_model.table(needed))
@@ -127,7 +129,7 @@ def load(
 def shortcuts_of(file: Path) -> list[str]:
     """A line per stage of a file of pairs of which one feature names most chosen sides (`artifacts.shortcuts`)."""
     stages: dict[str, list[list[float]]] = {}
-    for pair in read_pairs(file):
+    for pair in pairs.stream(file):
         stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
     return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
 
@@ -139,37 +141,22 @@ def check_sharing(model: ModelConfig) -> None:
     prefix_sharing.share_prefixes(network)
 
 
-def assumed_load(size: PreflightArguments, paired: bool, shared: bool) -> cost_model.Load:
-    """How much a run over rows of an assumed size computes, pairs or conversations; `shared` as in `load_of`."""
-    sides = 2 if paired else 1
-    row = (1 if shared else sides) * size.prompt_tokens + sides * size.completion_tokens
-    return cost_model.Load(
-        rows=size.rows or 0,
-        forward_tokens=(size.rows or 0) * row,
-        longest=row,
-        longest_sequence=size.prompt_tokens + size.completion_tokens,
-        trained=sides * size.completion_tokens,
-    )
-
-
-def load_of(dataset: Dataset, shared: bool) -> cost_model.Load:
-    """How much a run over tokenised pairs or conversations computes; `shared`: a pair's prompt counts once."""
+def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
+    """The tokens of each row of pairs or conversations: those that are not trained, and those of each completion."""
     if "labels" in dataset.column_names:
-        lengths = dataset["length"][:]
-        longest = max(range(len(lengths)), key=lengths.__getitem__)
-        trained = sum(label != rows.IGNORED for label in dataset[longest]["labels"])
-        return cost_model.Load(len(lengths), sum(lengths), lengths[longest], lengths[longest], trained)
-    sizes = [
-        (len(prompt), len(chosen), len(rejected))
-        for prompt, chosen, rejected in zip(
-            dataset["prompt_ids"], dataset["chosen_ids"], dataset["rejected_ids"], strict=True
-        )
-    ]
-    computed = [(1 if shared else 2) * prompt + chosen + rejected for prompt, chosen, rejected in sizes]
+        trained = [sum(label != rows.IGNORED for label in labels) for labels in dataset["labels"]]
+        return [(length - count, count) for length, count in zip(dataset["length"], trained, strict=True)]
+    columns = (dataset[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids"))
+    return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
+
+
+def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> cost_model.Load:
+    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
+    computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
     return cost_model.Load(
         rows=len(computed),
         forward_tokens=sum(computed),
         longest=max(computed),
-        longest_sequence=max(prompt + max(chosen, rejected) for prompt, chosen, rejected in sizes),
-        trained=max(chosen + rejected for _, chosen, rejected in sizes),
+        longest_sequence=max(prompt + max(completions) for prompt, *completions in sizes),
+        trained=max(sum(completions) for _, *completions in sizes),
     )

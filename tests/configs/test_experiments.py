@@ -1,5 +1,6 @@
 """The commands of experiments and pipelines are accepted by their programs, and their results name what they run."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArgum
 
 EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
 ROUNDS = RECIPES / "pipelines/rounds.yaml"
-PIPELINES = [*EXPERIMENTS, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
+WORTH = RECIPES / "experiments/worth.yaml"
+TESTS = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl")
+PIPELINES = [*EXPERIMENTS, WORTH, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -88,3 +91,25 @@ def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev()
     assert (evaluated.dataset, evaluated.path) == ("jsonl", "data/2wiki/dev.jsonl")
     assert (sampled.dataset, sampled.path) == ("jsonl", "data/2wiki/train.jsonl")
     assert sampled.eval_files == {"data/2wiki/dev.jsonl": "jsonl"}
+
+
+def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> None:
+    for run in read_pipeline(WORTH).runs:
+        argv = run.argv()
+        if argv[1] in ("gold", "pairs"):
+            assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train", run.title
+            left_out = json.loads(argv[argv.index("--eval_files") + 1])
+            assert left_out.keys() == {f"data/{name}" for name in TESTS}
+        elif argv[1] == "evaluate":
+            part = "choose" if argv[argv.index("--output_dir") + 1].endswith("/choice") else "test"
+            assert argv[argv.index("--question_set") + 1].endswith(f"_{part}"), run.title
+
+
+def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:
+    steps: dict[str, int] = {}
+    for run in read_pipeline(WORTH).runs:
+        argv = run.argv()
+        if "--max_steps" in argv:
+            arm = run.title.split(", ")[1]
+            steps[arm] = steps.get(arm, 0) + int(argv[argv.index("--max_steps") + 1])
+    assert len(steps) == 6 and len(set(steps.values())) == 1

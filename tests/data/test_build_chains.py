@@ -143,7 +143,6 @@ def test_the_card_describes_the_chains_and_why_others_were_dropped(build, golds)
     assert "pretty_name: Chains of reasoning and search from questions of its own" in card
     assert "| 5 | 1 the answer's F1 is 0 |" in card and "- train: 5 chains" in card
     assert "| 2 | 5 |" in card and "mean F1 of 1.0" in card
-    assert "| rearag | steps | 2 | 2 | 2 |" in card
     assert "| policy | fake |" in card and "| max\\_step |" not in card and "| max_step | 4 |" in card
     assert "look it up at their source" in card
 

@@ -83,7 +83,6 @@ def test_every_prompt_is_a_conversation_or_dropped_for_a_reason_and_the_card_tel
         assert count["conversations"] + sum(count["dropped"].values()) == QUESTIONS
     card = (folder / "README.md").read_text()
     assert f"| deepnote/init_note | {by_stage['deepnote/init_note']} |" in card
-    assert "words to learn" in card
 
 
 def test_the_model_plays_the_other_stages_and_is_not_asked_where_the_evidence_replies(write, endpoint):

@@ -53,10 +53,10 @@ def _value(schema):
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """Serves by the scripted endpoint; lists what was served. `model` is the hub id to name."""
+def served(monkeypatch, request):
+    """Serves by the scripted endpoint; lists what was served. `model` is the hub id, a parameter what replies."""
     calls = []
-    with fake_endpoint(reply) as endpoint:
+    with fake_endpoint(getattr(request, "param", reply)) as endpoint:
 
         @contextlib.contextmanager
         def serve(path, options, **_):

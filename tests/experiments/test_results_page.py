@@ -184,7 +184,7 @@ def test_the_seconds_of_a_training_that_was_started_again_are_unknown(experiment
 
 
 def test_a_score_that_a_run_does_not_have_is_no_evaluation_to_come(experiment, runs, tmp_path):
-    text = page(experiment(metrics=["f1", "note_words"]), tmp_path)
+    text = page(experiment(metrics=["note_words", "f1"]), tmp_path)
     assert "| base | – | not run |" in text
     assert "| trained, seed 1 | – | not run |" in text
     for run in runs.glob("trained-*/near/predictions.jsonl"):
@@ -263,7 +263,7 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
     assert rows[0] == ["cell", "words", "the cell's notes", *SHOWN]
     assert [row[:3] for row in rows[2:4]] == [["short", "1.0", "0.000"], ["long", "12.0", "0.000"]]
     for shown in rows[3][3 : 3 + len(CONTENDERS)]:
-        mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) .* \\\*\)", shown).groups()
+        mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) ", shown).groups()
         assert float(mean) == -float(difference) > 0.1
 
 
@@ -297,7 +297,8 @@ def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_pa
 def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
     text = page(experiment(), tmp_path)
     assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
-    assert "# train\ntrain --seed 1" in text
+    command = f"notewriter pipeline {tmp_path}/experiment.yaml --output_dir {tmp_path}/run --dry_run true"
+    assert f"`{command}` prints the commands of its 1 runs." in text
     assert "## " not in text and "|" not in text
     assert not list(tmp_path.glob("*.svg"))
 
@@ -310,7 +311,6 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
     main(["--output", f"{tmp_path}/page.md", "--file", str(file)])
     named = (tmp_path / "page.md").read_text()
     assert f"`notewriter results --output {tmp_path}/page.md --file {file}`" in named
-    assert "# train\ntrain --seed 1" in first
 
 
 @pytest.mark.parametrize(

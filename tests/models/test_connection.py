@@ -69,6 +69,15 @@ async def test_a_key_in_an_error_is_removed(body, status):
     assert KEY not in str(told.value)
 
 
+async def test_a_reply_with_the_key_ends_the_run_and_is_not_kept():
+    with (
+        fake_endpoint(reply=lambda request: f"it is {KEY} then") as endpoint,
+        pytest.raises(UserError, match="sends the key back in its reply; use another endpoint") as told,
+    ):
+        await asked(endpoint.base_url)
+    assert KEY not in str(told.value)
+
+
 @pytest.mark.parametrize("key", ["EMPTY", "none", "token"])
 async def test_a_word_that_stands_for_no_key_stays_in_errors(monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
@@ -104,6 +113,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], None], dict[str, Any]]] = {
 }
 WAYS: dict[str, Callable[[], Iterator[Fault | None]]] = {
     "400": lambda: echoing(400),
+    "reply": lambda: itertools.repeat(Fault(body=completion({"messages": []}, f"Bearer {KEY}", "fake"))),
     "500": lambda: itertools.repeat(error(500, f"you sent Bearer {KEY} \x1b[2J")),
 }
 

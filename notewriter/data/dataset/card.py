@@ -1,15 +1,12 @@
 """The card of a dataset: README.md with the Hub's metadata, which names each split's file."""
 
 import json
-import statistics
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from huggingface_hub import DatasetCardData
 
-from notewriter.artifacts.parquet import read_rows
 from notewriter.artifacts.statistics import (
     CHAINS_STATISTICS_SCHEMA,
     GOLD_STATISTICS_SCHEMA,
@@ -18,9 +15,9 @@ from notewriter.artifacts.statistics import (
     read_statistics,
     write_statistics,
 )
-from notewriter.data.dataset.splits import SPLITS, split_files
+from notewriter.data.dataset.splits import SPLITS
 from notewriter.datasets import BENCHMARKS
-from notewriter.ground import jsonl, typed
+from notewriter.ground import jsonl
 from notewriter.models.checkpoint import is_hub_id
 from notewriter.pages.cards import render_card
 
@@ -36,8 +33,7 @@ OMITTED = {
     *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
     *("retriever", "question_set"),
 }
-"""Settings that name folders and servers of this machine, or that the card states elsewhere.
-"""
+"""Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
 
 class CardKind(NamedTuple):
@@ -49,9 +45,6 @@ class CardKind(NamedTuple):
         title: the title of the card.
         tags: the card's tags.
         template: a template beside this file.
-        columns: the columns that `lengths` needs.
-        lengths: the stage of a row and the lengths of its parts; None for an unknown length.
-        unit: of the lengths.
     """
 
     schema: str
@@ -59,26 +52,6 @@ class CardKind(NamedTuple):
     title: str
     tags: list[str]
     template: str
-    columns: list[str]
-    lengths: Callable[[dict[str, Any]], tuple[str, dict[str, int | None]]]
-    unit: str
-
-
-def _pair_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
-    """Tokens as counted by the teacher's server; None for what the gold evidence wrote."""
-    return row["stage"], {part: row[f"{part}_tokens"] for part in ("prompt", "chosen", "rejected")}
-
-
-def _chain_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
-    words = Counter[str]()
-    for message in row["messages"]:
-        words[message["role"]] += len(message["content"].split())
-    return "rearag", {"steps": row["steps"], "words to learn": words["assistant"], "words in all": words.total()}
-
-
-def _gold_lengths(row: dict[str, Any]) -> tuple[str, dict[str, int | None]]:
-    *prompt, reply = (len(message["content"].split()) for message in row["messages"])
-    return row["stage"], {"prompt": sum(prompt), "words to learn": reply}
 
 
 PAIRS_CARD = CardKind(
@@ -87,9 +60,6 @@ PAIRS_CARD = CardKind(
     title="Preference pairs",
     tags=["preference", "dpo"],
     template="pairs_card.md.jinja",
-    columns=["stage", "prompt_tokens", "chosen_tokens", "rejected_tokens"],
-    lengths=_pair_lengths,
-    unit="tokens",
 )
 GOLD_CARD = CardKind(
     schema=GOLD_STATISTICS_SCHEMA,
@@ -97,9 +67,6 @@ GOLD_CARD = CardKind(
     title="Gold evidence",
     tags=["sft"],
     template="gold_card.md.jinja",
-    columns=["messages", "stage"],
-    lengths=_gold_lengths,
-    unit="words",
 )
 CHAINS_CARD = CardKind(
     schema=CHAINS_STATISTICS_SCHEMA,
@@ -107,9 +74,6 @@ CHAINS_CARD = CardKind(
     title="Chains of reasoning and search",
     tags=["reasoning", "sft"],
     template="chains_card.md.jinja",
-    columns=["messages", "steps"],
-    lengths=_chain_lengths,
-    unit="steps and words",
 )
 
 
@@ -127,7 +91,6 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         stats: the statistics, as in stats.json.
         kind: pairs, chains or gold evidence.
     """
-    lengths = read_lengths(folder, kind)
     source = BENCHMARKS[config["dataset"]]
     splits = [split for split in SPLITS if stats[kind.name].get(split)]
     total = sum(stats[kind.name].values())
@@ -159,7 +122,6 @@ def write_card(folder: Path, config: Mapping[str, Any], stats: Mapping[str, Any]
         settings={
             key: value if isinstance(value, str) else json.dumps(value) for key, value in settings(config).items()
         },
-        lengths={stage: {part: summary(values) for part, values in parts.items()} for stage, parts in lengths.items()},
     )
     # Written last: a folder with a card is complete.
     jsonl.write_text(folder / "README.md", [text])
@@ -169,20 +131,6 @@ def yields(stats: Mapping[str, Any], kind: CardKind) -> dict[str, tuple[int, dic
     """Stage -> the number of rows kept, and of those dropped, by reason."""
     stages = stats.get("stages") or {"rearag": {kind.name: sum(stats[kind.name].values()), "dropped": stats["dropped"]}}
     return {stage: (counts[kind.name], counts["dropped"]) for stage, counts in stages.items()}
-
-
-def read_lengths(folder: Path, kind: CardKind) -> dict[str, dict[str, list[int]]]:
-    """The lengths of all rows by stage and part; nothing else of a row stays in memory."""
-    lengths: dict[str, dict[str, list[int]]] = {}
-    for path in split_files(folder):
-        for number, row in enumerate(read_rows(path, columns=kind.columns)):
-            stage, parts = kind.lengths(row)
-            typed.read(parts, dict[str, int | None], f"{path}: row {number}", "fix or remove the row")
-            of_stage = lengths.setdefault(stage, {part: [] for part in parts})
-            for part, length in parts.items():
-                if length is not None:
-                    of_stage[part].append(length)
-    return lengths
 
 
 def add_checks(folder: Path, config: Mapping[str, Any], checks: Mapping[str, OverlapCheck]) -> None:
@@ -204,11 +152,3 @@ def model_names(config: Mapping[str, Any]) -> dict[str, str]:
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that define the recipe, without unset ones."""
     return {key: value for key, value in config.items() if key not in OMITTED and value not in (None, {}, [])}
-
-
-def summary(values: list[int]) -> dict[str, int] | None:
-    """Median, 95th percentile and maximum; None without values."""
-    if not values:
-        return None
-    spread = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 19
-    return {"median": round(statistics.median(values)), "p95": round(spread[-1]), "most": max(values)}

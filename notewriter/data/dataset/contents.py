@@ -1,10 +1,9 @@
 """What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -31,7 +30,7 @@ from notewriter.data.dataset.hygiene import hygiene_statistics, write_drops
 from notewriter.data.dataset.quotas import Quotas, within_quotas
 from notewriter.data.dataset.selection import Selection
 from notewriter.data.dataset.splits import write_splits
-from notewriter.data.dataset.tallies import ChainsTally, PairsTally, ShortcutsTally, StagesTally
+from notewriter.data.dataset.tallies import ChainsTally, PairsTally, StagesTally, Tally
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments, SelectionArguments
 from notewriter.evaluation.metrics.text import token_f1
 from notewriter.ground.errors import UserError
@@ -59,14 +58,67 @@ class Contents(Generic[Options]):
     Args:
         options: the dataclass of the options of the command that builds it.
         record: the type of a line of its journal.
+        columns: the columns of its rows.
+        card: its card.
+        records: the lines of a journal in the questions' order, with the rows to write and the reasons for others.
+        tally: what counts them.
         to_do: how many of the questions are missing from its journal.
-        finish: writes the dataset of a journal: the rows in the questions' order, stats.json, and the card.
     """
 
     options: type[Options]
     record: type
+    columns: pa.Schema
+    card: CardKind
+    records: Callable[[Options, Selection, Path, Mapping[str, Any]], Iterator[Any]]
+    tally: Callable[[Options, Selection], Tally]
     to_do: Callable[[Options, Selection, Path], int]
-    finish: Callable[[Options, Path, Selection, dict[str, Any]], Made]
+
+    def finish(self, arguments: Options, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
+        """Write the dataset of the journal in a folder, one row in memory at a time, with stats.json and the card."""
+        tally = self.tally(arguments, selection)
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for record in self.records(arguments, selection, folder / JOURNAL, config):
+                tally.add(record)
+                for row in record["rows"]:
+                    yield {**row, "dataset": arguments.dataset}
+
+        counts = write_splits(folder, self.columns, rows(), selection.dev)
+        write_drops(folder, selection.drops)
+        # Of a check by `notewriter overlap`, which has not seen these rows.
+        (folder / OVERLAPPING).unlink(missing_ok=True)
+        statistics: Any = {
+            "schema": self.card.schema,
+            "questions": len(selection.questions),
+            self.card.name: counts,
+            **tally.totals(),
+            **estimated(folder),
+            "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
+            "config_hash": config_hash(config, type(arguments), ModelArguments),
+            "version": __version__,
+        }
+        write_statistics(folder, statistics)
+        write_card(folder, config, statistics, self.card)
+        reasons = sum((Counter(dropped) for _, dropped in yields(statistics, self.card).values()), Counter[str]())
+        return Made(_summary(statistics, self.card, folder, tally.warnings()), sum(counts.values()), reasons)
+
+
+def _summary(statistics: Mapping[str, Any], card: CardKind, folder: Path, warnings: Sequence[str]) -> str:
+    """What was made, a line per stage."""
+    counts = statistics[card.name]
+    lines = [f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}"]
+    lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
+    for stage, (kept, dropped) in yields(statistics, card).items():
+        listed = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        rest = f"dropped: {listed}" if dropped else "none dropped" if kept else "stage not reached"
+        lines.append(f"  {stage}: {kept} {card.name}; {rest}")
+        if agreement := statistics.get("agreement", {}).get(stage):
+            agreed = f"{agreement['agreed']} of {agreement['asked']}"
+            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
+        if count := statistics.get("unreadable_judge_replies", {}).get(stage):
+            lines.append(f"    {count} judge replies could not be parsed")
+    lines += [f"  warning: {line}" for line in warnings]
+    return "\n".join(lines) + "\n"
 
 
 def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
@@ -103,49 +155,43 @@ def _pairs_to_do(arguments: PairsArguments, selection: Selection, journal: Path)
     return read_quotas(arguments, selection, journal).to_do()
 
 
-def _finish_pairs(arguments: PairsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
-    """Reads the journal twice: for the usual lengths, and to write the pairs."""
-    journal, questions = folder / JOURNAL, selection.questions
+def _pairs(
+    arguments: PairsArguments, selection: Selection, journal: Path, config: Mapping[str, Any]
+) -> Iterator[PairsRollout]:
+    """Reads the journal twice, first for the usual lengths."""
+    questions = selection.questions
     usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
     records = within_lengths(usual, read_pairs_rollouts(journal, questions))
-    tally = PairsTally(arguments.stages, selection.dev)
-    kept = within_quotas(arguments.quotas, records, selection.dev, arguments.dev_share)
-    answers = {question.id: question.answers for question in questions}
-    shortcuts = ShortcutsTally(answers)
+    return within_quotas(arguments.quotas, records, selection.dev, arguments.dev_share)
 
-    def add(record: PairsRollout) -> None:
-        tally.add(record)
-        shortcuts.add(record)
 
-    counts = _write_rows(folder, pairs.COLUMNS, selection, arguments.dataset, kept, add)
-    totals = {**tally.totals(), **({"quotas": arguments.quotas} if arguments.quotas else {})}
-    judges = {
-        stage: ", ".join([names] if isinstance(names, str) else names) for stage, names in arguments.stages.items()
-    }
-    more = {"judges": judges, "shortcuts": shortcuts.totals()}
-    statistics = _describe(arguments, folder, config, selection, PAIRS_CARD, counts, totals, **more)
-    return _made(statistics, PAIRS_CARD, folder, tally.training, shortcuts.warnings())
+def _pairs_tally(arguments: PairsArguments, selection: Selection) -> PairsTally:
+    answers = {question.id: question.answers for question in selection.questions}
+    return PairsTally(arguments.stages, selection.dev, arguments.quotas, answers)
 
 
 # --- Replies from the gold evidence --------------------------------------------------------------
 
 
-def _finish_gold(arguments: GoldArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
-    journal, questions = folder / JOURNAL, selection.questions
-    kinds = count_kinds(read_gold_rollouts(journal, questions), arguments.balanced_stages)
-    kept = balanced(read_gold_rollouts(journal, questions), kinds)
-    tally = StagesTally(arguments.gold_stages, GOLD_CARD.name)
-    counts = _write_rows(folder, chains.GOLD_COLUMNS, selection, arguments.dataset, kept, tally.add)
-    statistics = _describe(arguments, folder, config, selection, GOLD_CARD, counts, tally.totals())
-    return _made(statistics, GOLD_CARD, folder)
+def _conversations(
+    arguments: GoldArguments, selection: Selection, journal: Path, config: Mapping[str, Any]
+) -> Iterator[GoldRollout]:
+    kinds = count_kinds(read_gold_rollouts(journal, selection.questions), arguments.balanced_stages)
+    return balanced(read_gold_rollouts(journal, selection.questions), kinds)
+
+
+def _conversations_tally(arguments: GoldArguments, selection: Selection) -> StagesTally:
+    return StagesTally(arguments.gold_stages, GOLD_CARD.name)
 
 
 # --- Chains --------------------------------------------------------------------------------------
 
 
-def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selection, config: dict[str, Any]) -> Made:
+def _chains(
+    arguments: ChainsArguments, selection: Selection, journal: Path, config: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
     """A kept chain follows the instruction that the student gets at evaluation, whatever the teacher's was."""
-    prompts = Prompts(config["prompts_dir"], config.get("words") or {})
+    prompts = Prompts(config["prompts_dir"])
     by_id = {question.id: question for question in selection.questions}
 
     def judged(record: ChainRollout) -> dict[str, Any]:
@@ -163,96 +209,17 @@ def _finish_chains(arguments: ChainsArguments, folder: Path, selection: Selectio
         }
         return {**record, "rows": [row], "drops": []}
 
-    records = map(judged, read_chain_rollouts(folder / JOURNAL, selection.questions))
-    tally = ChainsTally()
-    counts = _write_rows(folder, chains.COLUMNS, selection, arguments.dataset, records, tally.add)
-    statistics = _describe(arguments, folder, config, selection, CHAINS_CARD, counts, tally.totals())
-    return _made(statistics, CHAINS_CARD, folder)
-
-
-# --- What they share -----------------------------------------------------------------------------
-
-
-def _write_rows(
-    folder: Path,
-    columns: pa.Schema,
-    selection: Selection,
-    dataset: str,
-    records: Iterable[Any],
-    add: Callable[[Any], None],
-) -> dict[str, int]:
-    """Write the rows of records, each of which `add` counts; returns the rows per split."""
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for record in records:
-            add(record)
-            for row in record["rows"]:
-                yield {**row, "dataset": dataset}
-
-    return write_splits(folder, columns, rows(), selection.dev)
-
-
-def _describe(
-    arguments: SelectionArguments,
-    folder: Path,
-    config: dict[str, Any],
-    selection: Selection,
-    card: CardKind,
-    counts: dict[str, int],
-    totals: Mapping[str, Any],
-    **more: Any,
-) -> dict[str, Any]:
-    """Write dropped_questions.jsonl, stats.json and the card; returns the statistics."""
-    write_drops(folder, selection.drops)
-    # Of a check by `notewriter overlap`, which has not seen these rows.
-    (folder / OVERLAPPING).unlink(missing_ok=True)
-    statistics: Any = {
-        "schema": card.schema,
-        "questions": len(selection.questions),
-        card.name: counts,
-        **totals,
-        **estimated(folder),
-        "hygiene": hygiene_statistics(selection.drops, selection.evaluation),
-        **more,
-        "config_hash": config_hash(config, type(arguments), ModelArguments),
-        "version": __version__,
-    }
-    write_statistics(folder, statistics)
-    write_card(folder, config, statistics, card)
-    return dict(statistics)
-
-
-def _made(
-    statistics: Mapping[str, Any],
-    card: CardKind,
-    folder: Path,
-    training: Mapping[str, int] = MappingProxyType({}),
-    warnings: Sequence[str] = (),
-) -> Made:
-    """What was made, a line per stage; `training` are the rows of the train split, where stages have quotas."""
-    counts, reasons = statistics[card.name], Counter[str]()
-    lines = [f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}"]
-    lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]
-    for stage, (kept, dropped) in yields(statistics, card).items():
-        reasons.update(dropped)
-        listed = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-        rest = f"dropped: {listed}" if dropped else "none dropped" if kept else "stage not reached"
-        lines.append(f"  {stage}: {kept} {card.name}; {rest}")
-        if agreement := statistics.get("agreement", {}).get(stage):
-            agreed = f"{agreement['agreed']} of {agreement['asked']}"
-            lines.append(f"    asked in two orders, the judge agreed with itself in {agreed} cases")
-        if count := statistics.get("unreadable_judge_replies", {}).get(stage):
-            lines.append(f"    {count} judge replies could not be parsed")
-        if training.get(stage, 0) < (quota := statistics.get("quotas", {}).get(stage, 0)):
-            lines.append(f"    below its quota of {quota}")
-    lines += [f"  warning: {line}" for line in warnings]
-    return Made("\n".join(lines) + "\n", sum(counts.values()), reasons)
+    return map(judged, read_chain_rollouts(journal, selection.questions))
 
 
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:
     return remaining(journal, selection.questions)
 
 
-PAIRS = Contents(PairsArguments, PairsRollout, _pairs_to_do, _finish_pairs)
-GOLD = Contents(GoldArguments, GoldRollout, _missing, _finish_gold)
-CHAINS = Contents(ChainsArguments, ChainRollout, _missing, _finish_chains)
+PAIRS = Contents(PairsArguments, PairsRollout, pairs.COLUMNS, PAIRS_CARD, _pairs, _pairs_tally, _pairs_to_do)
+GOLD = Contents(
+    GoldArguments, GoldRollout, chains.GOLD_COLUMNS, GOLD_CARD, _conversations, _conversations_tally, _missing
+)
+CHAINS = Contents(
+    ChainsArguments, ChainRollout, chains.COLUMNS, CHAINS_CARD, _chains, lambda *_: ChainsTally(), _missing
+)

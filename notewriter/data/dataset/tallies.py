@@ -1,16 +1,33 @@
 """Sums over the rollouts of a dataset, for stats.json; each record is added once and not kept."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from notewriter.artifacts import shortcuts
-from notewriter.artifacts.rollouts import GoldRollout, PairsRollout
-from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals, PairsTotals, Shortcuts
+from notewriter.artifacts import shortcuts, statistics
+from notewriter.artifacts.pairs import Pair
+from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals
 from notewriter.rollouts.usage import Usage
 
 
-class StagesTally:
+class Tally(ABC):
+    """Sums over records."""
+
+    @abstractmethod
+    def add(self, record: Any) -> None:
+        """Add the record of a finished question."""
+
+    @abstractmethod
+    def totals(self) -> Any:
+        """The sums, as stats.json has them."""
+
+    def warnings(self) -> list[str]:
+        """What a reader of the summary should know, a line each."""
+        return []
+
+
+class StagesTally(Tally):
     """What rows each stage yielded, why other prompts gave none, and what all of them cost; see `GoldTotals`."""
 
     def __init__(self, stages: Collection[str], name: str) -> None:
@@ -19,7 +36,7 @@ class StagesTally:
         self._dropped: dict[str, Counter[str]] = {stage: Counter() for stage in stages}
         self._usage = Usage()
 
-    def add(self, record: PairsRollout | GoldRollout) -> None:
+    def add(self, record: Any) -> None:
         """Add the record of a finished question."""
         self.rows.update(row["stage"] for row in record["rows"])
         for drop in record["drops"]:
@@ -38,15 +55,28 @@ class StagesTally:
 
 
 class PairsTally(StagesTally):
-    """What pairs each stage yielded, how judges agreed with themselves, and what all of it cost; see `PairsTotals`.
+    """What pairs each stage yielded, how judges agreed with themselves, what separates the sides, and what it all cost.
 
-    `training` counts the pairs of questions that are not in `dev`, by stage.
+    See `PairsTotals`.
+
+    Args:
+        judges: stage -> its judge, or its judges in order.
+        dev: the ids of the questions whose pairs are not for training.
+        quotas: stage -> the training pairs wanted.
+        answers: question id -> its gold answers.
     """
 
-    def __init__(self, stages: Collection[str], dev: Collection[str] = ()) -> None:
-        super().__init__(stages, "pairs")
-        self.training: Counter[str] = Counter()
-        self._dev = dev
+    def __init__(
+        self,
+        judges: Mapping[str, str | Sequence[str]],
+        dev: Collection[str],
+        quotas: Mapping[str, int],
+        answers: Mapping[str, Sequence[str]],
+    ) -> None:
+        super().__init__(judges, "pairs")
+        self._training: Counter[str] = Counter()
+        self._judges, self._dev, self._quotas = judges, dev, quotas
+        self._sides = SidesTally(answers)
         self._rolled_out = 0
         self._agreement: dict[str, Counter[str]] = {}
         self._unreadable: Counter[str] = Counter()
@@ -55,15 +85,21 @@ class PairsTally(StagesTally):
         """Add the record of a finished question."""
         super().add(record)
         self._rolled_out += 1
-        self.training.update(row["stage"] for row in record["rows"] if row["question_id"] not in self._dev)
+        self._training.update(row["stage"] for row in record["rows"] if row["question_id"] not in self._dev)
+        self._sides.add(record["rows"])
         for each in record["agreements"]:
             self._agreement.setdefault(each["stage"], Counter()).update(asked=1, agreed=int(each["agreed"]))
         for unreadable in record.get("unreadable", ()):
             self._unreadable[unreadable["stage"]] += unreadable["replies"]
 
-    def totals(self) -> PairsTotals:
+    def totals(self) -> Any:
         """The sums, as stats.json has them."""
         return {
+            "judges": {
+                stage: names if isinstance(names, str) else ", ".join(names) for stage, names in self._judges.items()
+            },
+            **({"quotas": self._quotas} if self._quotas else {}),
+            "shortcuts": self._sides.totals(),
             "questions_rolled_out": self._rolled_out,
             "stages": self._yields(),
             "yield": {stage: self._yield(stage) for stage in self._stages},
@@ -79,13 +115,21 @@ class PairsTally(StagesTally):
             **self._usage.to_dict(),
         }
 
+    def warnings(self) -> list[str]:
+        """Stages below their quota, and those of which one feature names most chosen sides."""
+        below = (stage for stage, quota in self._quotas.items() if self._training[stage] < quota)
+        return [
+            *(f"{stage}: {self._training[stage]} training pairs, below its quota" for stage in below),
+            *self._sides.warnings(),
+        ]
+
     def _yield(self, stage: str) -> float | None:
         reasons = self._dropped[stage]
         prompts = self.rows[stage] + reasons.total()
         return round((self.rows[stage] + reasons[BEYOND_QUOTA]) / prompts, 4) if prompts else None
 
 
-class ShortcutsTally:
+class SidesTally:
     """What separates the sides of each stage's pairs beside what they say; of a pair its differences are kept."""
 
     def __init__(self, answers: Mapping[str, Sequence[str]]) -> None:
@@ -93,16 +137,16 @@ class ShortcutsTally:
         self._rows: dict[str, list[list[float]]] = {}
         self._questions: dict[str, list[str]] = {}
 
-    def add(self, record: PairsRollout) -> None:
-        """Add the pairs of a question."""
-        for row in record["rows"]:
+    def add(self, rows: Iterable[Pair]) -> None:
+        """Add pairs."""
+        for row in rows:
             both = shortcuts.sides(row, self._answers.get(row["question_id"], ()))
             self._rows.setdefault(row["stage"], []).append(shortcuts.differences(*both))
             self._questions.setdefault(row["stage"], []).append(row["question_id"])
 
-    def totals(self) -> dict[str, Shortcuts]:
+    def totals(self) -> dict[str, statistics.Shortcuts]:
         """The separations by stage, as stats.json has them."""
-        told: dict[str, Shortcuts] = {}
+        told: dict[str, statistics.Shortcuts] = {}
         for stage, rows in sorted(self._rows.items()):
             named = zip(shortcuts.FEATURES, shortcuts.separations(rows), strict=True)
             together = shortcuts.all_together(rows, self._questions[stage])
@@ -126,7 +170,7 @@ class ShortcutsTally:
         return [line for line in named if line]
 
 
-class ChainsTally:
+class ChainsTally(Tally):
     """How long the kept chains are, why others were dropped, and what all of them cost; see `ChainsTotals`."""
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """The judges by name. Each compares the candidates of one prompt, in a file of its own."""
 
 from notewriter.data.judges.case import Judge
+from notewriter.data.judges.chance import chance
 from notewriter.data.judges.decision import decision
 from notewriter.data.judges.gain import gain
 from notewriter.data.judges.likelihood import likelihood
@@ -13,6 +14,6 @@ from notewriter.data.judges.retrieval import retrieval
 from notewriter.data.judges.status import status
 from notewriter.ground.plugins import Plugins
 
-_OURS = (llm, outcome, gain, decision, metric, reference, next_search, likelihood, retrieval, status)
+_OURS = (chance, llm, outcome, gain, decision, metric, reference, next_search, likelihood, retrieval, status)
 
 JUDGES: Plugins[Judge] = Plugins("judges", Judge, {judge.name: judge for judge in _OURS})

@@ -30,7 +30,7 @@ class ServiceOptions(SourceOptions):
     """What the options of all services have in common."""
 
     timeout: Annotated[float, Interval(gt=0)] = field(
-        default=60.0, metadata={"help": "seconds for a whole reply", "effect": False}
+        default=60.0, metadata={"help": "seconds that it may be silent", "effect": False}
     )
     attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"help": "tries", "effect": False})
     api_key_env: Annotated[str, MinLen(1)] | None = field(

@@ -186,11 +186,9 @@ def estimate(
     `machine.gpu` is not set.
 
     Raises:
-        UserError: the machine has no GPUs, or an unknown GPU or sharding.
+        UserError: an unknown GPU or sharding.
     """
     choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
-    if machine.gpus < 1:
-        raise UserError(f"gpus: {machine.gpus} is too few; give at least 1")
     held, moments = memory(shape, load, machine, training, model, half)
     elsewhere = 0.0
     if machine.sharding == "zero3_offload":

@@ -162,7 +162,7 @@ def _opens_as_shown(tokenizer: PreTrainedTokenizerBase) -> bool:
     return whole[: len(prompt)] == prompt
 
 
-def parting(first: Sequence[int], second: Sequence[int]) -> int:
-    """The position of the first token in which two sequences differ."""
+def parting(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """The position of the first token, or other item, in which two sequences differ."""
     shorter = min(len(first), len(second))
     return next((place for place in range(shorter) if first[place] != second[place]), shorter)

@@ -15,10 +15,8 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
-from notewriter.artifacts.parquet import read_rows
-from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, one_line, writing
-from notewriter.training.inputs import chat_templates, checks, rows
+from notewriter.training.inputs import chat_templates, checks, pairs, rows
 from notewriter.training.inputs.chat_templates import Message
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import SFTArguments
@@ -47,10 +45,10 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
     """Conversations of a Parquet or JSON Lines file: `messages`, `trained_from`, `stage`, `question_id`, `row`.
 
     A row has either `messages` (chains; every turn of the assistant is trained), or `prompt` and `completion`, or
-    `prompt` and `chosen` (pairs); of the last two only what follows the prompt is trained. A prompt or completion
-    that is a text is one message of the user or the assistant. `trained_from` is the index of the first
-    message that may be trained, `row` the place in the file. With `split_turns`, each trained turn becomes a row of
-    its own, with what came before it as context.
+    `prompt` and `chosen` (pairs of any format that `pairs.stream` takes); of the last two only what follows the prompt
+    is trained. A text in place of messages is one message of the user or the assistant. `trained_from` is the index of
+    the first message that may be trained, `row` the place in the file. With `split_turns`, each trained turn becomes a
+    row of its own, with what came before it as context.
 
     Raises:
         UserError: the file cannot be read, or a row is not a conversation; names file and row.
@@ -59,22 +57,14 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix in {".jsonl", ".json"}:
-        raw: Iterator[dict[str, Any]] = (row for _, row in jsonl.read(path))
-    else:
-        names = rows.columns(path)
-        raw = read_rows(path, columns=[name for name in names if name in _COLUMNS] or names)
-    number = -1
-    for number, row in enumerate(raw):
-        fault = _fault(row)
-        if fault:
-            raise UserError(f"{path}: {rows.place(row | {'row': number})}: {fault}; fix or remove the row")
-        yield _conversation(row, path.stem) | {"row": number}
-    if number < 0:
-        raise UserError(f"{path}: has no rows; write one conversation per line")
+    for read_row in rows.read(path, _COLUMNS):
+        row = pairs.with_prompt(read_row)
+        if fault := _fault(row):
+            raise UserError(f"{path}: {rows.place(row)}: {fault}; fix or remove the row")
+        yield _conversation(row, path.stem) | {"row": row["row"]}
 
 
-_COLUMNS = {"messages", "prompt", "completion", "chosen", "stage", "dataset", "question_id"}
+_COLUMNS = {"messages", "prompt", "completion", "chosen", "rejected", "stage", "dataset", "question_id"}
 
 
 def _fault(row: Mapping[str, Any]) -> str | None:
@@ -84,7 +74,7 @@ def _fault(row: Mapping[str, Any]) -> str | None:
         return "has neither messages, nor prompt and completion, nor prompt and chosen"
     names = ["messages"] if row.get("messages") is not None else ["prompt", str(ending)]
     for name in names:
-        if isinstance(row[name], str) and name in {"prompt", "completion"}:
+        if isinstance(row[name], str) and name != "messages":
             continue
         if fault := rows.messages_fault(name, row[name]):
             return fault
@@ -99,21 +89,17 @@ def _fault(row: Mapping[str, Any]) -> str | None:
 
 def _conversation(row: Mapping[str, Any], stage: str) -> dict[str, Any]:
     if row.get("messages") is not None:
-        messages, trained_from = row["messages"], 0
+        messages, trained_from = rows.messages(row["messages"], "user"), 0
     else:
-        prompt = _messages(row["prompt"], "user")
+        prompt = rows.messages(row["prompt"], "user")
         ending = row["completion"] if row.get("completion") is not None else row["chosen"]
-        messages, trained_from = prompt + _messages(ending, "assistant"), len(prompt)
+        messages, trained_from = prompt + rows.messages(ending, "assistant"), len(prompt)
     return {
-        "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
+        "messages": messages,
         "trained_from": trained_from,
         "stage": str(row.get("stage") or row.get("dataset") or stage),
         "question_id": str(row.get("question_id") or ""),
     }
-
-
-def _messages(value: str | list[Message], role: str) -> list[Message]:
-    return [{"role": role, "content": value}] if isinstance(value, str) else list(value)
 
 
 def _turns(row: dict[str, Any]) -> Iterator[dict[str, Any]]:

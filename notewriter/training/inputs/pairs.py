@@ -2,26 +2,31 @@
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig
 
-from notewriter.artifacts.pairs import REQUIRED, SCORES, SIDES, margin
-from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.pairs import SCORES, SIDES, margin
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, rows
 from notewriter.training.options import DPOArguments
 
 logger = logging.getLogger(__name__)
 
-# What training reads, with the scores if there are any; every other column of the file stays on disk.
-COLUMNS = list(REQUIRED)
+MESSAGES = [{"role": Value("string"), "content": Value("string")}]
+
+FEATURES: dict[str, Any] = {
+    **dict.fromkeys(("prompt", *SIDES), MESSAGES),
+    **{column: Value("string") for column in ("stage", "question_id")},
+    **{column: Value("float64") for column in SCORES},
+}
+"""What training reads of a pair; every other column of the file stays on disk."""
 
 
 def load(
@@ -103,40 +108,79 @@ def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
 
 def margins_of(dataset: Dataset) -> list[float | None]:
     """By how much the scores of each pair differ; None for a pair without scores."""
-    if not set(SCORES) <= set(dataset.column_names):
-        return [None] * len(dataset)
     return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
 
 
 def read(path: Path) -> Dataset:
-    """One Parquet file of pairs in TRL's conversational preference format: `COLUMNS`, and `SCORES` if it has them.
-
-    `prompt` is a list of messages that ends with the user's; `chosen` and `rejected` are one assistant message each.
+    """The pairs of a Parquet or JSON Lines file, with the columns of `FEATURES`.
 
     Raises:
-        UserError: not a Parquet file, a column is missing, no rows, or a row is not a pair; names file and row.
+        UserError: as `stream`.
     """
-    names = rows.columns(path)
-    missing = [column for column in COLUMNS if column not in names]
-    if missing:
-        raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; pairs have {', '.join(COLUMNS)}")
-    columns = COLUMNS + (list(SCORES) if set(SCORES) <= set(names) else [])
-    for row, pair in enumerate(read_rows(path, columns=columns)):
-        fault = _fault(pair)
-        if fault:
-            raise UserError(f"{path}: {rows.place(pair | {'row': row})}: {fault}; fix or remove the row")
-    return Dataset.from_parquet(str(path), columns=columns)
+    pairs = [{column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES)]
+    return Dataset.from_list(pairs, features=Features(**FEATURES))  # type: ignore[no-untyped-call]
+
+
+def stream(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file as pairs, with what else they have: pairs of ours, or of the formats that TRL takes.
+
+    In those, `chosen` and `rejected` may be whole conversations, whose common beginning is the prompt, and prompt and
+    sides may be texts: one message of the user, and one of the assistant. Without `stage` the file's name is one;
+    `question_id` may be missing. `wanted` are the columns to read of a Parquet file.
+
+    Raises:
+        UserError: the file cannot be read, has no rows, or a row is not a pair; names file and row.
+    """
+    for row in rows.read(path, wanted):
+        pair = with_prompt(row)
+        if fault := _fault(pair):
+            raise UserError(f"{path}: {rows.place(row)}: {fault}; fix or remove the row")
+        yield (
+            pair
+            | {column: rows.messages(pair[column], role) for column, role in ROLES.items()}
+            | {"stage": str(row.get("stage") or path.stem), "question_id": str(row.get("question_id") or "")}
+        )
+
+
+ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+"""Who says what is a text in place of messages."""
+
+
+def with_prompt(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose sides begin with their prompt, as whole conversations or texts, with the prompt apart."""
+    chosen: Any
+    rejected: Any
+    chosen, rejected = (row.get(side) for side in SIDES)
+    texts = row.get("prompt") is None and isinstance(chosen, str) and isinstance(rejected, str)
+    if not texts and not (_is_whole(chosen) and _is_whole(rejected)):
+        return row
+    place = max(0, min(chat_templates.parting(chosen, rejected), len(chosen) - 1, len(rejected) - 1))
+    if texts:
+        # Between words; the white space there is the chat template's.
+        place = max(chosen.rfind(" ", 0, place), chosen.rfind("\n", 0, place)) + 1
+        return row | {"prompt": chosen[:place].rstrip(), "chosen": chosen[place:], "rejected": rejected[place:]}
+    return row | {"prompt": chosen[:place], "chosen": chosen[place:], "rejected": rejected[place:]}
+
+
+def _is_whole(side: Any) -> bool:
+    """Whether a side begins with its prompt: messages of which the first is not the assistant's."""
+    return rows.messages_fault("side", side) is None and side[0]["role"] != "assistant"
 
 
 def _fault(pair: Mapping[str, Any]) -> str | None:
     """Why a row is not a pair; None if it is one."""
-    for column in ("prompt", "chosen", "rejected"):
-        if fault := rows.messages_fault(column, pair[column]):
+    for column in ROLES:
+        if pair.get(column) is None:
+            return f"has no {column}; pairs have prompt, chosen and rejected, or whole conversations as the two sides"
+        if pair[column] == "" and column == "prompt":
+            return "has an empty prompt, or sides without a common beginning"
+        if not isinstance(pair[column], str) and (fault := rows.messages_fault(column, pair[column])):
             return fault
-    if pair["prompt"][-1]["role"] != "user":
-        return f"prompt ends with a message of the {pair['prompt'][-1]['role']}, not of the user"
-    for column in SIDES:
-        if [message["role"] for message in pair[column]] != ["assistant"]:
+    prompt, *sides = (rows.messages(pair[column], role) for column, role in ROLES.items())
+    if prompt[-1]["role"] != "user":
+        return f"prompt ends with a message of the {prompt[-1]['role']}, not of the user"
+    for column, side in zip(SIDES, sides, strict=True):
+        if [message["role"] for message in side] != ["assistant"]:
             return f"{column} is not one message of the assistant"
     return None
 

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,11 +13,13 @@ from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
-from notewriter.artifacts.parquet import opened
+from notewriter.artifacts.parquet import opened, read_rows
+from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
 from notewriter.training.inputs import chat_templates
+from notewriter.training.inputs.chat_templates import Message
 
 IGNORED = -100
 """The label of a token that is not trained."""
@@ -29,7 +31,7 @@ def cache() -> Path:
 
 
 def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str, Path]:
-    """The Parquet file of each split: a folder's `train.parquet` and `dev.parquet` (optional), or one file as `train`.
+    """The file of each split: a folder's `train` and `dev` (optional), as .parquet or .jsonl, or one file as `train`.
 
     `option` is the option to change in an error's remedy; with `dev` the run evaluates and needs that split.
 
@@ -42,10 +44,11 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
     elif not path.is_dir():
         raise UserError(f"{path}: no such file or folder; give {option} a Parquet file or a folder with train.parquet")
     else:
-        files = {split: path / f"{split}.parquet" for split in ("train", "dev")}
-        if not files["train"].is_file():
+        # Of both kinds of a split, Parquet is taken.
+        places = [(split, path / f"{split}{suffix}") for split in ("train", "dev") for suffix in (".jsonl", ".parquet")]
+        files = {split: file for split, file in places if file.is_file()}
+        if "train" not in files:
             raise UserError(f"{path}: has no train.parquet; give {option} the folder that the data was written to")
-        files = {split: file for split, file in files.items() if file.is_file()}
     if dev and "dev" not in files:
         raise UserError(f"{path}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
     return files
@@ -70,6 +73,34 @@ def columns(path: Path) -> list[str]:
         if file.metadata.num_rows == 0:
             raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
         return list(file.schema_arrow.names)
+
+
+def read(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet or JSON Lines file, with their numbers as `row`.
+
+    `wanted` are the columns to read of a Parquet file, as far as it has them; None reads all.
+
+    Raises:
+        UserError: the file cannot be read, or has no rows.
+    """
+    raw: Iterator[dict[str, Any]]
+    if path.suffix in {".jsonl", ".json"}:
+        raw = (row for _, row in jsonl.read(path))
+    else:
+        names = columns(path)
+        raw = read_rows(path, columns=[name for name in names if wanted is None or name in wanted] or names)
+    number = -1
+    for number, row in enumerate(raw):
+        yield row | {"row": number}
+    if number < 0:
+        raise UserError(f"{path}: has no rows; write one per line")
+
+
+def messages(value: str | Sequence[Message], role: str) -> list[dict[str, str]]:
+    """Messages with nothing but a role and a content; a text is one message of `role`."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    return [{"role": message["role"], "content": message["content"]} for message in value]
 
 
 def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:

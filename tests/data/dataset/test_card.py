@@ -5,7 +5,7 @@ from pair_rows import row
 from parquet_files import write_rows
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.data.dataset.card import PAIRS_CARD, model_names, summary, write_card
+from notewriter.data.dataset.card import PAIRS_CARD, model_names, write_card
 
 CONFIG = {
     "dataset": "2wikimultihopqa",
@@ -81,13 +81,11 @@ def test_a_licence_that_is_not_known_is_not_guessed(folder):
     assert "look it up at their source" in text
 
 
-def test_the_card_has_yield_hygiene_lengths_and_recipe(folder):
+def test_the_card_has_yield_hygiene_and_recipe(folder):
     text = card(folder)
     assert "| deepnote/init_note | reference | 7 | 5 judge reply not readable |" in text
     assert "- 2 questions left out: the question is in an evaluation file" in text
     assert "- Held against dev.json (500 questions): 2 training questions left out." in text
-    assert "| deepnote/init_note | prompt | 90 | 90 | 90 |" in text
-    assert "| deepnote/init_note | chosen |" not in text
     assert r"| temperatures | \[0.1, 0.5\] |" in text
     assert "| policy | Teacher-7B |" in text and "| judge | Qwen/Qwen2.5-72B-Instruct |" in text
 
@@ -138,8 +136,3 @@ def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
 def test_models_are_named_by_hub_id_name_or_last_part_of_a_folder():
     assert model_names({"serve": None, "model": "gpt-x", "models": {}}) == {"policy": "gpt-x"}
     assert model_names({"models": {"policy": {"serve": "Qwen/Qwen2.5-7B"}}}) == {"policy": "Qwen/Qwen2.5-7B"}
-
-
-def test_a_summary_of_one_or_no_length():
-    assert summary([]) is None
-    assert summary([7]) == {"median": 7, "p95": 7, "most": 7}

@@ -1,8 +1,18 @@
-from notewriter.data.dataset.tallies import PairsTally, ShortcutsTally
+from notewriter.data.dataset.tallies import PairsTally
+
+
+def pair(stage, question_id, chosen="Mira.", rejected="Osk."):
+    return {
+        "prompt": [{"role": "user", "content": "Where was Mira born?"}],
+        "chosen": [{"role": "assistant", "content": chosen}],
+        "rejected": [{"role": "assistant", "content": rejected}],
+        "stage": stage,
+        "question_id": question_id,
+    }
 
 
 def pairs_totals(records, stages):
-    tally = PairsTally(stages)
+    tally = PairsTally(dict.fromkeys(stages, "reference"), (), {}, {})
     for each in records:
         tally.add(each)
     return tally.totals()
@@ -10,7 +20,7 @@ def pairs_totals(records, stages):
 
 def record(rows=(), drops=(), agreements=(), usage=()):
     return {
-        "rows": [{"stage": stage, "question_id": "q1"} for stage in rows],
+        "rows": [pair(stage, "q1") for stage in rows],
         "drops": [{"stage": stage, "reason": reason} for stage, reason in drops],
         "agreements": [{"stage": stage, "agreed": agreed} for stage, agreed in agreements],
         "usage": [
@@ -70,22 +80,16 @@ def test_tokens_are_summed_up_by_stage_and_role_and_in_all():
 
 
 def test_what_separates_the_sides_is_counted_by_feature_and_warned_of():
-    def pair(number, chosen, rejected):
-        return {
-            "prompt": [{"role": "user", "content": "Where was Mira born?"}],
-            "chosen": [{"role": "assistant", "content": chosen}],
-            "rejected": [{"role": "assistant", "content": rejected}],
-            "stage": "note",
-            "question_id": f"q{number}",
-        }
-
-    tally = ShortcutsTally({f"q{number}": ["Tolen"] for number in range(30)})
+    answers = {f"q{number}": ["Tolen"] for number in range(30)}
+    tally = PairsTally({"note": ["outcome", "llm"]}, {"q7"}, {"note": 30}, answers)
     for number in range(30):
-        tally.add({"rows": [pair(number, f"Mira was born in Tolen {number}.", "Osk")]})
-    told = tally.totals()["note"]
+        tally.add(record() | {"rows": [pair("note", f"q{number}", f"Mira was born in Tolen {number}.", "Osk")]})
+    assert (tally.totals()["judges"], tally.totals()["quotas"]) == ({"note": "outcome, llm"}, {"note": 30})
+    told = tally.totals()["shortcuts"]["note"]
     assert (told["pairs"], told["together"]) == (30, 1.0)
     assert told["features"]["words"] == {"chosen_higher": 30, "rejected_higher": 0, "predicts": 1.0}
     assert told["features"]["gold answer"]["chosen_higher"] == 30 and told["features"]["refusal"]["predicts"] == 0.5
     assert list(told["features"].values())[-1]["predicts"] == 0.5
-    (line,) = tally.warnings()
+    below, line = tally.warnings()
+    assert below == "note: 29 training pairs, below its quota"
     assert line.startswith("note: the side that ") and "100% of 30 pairs" in line

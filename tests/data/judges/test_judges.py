@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from judge_cases import BEFORE, BOTH, QUESTION
 
-from notewriter.data.judges import JUDGES, metric, next_search, reference, retrieval, status
+from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.method import Kind
 
@@ -176,3 +176,14 @@ async def test_verdicts_do_not_depend_on_the_order_of_the_candidates(make_case, 
         verdict = await judge(case)
         named.append(candidates[verdict.chosen])
     assert all(before == after for before, after in pairwise(named))
+
+
+async def test_chance_prefers_any_candidate_and_the_same_one_for_a_prompt_and_seed(make_case):
+    verdicts = []
+    for seed in map(str, range(30)):
+        for _ in range(2):
+            case, asked = make_case([BEFORE, BOTH, "No idea."], seed=seed)
+            verdicts.append(await chance(case))
+            assert not asked
+    assert verdicts[::2] == verdicts[1::2]
+    assert {verdict.chosen for verdict in verdicts} == {0, 1, 2} == {verdict.rejected for verdict in verdicts}

@@ -1,0 +1,135 @@
+"""The experiment of what notes are worth, from its questions to its page: a scripted student, and no training."""
+
+import importlib
+import itertools
+import re
+
+import pytest
+import yaml
+from benchmark_files import write_lines, write_list
+
+from notewriter.artifacts.training_record import TrainingRecord, write_training_record
+from notewriter.cli import COMMANDS
+from notewriter.experiments import results
+from notewriter.experiments.run import read_pipeline
+
+ARMS = ("sft_400", "rejection", "reference", "chance")
+SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
+CONTROLS = ("lead", "first", "overlap", "random", "gold", "base")
+
+
+def question(place, number):
+    """A question in HotpotQA's format, whose facts are the second sentence of a film and the third of its director."""
+    film, name = f"Tide {place}{number}", f"Kesk {place}{number}"
+    sentences = [
+        f"{name} sings old songs in Osk.",
+        f"{name} keeps two bees in Osk.",
+        f"{name} was born in Brel{number}.",
+    ]
+    return {
+        "_id": f"{place}-{number}",
+        "type": "bridge",
+        "question": f"Where was the director of {film} born?",
+        "answer": f"Brel{number}",
+        "supporting_facts": [[film, 1], [name, 2]],
+        "evidences": [],
+        "context": [
+            [film, [f"{film} is a long film.", f" It was directed by {name}."]],
+            [name, [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]],
+            [f"Osk {place}{number}", ["Osk is a town of bees."]],
+        ],
+    }
+
+
+def musique(number):
+    paragraphs = question("m", number)["context"]
+    return {
+        "id": f"2hop__{number}_1",
+        "question": f"Where was the director of Tide m{number} born?",
+        "answer": f"Brel{number}",
+        "answer_aliases": [],
+        "answerable": True,
+        "paragraphs": [
+            {"idx": place, "title": title, "paragraph_text": "".join(sentences), "is_supporting": place < 2}
+            for place, (title, sentences) in enumerate(paragraphs)
+        ],
+        "question_decomposition": [
+            {"id": place + 1, "question": "?", "answer": "?", "paragraph_support_idx": place} for place in range(2)
+        ],
+    }
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """The experiment over a few questions, in a file of its own."""
+    data = tmp_path / "data"
+    for benchmark in ("2wikimultihopqa", "hotpotqa", "musique", "strategyqa"):
+        (data / benchmark).mkdir(parents=True)
+    for name, number in (("t", 8), ("c", 4), ("d", 4)):
+        write_list(data / f"2wikimultihopqa/{name}.json", *(question(name, each) for each in range(number)))
+    for name in ("2wikimultihopqa/train", "2wikimultihopqa/dev", "hotpotqa/train", "hotpotqa/dev"):
+        write_list(data / f"{name}.json", *(question(name[0] + name[-1], each) for each in range(2)))
+    write_lines(data / "musique/train.jsonl", *map(musique, range(2)))
+    page = {"id": "1", "title": "Osk", "text": "Osk is another town."}
+    for file in ("2wikimultihopqa/corpus.jsonl", "hotpotqa/passages.jsonl", "strategyqa/passages.jsonl"):
+        write_lines(data / file, page)
+    parts = {"train": "t", "choose": "c", "test": "d"}
+    questions = {
+        part: f"--dataset 2wikimultihopqa --path {data}/2wikimultihopqa/{name}.json" for part, name in parts.items()
+    }
+    corpora = " ".join(f"{data}/2wikimultihopqa/{name}.json" for name in parts.values())
+    variables = {
+        "data": str(data),
+        "worth_data": "data",
+        "model_dir": str(tmp_path / "base"),
+        "asked": 8,
+        "all": corpora,
+    }
+    content = {"include": "experiments/worth", "output_dir": "run", "variables": variables | questions}
+    (tmp_path / "worth.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "worth.yaml"
+
+
+TURNS = itertools.count()
+
+
+def student(request):
+    """Notes that are each another sentence of the prompt, so that samples differ in their facts and not in length."""
+    sentences = re.findall(r"Kesk \w+ (?:sings old songs|keeps two bees|was born) in \w+\.", str(request["messages"]))
+    return sentences[next(TURNS) % len(sentences)] if sentences else "Brel"
+
+
+def trained(options):
+    """What a training leaves: a model that can be served, and its record."""
+    folder = options["--output_dir"]
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    data = {name: str(options[f"--{name}"]) for name in ("pairs", "data") if f"--{name}" in options}
+    config = data | {"model_name_or_path": str(options["--model_name_or_path"])}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    write_training_record(folder, TrainingRecord(steps=25, hyperparameters={"batch_size": 8}, metrics={}))
+
+
+@pytest.mark.parametrize("served", [student], indirect=True)
+def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(experiment, served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wanted = re.compile(
+        rf"((index )?the corpus larger|gold evidence|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
+        rf"|seed [12], (?:{'|'.join(ARMS)})(,| on (?:{'|'.join(SETS)})$|$)"
+    )
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/config.json").write_text("{}")
+    for run in read_pipeline(experiment).runs:
+        if wanted.match(run.title):
+            _, command, *argv = run.command_line(1)
+            if command == "train":
+                trained({name: tmp_path / value for name, value in itertools.pairwise(argv) if name.startswith("--")})
+            else:
+                importlib.import_module(COMMANDS[command][0]).main(argv)
+    results.main([str(experiment), "--output", "page.md"])
+    page = (tmp_path / "page.md").read_text()
+    tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
+    (of_reference,) = (line for line in tests if "best control (" in line and "reference, 2WikiMultihopQA |" in line)
+    assert "| 2 x 4 |" in of_reference
+    assert len(tests) == 9 and sum("not run" in line for line in tests) == 7
+    assert "![curves](page-curves.svg)" in page

@@ -1,0 +1,167 @@
+"""Our trainer takes the preference formats that TRL takes, TRL's takes our rows, and both train the same."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from pair_rows import row as row_of_ours
+from parquet_files import write_rows
+from transformers import AutoTokenizer, set_seed
+from trl import DPOConfig, DPOTrainer
+
+from notewriter.artifacts.pairs import COLUMNS
+from notewriter.ground.errors import UserError
+from notewriter.training import dpo as train_dpo
+from notewriter.training.inputs import conversations, pairs
+
+Row = dict[str, Any]
+
+
+def explicit(pair: Row) -> Row:
+    return {column: pair[column] for column in ("prompt", "chosen", "rejected")}
+
+
+def implicit(pair: Row) -> Row:
+    return {side: pair["prompt"] + pair[side] for side in ("chosen", "rejected")}
+
+
+def ultrafeedback(pair: Row) -> Row:
+    """As HuggingFaceH4/ultrafeedback_binarized: the prompt also as a text, and scores under other names."""
+    return implicit(pair) | {"prompt": pair["prompt"][-1]["content"], "score_chosen": 7.0, "messages": pair["chosen"]}
+
+
+def text(pair: Row) -> Row:
+    return {column: pair[column][-1]["content"] for column in ("prompt", "chosen", "rejected")}
+
+
+def implicit_text(pair: Row) -> Row:
+    apart = text(pair)
+    return {side: f"{apart['prompt']} {apart[side]}" for side in ("chosen", "rejected")}
+
+
+FORMATS = {each.__name__: each for each in (explicit, implicit, ultrafeedback, text, implicit_text)}
+
+
+def as_parquet(folder: Path, rows: list[Row]) -> Path:
+    Dataset.from_list(rows).to_parquet(str(folder / "train.parquet"))
+    return folder / "train.parquet"
+
+
+def as_json_lines(folder: Path, rows: list[Row]) -> Path:
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "train.jsonl"
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_json_lines])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_format_gives_the_messages_of_the_pairs(
+    form: str, write: Callable[[Path, list[Row]], Path], make_pair: Callable[[int], Row], tmp_path: Path
+) -> None:
+    made = [make_pair(number) for number in range(4)]
+
+    read = pairs.read(write(tmp_path, [FORMATS[form](pair) for pair in made]))
+
+    assert [explicit(pair) for pair in read] == [explicit(pair) for pair in made]
+    assert set(read["stage"]) == {"train"} and set(read["question_id"]) == {""}
+
+
+@pytest.mark.parametrize("form", [form for form in FORMATS if form != "ultrafeedback"])
+def test_sft_trains_on_the_chosen_side_of_a_format(form: str, make_pair: Callable[[int], Row], tmp_path: Path) -> None:
+    made = [make_pair(number) for number in range(4)]
+
+    read = conversations.read(as_json_lines(tmp_path, [FORMATS[form](pair) for pair in made]))
+
+    assert [row["messages"] for row in read] == [pair["prompt"] + pair["chosen"] for pair in made]
+    assert set(read["trained_from"]) == {1}
+
+
+def test_texts_part_between_words(tmp_path: Path) -> None:
+    rows = [
+        {"chosen": "the town whose mayor", "rejected": "the town whose museum ago"},
+        {"chosen": "a b", "rejected": "a"},
+    ]
+
+    read = pairs.read(as_json_lines(tmp_path, rows[:1]))
+
+    assert [text(pair) for pair in read] == [{"prompt": "the town whose", "chosen": "mayor", "rejected": "museum ago"}]
+    with pytest.raises(UserError, match="row 1: has an empty prompt"):
+        pairs.read(as_json_lines(tmp_path, rows))
+
+
+def losses(trainer: DPOTrainer) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.fixture
+def trl_losses(tiny_model: Path, tmp_path: Path) -> Callable[[Dataset], list[float]]:
+    """The losses of TRL's own trainer on a dataset, in the run of `four_steps`."""
+
+    def train(dataset: Dataset) -> list[float]:
+        settings = {"max_steps": 4, "per_device_train_batch_size": 4, "max_length": 64, "logging_steps": 1}
+        settings |= {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none"}
+        settings |= {"learning_rate": 1e-3, "disable_tqdm": True, "save_strategy": "no"}
+        set_seed(42)
+        trainer = DPOTrainer(
+            str(tiny_model),
+            args=DPOConfig(output_dir=str(tmp_path / "trl"), **settings),
+            train_dataset=dataset,
+            processing_class=AutoTokenizer.from_pretrained(tiny_model),
+        )
+        trainer.train()
+        return losses(trainer)
+
+    return train
+
+
+def our_losses(run: Path) -> list[float]:
+    log = json.loads((run / "checkpoint-4/trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in log if "loss" in entry]
+
+
+@pytest.mark.parametrize("form", ["explicit", "implicit"])
+def test_ours_trains_on_a_format_of_trls_as_trls_trainer_does(
+    form: str,
+    make_pair: Callable[[int], Row],
+    four_steps: Callable[..., list[str]],
+    trl_losses: Callable[[Dataset], list[float]],
+    tmp_path: Path,
+) -> None:
+    rows = [FORMATS[form](make_pair(number)) for number in range(16)]
+
+    train_dpo.main(four_steps(pairs=as_json_lines(tmp_path, rows), learning_rate=1e-3))
+
+    assert our_losses(tmp_path / "run") == pytest.approx(trl_losses(Dataset.from_list(rows)), rel=1e-5)
+
+
+def test_trls_trainer_takes_our_rows_with_all_their_columns(
+    make_pair: Callable[[int], Row],
+    four_steps: Callable[..., list[str]],
+    trl_losses: Callable[[Dataset], list[float]],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "train.parquet"
+    write_rows(file, COLUMNS, [row_of_ours(number) | explicit(make_pair(number)) for number in range(16)])
+
+    train_dpo.main(four_steps(pairs=file, learning_rate=1e-3))
+
+    assert our_losses(tmp_path / "run") == pytest.approx(trl_losses(Dataset.from_parquet(str(file))), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"prompt": None}, "has no prompt"),
+        ({"chosen": None}, "has no chosen"),
+        ({"prompt": None, "chosen": "the town", "rejected": "a river"}, "has an empty prompt, or sides without a c"),
+        ({"chosen": "the town", "prompt": ""}, "has an empty prompt"),
+    ],
+)
+def test_what_is_no_pair_in_any_format_is_named(
+    change: Row, fault: str, make_pair: Callable[[int], Row], tmp_path: Path
+) -> None:
+    file = as_json_lines(tmp_path, [explicit(make_pair(0)) | change])
+    with pytest.raises(UserError, match=rf"train\.jsonl: row 0: {fault}"):
+        pairs.read(file)
