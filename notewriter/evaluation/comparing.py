@@ -149,9 +149,10 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
 
     Args:
         caption: the table's.
-        against: of `against_controls` or `against_constants`.
+        against: of `against_controls` or `against_constants`; p-values are corrected here.
         label: what the run is called.
     """
+    against = dict(zip(against, corrected([*against.values()]), strict=True))
     names = list(dict.fromkeys(metric for comparison in against.values() for metric in comparison))
     header = [""]
     for name in names:

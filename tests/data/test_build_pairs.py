@@ -337,7 +337,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"quotas": {"deepnote/init_note": True}}, "quotas: deepnote/init_note: True is not a number of pairs"),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"deepnote": {"steps": 1}}}, "method deepnote has no option 'steps'"),
-        ({"method_options": {"deepnote": {"max_step": 1}}}, "max_failure"),
+        ({"method_options": {"deepnote": {"max_step": 0}}}, "option max_step: 0"),
         ({"method_options": {"direct": {}}}, "'direct' is not the method of any stage"),
         ({"gold_stages": ["deepnote/answer"]}, "gold_stages: 'deepnote/answer' is not among the stages"),
         ({"limit": 0}, "limit"),
