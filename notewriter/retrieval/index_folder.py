@@ -1,8 +1,8 @@
 """The folder of an index and its manifest.
 
-`manifest.json` records the kind of the index, its number of passages, its source, and the size of every file, which
-shows a copy that is not complete. The folder contains the passages themselves (`passages`), so that index and corpus
-cannot diverge.
+`manifest.json` records the kind of the index, its number of passages and its source; `files.json` the size of every
+file, which shows a copy that is not complete. The folder contains the passages themselves (`passages`), so that index
+and corpus cannot diverge.
 """
 
 import hashlib
@@ -19,11 +19,8 @@ from notewriter.ground.folders import check_replaceable, new_folder
 
 T = TypeVar("T")
 
-MANIFEST = "manifest.json"
+MANIFEST, FILES = "manifest.json", "files.json"
 REMEDY = "remove the folder and build the index again"
-
-NOT_FOUND_BY = ("encoder", "query_device", "files")
-"""Keys of a manifest that do not change what the index finds."""
 
 
 def read_manifest(path: str | Path) -> dict[str, Any] | None:
@@ -48,9 +45,11 @@ def checked_manifest(path: str | Path, schema: str, contents: type[T]) -> T:
     manifest = read_manifest(path) or {}
     if manifest.get("schema") != schema:
         raise UserError(f"{path}: contains no {schema} index; build it again with `notewriter index`")
-    place = f"{path}/{MANIFEST}"
-    checked = typed.read(manifest, contents, place, REMEDY)
-    for name, size in typed.read(manifest.get("files", {}), dict[str, int], f"{place}: files", REMEDY).items():
+    checked = typed.read(manifest, contents, f"{path}/{MANIFEST}", REMEDY)
+    files = Path(path) / FILES
+    # An earlier version did not write it.
+    sizes = jsonl.read_object(files, dict[str, int], REMEDY) if files.exists() else {}
+    for name, size in sizes.items():
         try:
             found = os.path.getsize(Path(path) / name)
         except OSError as error:
@@ -74,7 +73,7 @@ def index_fingerprint(path: str | Path) -> str | None:
     manifest = read_manifest(path)
     if manifest is None:
         return None
-    kept = {key: value for key, value in manifest.items() if key not in NOT_FOUND_BY}
+    kept = {key: value for key, value in manifest.items() if key not in ("encoder", "query_device")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
@@ -95,11 +94,12 @@ def write_index(path: str | Path, write: Callable[[Path], dict[str, Any]], *, re
     with new_folder(path, resume=resume) as folder:
         manifest = write(folder)
         files = {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if _is_of_index(file)}
-        write_manifest(folder, manifest | {"files": files})
+        jsonl.write_text(folder / FILES, [json.dumps(files, indent=2) + "\n"])
+        write_manifest(folder, manifest)
     count: int = manifest["passages"]
     return count
 
 
 def _is_of_index(file: Path) -> bool:
     """Whether a file does not change once the index is built: not the manifest, locks and the record of runs."""
-    return file.is_file() and file.suffix != ".lock" and file.name not in (MANIFEST, run_record.NAME)
+    return file.is_file() and file.suffix != ".lock" and file.name not in (MANIFEST, FILES, run_record.NAME)

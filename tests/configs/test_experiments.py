@@ -1,5 +1,6 @@
 """The commands of experiments and pipelines are accepted by their programs, and their results name what they run."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArgum
 EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
 ROUNDS = RECIPES / "pipelines/rounds.yaml"
 WORTH = RECIPES / "experiments/worth.yaml"
+TESTS = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl")
 PIPELINES = [*EXPERIMENTS, WORTH, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
 
 
@@ -92,13 +94,15 @@ def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev()
 
 
 def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> None:
-    runs = read_pipeline(WORTH).runs
-    tests = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl", "questions/dev.jsonl")
-    for run in runs:
-        if run.argv()[1] in ("gold", "pairs"):
-            command = shlex.join(run.argv())
-            assert all(f'{name}"' in command.partition("--eval_files")[2] for name in tests), run.title
-            assert "questions/train.jsonl" in command and "index/train" in command
+    for run in read_pipeline(WORTH).runs:
+        argv = run.argv()
+        if argv[1] in ("gold", "pairs"):
+            assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train", run.title
+            left_out = json.loads(argv[argv.index("--eval_files") + 1])
+            assert left_out.keys() == {f"data/{name}" for name in TESTS}
+        elif argv[1] == "evaluate":
+            part = "choose" if argv[argv.index("--output_dir") + 1].endswith("/choice") else "test"
+            assert argv[argv.index("--question_set") + 1].endswith(f"_{part}"), run.title
 
 
 def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:

@@ -12,9 +12,7 @@ from notewriter.artifacts.training_record import TrainingRecord, write_training_
 from notewriter.cli import COMMANDS
 from notewriter.experiments import results
 from notewriter.experiments.run import read_pipeline
-from notewriter.ground.recipes import RECIPES
 
-FILE = RECIPES / "experiments/worth.yaml"
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
 CONTROLS = ("lead", "first", "overlap", "random", "gold", "base")
@@ -62,15 +60,34 @@ def musique(number):
 
 
 @pytest.fixture
-def files(tmp_path):
-    """The folder of the benchmarks' files."""
-    for benchmark in ("2wikimultihopqa", "hotpotqa", "musique"):
-        (tmp_path / "data" / benchmark).mkdir(parents=True)
-    write_list(tmp_path / "data/2wikimultihopqa/train.json", *(question("t", number) for number in range(12)))
-    write_list(tmp_path / "data/2wikimultihopqa/dev.json", *(question("d", number) for number in range(4)))
-    write_list(tmp_path / "data/hotpotqa/dev.json", *(question("h", number) for number in range(2)))
-    write_lines(tmp_path / "data/musique/train.jsonl", *map(musique, range(2)))
-    return tmp_path / "data"
+def experiment(tmp_path):
+    """The experiment over a few questions, in a file of its own."""
+    data = tmp_path / "data"
+    for benchmark in ("2wikimultihopqa", "hotpotqa", "musique", "strategyqa"):
+        (data / benchmark).mkdir(parents=True)
+    for name, number in (("t", 8), ("c", 4), ("d", 4)):
+        write_list(data / f"2wikimultihopqa/{name}.json", *(question(name, each) for each in range(number)))
+    for name in ("2wikimultihopqa/train", "2wikimultihopqa/dev", "hotpotqa/train", "hotpotqa/dev"):
+        write_list(data / f"{name}.json", *(question(name[0] + name[-1], each) for each in range(2)))
+    write_lines(data / "musique/train.jsonl", *map(musique, range(2)))
+    page = {"id": "1", "title": "Osk", "text": "Osk is another town."}
+    for file in ("2wikimultihopqa/corpus.jsonl", "hotpotqa/passages.jsonl", "strategyqa/passages.jsonl"):
+        write_lines(data / file, page)
+    parts = {"train": "t", "choose": "c", "test": "d"}
+    questions = {
+        part: f"--dataset 2wikimultihopqa --path {data}/2wikimultihopqa/{name}.json" for part, name in parts.items()
+    }
+    corpora = " ".join(f"{data}/2wikimultihopqa/{name}.json" for name in parts.values())
+    variables = {
+        "data": str(data),
+        "worth_data": "data",
+        "model_dir": str(tmp_path / "base"),
+        "asked": 8,
+        "all": corpora,
+    }
+    content = {"include": "experiments/worth", "output_dir": "run", "variables": variables | questions}
+    (tmp_path / "worth.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "worth.yaml"
 
 
 TURNS = itertools.count()
@@ -94,27 +111,23 @@ def trained(options):
 
 
 @pytest.mark.parametrize("served", [student], indirect=True)
-def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(files, served, tmp_path, monkeypatch):
+def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(experiment, served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    changes = {"data": str(files), "model_dir": str(tmp_path / "base"), "held_out": "4", "asked": "8"}
-    pipeline = read_pipeline(FILE, "run", changes)
     wanted = re.compile(
-        rf"(hold out|index|gold evidence|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
+        rf"((index )?the corpus larger|gold evidence|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [12], (?:{'|'.join(ARMS)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
     (tmp_path / "base").mkdir()
     (tmp_path / "base/config.json").write_text("{}")
-    for run in pipeline.runs:
+    for run in read_pipeline(experiment).runs:
         if wanted.match(run.title):
             _, command, *argv = run.command_line(1)
             if command == "train":
                 trained({name: tmp_path / value for name, value in itertools.pairwise(argv) if name.startswith("--")})
             else:
                 importlib.import_module(COMMANDS[command][0]).main(argv)
-    set_ = [f"{name}={value}" for name, value in changes.items()]
-    results.main([str(FILE), "--output_dir", "run", "--output", "page.md", "--set", *set_])
+    results.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
-    assert page.index("## Primary tests") < page.index("## Scores")
     tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
     (of_reference,) = (line for line in tests if "best control (" in line and "reference, 2WikiMultihopQA |" in line)
     assert "| 2 x 4 |" in of_reference

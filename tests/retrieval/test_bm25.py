@@ -15,7 +15,7 @@ from notewriter.ground.records import Passage
 from notewriter.retrieval import bm25
 from notewriter.retrieval.bm25 import BM25, Analysis, build
 from notewriter.retrieval.index import corpus_fingerprint, main
-from notewriter.retrieval.index_folder import MANIFEST
+from notewriter.retrieval.index_folder import FILES, MANIFEST
 from notewriter.retrieval.sources.index import open_index
 
 WORLD = generate(3, {"test": 30})["test"]
@@ -237,7 +237,7 @@ def numbered(*numbers: int) -> list[Passage]:
 
 
 def sizes(directory) -> list[tuple[str, int]]:
-    return sorted((path.suffix, path.stat().st_size) for path in directory.iterdir() if path.name != MANIFEST)
+    return sorted((path.suffix, path.stat().st_size) for path in directory.iterdir() if path.name != FILES)
 
 
 def test_a_small_corpus_gives_an_index_of_the_same_files_and_sizes_in_every_build(tmp_path):
