@@ -7,6 +7,8 @@ of 0.95 on half of the queries, as `notewriter index` does, and measured on the 
 The last line is a JSON object.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

@@ -119,7 +119,8 @@ def knowing(golds: Mapping[str, str]) -> Reply:
 class FakeEndpoint:
     """What a running endpoint knows; `requests` are the bodies of all requests for a reply, in order of arrival.
 
-    With `chat_only` it has no /v1/completions, as OpenAI's has none for its chat models.
+    With `chat_only` it has no /v1/completions, as OpenAI's has none for its chat models. `alter` makes another reply of
+    the one at a path.
     """
 
     base_url: str = ""
@@ -131,6 +132,7 @@ class FakeEndpoint:
     headers: list[dict[str, str]] = field(default_factory=list)
     most_at_once: int = 0
     chat_only: bool = False
+    alter: Callable[[str, Any], Any] = lambda path, reply: reply
 
 
 def completion(request: dict[str, Any], text: str, model: str) -> bytes:
@@ -174,7 +176,8 @@ def make_server(
                 names = [known.model, *known.adapters]
                 data = [{"id": name, "object": "model", "created": 0, "owned_by": known.owner} for name in names]
                 models = {"object": "list", "data": data}
-                self.send(self.next_fault("models") or Fault(body=json.dumps(models).encode()))
+                body = json.dumps(known.alter(self.path, models)).encode()
+                self.send(self.next_fault("models") or Fault(body=body))
             else:
                 self.send(FAULTS["404"])
 
@@ -206,7 +209,8 @@ def make_server(
                     if log is not None:
                         with lock, open(log, "a", encoding="utf-8") as file:
                             file.write(json.dumps(request, sort_keys=True) + "\n")
-                    self.send(Fault(body=write(asked, text, known.model)))
+                    body = known.alter(self.path, json.loads(write(asked, text, known.model)))
+                    self.send(Fault(body=json.dumps(body).encode()))
             finally:
                 with lock:
                     at_once -= 1

@@ -169,11 +169,6 @@ def test_an_unknown_method_or_option(evaluate):
     assert complains(evaluate(*NOWHERE, "--method_options", '{"topk": 1}'), "no option 'topk'", "top_k")
 
 
-def test_more_failures_than_steps(evaluate):
-    options = json.dumps({"max_step": 1, "max_failure": 2})
-    assert complains(evaluate(*NOWHERE, "--method_options", options), "max_failure (2) is above max_step (1)")
-
-
 def test_an_unknown_judge(run, questions, tmp_path):
     argv = [
         "--dataset",

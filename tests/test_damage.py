@@ -1,7 +1,8 @@
-"""Every field of every artifact, damaged: a command that reads it is done, or ends in one line that names the file.
+"""Every field of what commands read, damaged: a command is done, or ends in one line that names the file or server.
 
-Each field, at any depth, is dropped, retyped, nested, nulled, negated or emptied, one at a time. Here a fixed draw of
-them is tried, a kind of damage each; `NOTEWRITER_DAMAGE=all` tries all kinds on all fields.
+What is read are artifacts, settings, and the replies of servers. Each field, at any depth, is dropped, retyped, nested,
+nulled, negated or emptied, one at a time. Here a fixed draw of them is tried, a kind of damage each;
+`NOTEWRITER_DAMAGE=all` in the environment tries all kinds on all fields, which takes about ten minutes of one core.
 """
 
 import copy
@@ -10,7 +11,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,14 @@ import pytest
 import yaml
 from bad_inputs import COMMANDS, QUESTIONS, attempt, is_one_line, make
 from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
+from json_service import Request, json_service
+
+from notewriter.ground.records import Passage
+from notewriter.models import connection
+from notewriter.retrieval.sources import remote
 
 SEED = 11
-FIELDS = 4
+FIELDS = 3
 """How many fields of a file are drawn."""
 SECONDS = 20
 """How long a case may take."""
@@ -141,11 +147,33 @@ RESULTS = {
     },
 }
 
+RULE = {"questions": 2, "held_out": {"sample": 1, "seed": 1}, "draw": {"sample": 1, "seed": 3}}
+PRICED = {
+    "prices": {"policy": [1, 4, 0.5]},
+    "max_cost": 5,
+    "question_set": "rule.yaml",
+    "output_dir": "priced",
+    "cache": "paid",
+}
+ADAPTER = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "base_model_name_or_path": "model",
+    "revision": None,
+    "r": 2,
+    "lora_alpha": 4,
+    "lora_dropout": 0.0,
+    "bias": "none",
+    "target_modules": ["q_proj"],
+    "rank_pattern": {},
+}
+
 PREFLIGHT_DPO = ["preflight", "--model_name_or_path", "model", "--pairs", "tiny", "--max_length", "64"]
 PREFLIGHT_SFT = ["preflight", "--model_name_or_path", "model", "--data", "chains", "--max_length", "4096"]
 PUBLISH = ["publish", "--checkpoint", "model", "--repo_id", "me/x", "--dry_run"]
 
 OTHERS = {
+    "evaluate priced": ["evaluate", "--config", "priced.yaml"],
     "evaluate anew": ["evaluate", "--config", "evaluate.yaml", "--output_dir", "anew"],
     "pairs anew": ["pairs", "--config", "pairs.yaml", "--output_dir", "anew"],
     "chains anew": ["chains", "--config", "chains.yaml", "--output_dir", "anew"],
@@ -160,6 +188,9 @@ OTHERS = {
     "preflight dpo": PREFLIGHT_DPO,
     "preflight sft": PREFLIGHT_SFT,
     "publish": PUBLISH,
+    "publish adapter": ["publish", "--checkpoint", "adapter", "--repo_id", "me/x", "--dry_run"],
+    "lineage of model": ["lineage", "model"],
+    "merge": ["merge", "--checkpoint", "adapter", "--output_dir", "anew"],
 }
 ALL = COMMANDS | OTHERS
 
@@ -167,6 +198,10 @@ READ_BY = {
     "questions.jsonl": ["evaluate", "evaluate anew", "pairs anew", "chains anew", "retrieval-eval"],
     "corpus.jsonl": ["index anew"],
     "evaluate.yaml": ["evaluate", "evaluate anew"],
+    "priced.yaml": ["evaluate priced"],
+    "rule.yaml": ["evaluate priced"],
+    "priced/spent.jsonl": ["evaluate priced"],
+    "adapter/adapter_config.json": ["merge", "publish adapter"],
     "judge.yaml": ["judge"],
     "pairs.yaml": ["pairs", "pairs anew"],
     "chains.yaml": ["chains", "chains anew"],
@@ -194,13 +229,13 @@ READ_BY = {
     "pipeline.yaml": ["pipeline"],
     "results.yaml": ["results"],
     "table.yaml": ["table"],
+    "model/config.yaml": ["lineage of model"],
     "model/config.json": ["preflight dpo", "publish"],
     "model/generation_config.json": ["preflight dpo", "publish"],
     "model/tokenizer_config.json": ["preflight dpo", "publish"],
     "model/training.json": ["publish", "lineage of model"],
     "model/trainer_state.json": ["publish"],
 }
-ALL["lineage of model"] = ["lineage", "model"]
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +267,12 @@ def done(endpoint: FakeEndpoint, tiny_model: Path, tiny_pairs: Path, tmp_path_fa
         versions={"trl": "1"},
     )
     write_training_record(folder / "model", record)
+    (folder / "model/config.yaml").write_text(yaml.safe_dump({"model_name_or_path": "owner/base", "pairs": "pairs"}))
     state = {"log_history": [{"step": 1, "loss": 0.5, "epoch": 0.1}], "global_step": 1, "best_metric": None}
     (folder / "model/trainer_state.json").write_text(json.dumps(state))
+    (folder / "rule.yaml").write_text(yaml.safe_dump(RULE))
+    (folder / "priced.yaml").write_text(yaml.safe_dump(yaml.safe_load((folder / "evaluate.yaml").read_text()) | PRICED))
+    make_adapter(folder / "adapter")
     failed = []
     for name, argv in OTHERS.items():
         try:
@@ -247,6 +286,19 @@ def done(endpoint: FakeEndpoint, tiny_model: Path, tiny_pairs: Path, tmp_path_fa
     return folder
 
 
+def make_adapter(folder: Path) -> None:
+    """The files of a LoRA adapter of the tiny model."""
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(ADAPTER))
+    name = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
+    parts = {"A": zeros(2, 32), "B": zeros(32, 2)}
+    weights = {name.format(layer, part): values.clone() for layer in range(2) for part, values in parts.items()}
+    save_file(weights, folder / "adapter_model.safetensors")
+
+
 @pytest.fixture
 def place(done: Path, tmp_path: Path) -> Path:
     """A copy of it, to damage something in."""
@@ -257,8 +309,11 @@ def _late(*_: object) -> None:
     raise TimeoutError(f"no end after {SECONDS} seconds")
 
 
-def end_of(place: Path, name: str, argv: list[str]) -> str:
-    """How a command ends over a damaged file; empty if it is done or says in one line which file is at fault."""
+def end_of(place: Path, name: str, argv: list[str], places: Collection[str] = ()) -> str:
+    """How a command ends over a damaged file; empty if it is done or says in one line which file is at fault.
+
+    `places` are other words that a line may say, such as a server's address.
+    """
     before = (place / name).read_bytes()
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
@@ -279,8 +334,15 @@ def end_of(place: Path, name: str, argv: list[str]) -> str:
         return "the file was changed"
     # Of a file of options the option is named: it may come from the command line as well.
     # So is a setting in which a run differs from the one whose folder is to be resumed.
-    names = {Path(name).name, Path(name).parts[0], "contains a run with"}
+    names = {Path(name).name, Path(name).parts[0], "contains a run with", *places}
     return "" if "--config" in argv or any(each in result[1][0] for each in names) else f"names no file: {result[1][0]}"
+
+
+def log(name: str, cases: int, faults: list[str]) -> None:
+    """Tell what was tried, in a file that the environment may name."""
+    if path := os.environ.get("NOTEWRITER_DAMAGE_LOG"):
+        with open(path, "a") as file:
+            file.write("\n".join([f"# {name}: {cases} cases, {len(faults)} faults", *faults]) + "\n")
 
 
 @pytest.mark.parametrize("name", READ_BY)
@@ -299,7 +361,78 @@ def test_a_damaged_field_is_of_no_use_or_is_named(place: Path, name: str) -> Non
                 faults.append(f"{what}, {command}: {fault[:300]}")
             cases += 1
             shutil.rmtree(place / "anew", ignore_errors=True)
-    if log := os.environ.get("NOTEWRITER_DAMAGE_LOG"):
-        with open(log, "a") as file:
-            file.write("\n".join([f"# {name}: {cases} cases, {len(faults)} faults", *faults]) + "\n")
+    log(name, cases, faults)
+    assert cases and not faults, "\n".join(faults)
+
+
+class Replies:
+    """What servers say, by path; the reply at a path may be another one."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Any] = {}
+        self.instead: dict[str, Any] = {}
+
+    def __call__(self, path: str, reply: Any) -> Any:
+        self.said.setdefault(path, reply)
+        return self.instead.get(path, reply)
+
+
+SERVED = [Passage("p1", "Bridge", "Mira built the bridge."), Passage("p2", "River", "The Osk flows past Tolen.")]
+HEALTH = {"schema": remote.SCHEMA, "status": "ok", "corpus": "towns", "fingerprint": "f" * 64}
+HITS = {"organic": [{"title": "Bridge", "link": "http://a.b/c", "snippet": "Mira built it.", "position": 1}]}
+
+
+@pytest.fixture
+def replies(endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Replies, dict[str, list[str]]]]:
+    """Servers whose replies can be damaged, and the commands that ask them, each for a path."""
+    replies = Replies()
+
+    def answer(request: Request) -> Any:
+        said = {"/health": HEALTH, "/search": HITS}.get(request.path)
+        queries = [] if said else request.json["queries"]
+        return replies(request.path, said or remote.reply_of([SERVED for _ in queries], scores=True))
+
+    monkeypatch.setattr(endpoint, "alter", replies)
+    monkeypatch.setattr(connection, "wait", lambda state: 0)
+    monkeypatch.setenv("SERPER_API_KEY", "key")
+    policy = {"base_url": endpoint.base_url, "model": endpoint.model, "attempts": 1, "patience": 0}
+    asked = ["evaluate", "--dataset", "jsonl", "--path", "questions.jsonl", "--output_dir", "anew", "--cache", "c"]
+    asked += ["--models", json.dumps({"policy": policy})]
+    indexed = [*asked, "--index", "index"]
+    with json_service(answer) as service:
+        yield (
+            replies,
+            {
+                "/v1/models": [*indexed, "--method", "vanilla"],
+                "/v1/chat/completions": [*indexed, "--method", "vanilla"],
+                "/v1/chat/completions with log-probabilities": [*indexed, "--method", "replug"],
+                "/v1/completions": [*indexed, "--method", "self_rag"],
+                "/health": [*asked, "--method", "vanilla", "--retriever", json.dumps({"url": service.url})],
+                "/retrieve": [*asked, "--method", "vanilla", "--retriever", json.dumps({"url": service.url})],
+                "/search": [*asked, "--method", "vanilla", "--retriever", json.dumps({"web": f"{service.url}/search"})],
+            },
+        )
+
+
+PATHS = ["/v1/models", "/v1/chat/completions", "/v1/chat/completions with log-probabilities", "/v1/completions"]
+PATHS += ["/health", "/retrieve", "/search"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_damaged_reply_is_of_no_use_or_its_server_is_named(
+    place: Path, replies: tuple[Replies, dict[str, list[str]]], name: str
+) -> None:
+    altered, commands = replies
+    path = name.split(" ")[0]
+    result = attempt(place, commands[name])
+    assert result == (0, []), result
+    faults, cases = [], 0
+    for what, record in damaged(name, altered.said[path]):
+        for made in ("anew", "c"):
+            shutil.rmtree(place / made) if (place / made).is_dir() else (place / made).unlink(missing_ok=True)
+        altered.instead = {path: record}
+        if fault := end_of(place, "questions.jsonl", commands[name], {"127.0.0.1", "anew"}):
+            faults.append(f"{what}: {fault[:300]}")
+        cases += 1
+    log(name, cases, faults)
     assert cases and not faults, "\n".join(faults)

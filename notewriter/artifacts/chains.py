@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Required, TypedDict, cast
 
+from notewriter.artifacts.pairs import Messages
 from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
-from notewriter.ground.records import Message
 
 SCHEMA = "notewriter/chain/1"
 
@@ -19,7 +19,7 @@ class Chain(TypedDict, total=False):
     """
 
     schema: str | None
-    messages: Required[list[Message]]
+    messages: Required[Messages]
     stage: str
     method: str
     question_id: Required[str]

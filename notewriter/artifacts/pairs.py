@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Required, TypedDict, cast
+from typing import Annotated, Any, Required, TypedDict, cast
+
+from annotated_types import MinLen
 
 from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
 from notewriter.ground.records import Message
@@ -10,6 +12,9 @@ from notewriter.ground.records import Message
 SCHEMA = "notewriter/pair/1"
 
 SIDES = ("chosen", "rejected")
+
+
+Messages = Annotated[list[Message], MinLen(1)]
 
 
 class Source(TypedDict, total=False):
@@ -36,9 +41,9 @@ class Pair(TypedDict, total=False):
     """
 
     schema: str | None
-    prompt: Required[list[Message]]
-    chosen: Required[list[Message]]
-    rejected: Required[list[Message]]
+    prompt: Required[Messages]
+    chosen: Required[Messages]
+    rejected: Required[Messages]
     stage: Required[str]
     method: str | None
     question_id: Required[str]

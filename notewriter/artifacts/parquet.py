@@ -117,14 +117,16 @@ def read_rows(
             ) from error
 
 
-def read_checked(path: Path, required: Any, batch: int = BATCH) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a Parquet file with all their columns; `required` is the TypedDict of those that it must have.
+def read_checked(
+    path: Path, row: Any, batch: int = BATCH, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a Parquet file, of a TypedDict; `columns` are those that are read, by default all.
 
     Raises:
-        UserError: as `read_rows`, or a row has another type in a required column; names file, row (from 0) and column.
+        UserError: as `read_rows`, or a row has another type in a column; names file, row (from 0) and column.
     """
-    for number, row in enumerate(read_rows(path, sorted(required.__required_keys__), batch)):
-        yield typed.read(row, required, f"{path}: row {number}", "fix or remove the row")
+    for number, values in enumerate(read_rows(path, sorted(row.__required_keys__), batch, columns)):
+        yield typed.read(values, row, f"{path}: row {number}", "fix or remove the row")
 
 
 def read_schema(path: Path) -> pa.Schema:

@@ -97,7 +97,10 @@ class _Settings(TypedDict, total=False):
     where: dict[str, Any] | None
     limit: int | None
     seed: int | None
+    stages: dict[str, str | list[str]]
+    prompts_dir: str | None
     serve: str | None
+    serve_options: dict[str, Any]
     model: str | None
     models: dict[str, dict[str, Any]]
     method_options: dict[str, Any]

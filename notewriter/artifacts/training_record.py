@@ -53,9 +53,12 @@ def read_training_record(folder: Path) -> TrainingRecord | None:
     if not path.is_file():
         return None
     record: dict[str, Any] = jsonl.read_object(path, dict, REMEDY)
-    # Metrics may be NaN, as after a run that diverged.
-    checked = read_record(record | {"metrics": {}}, TrainingRecord, TRAINING_SCHEMA, str(path), REMEDY)
-    return replace(checked, metrics=record.get("metrics", {}))
+    metrics = record.get("metrics", {})
+    # They may be NaN, as after a run that diverged.
+    if isinstance(metrics, dict):
+        record["metrics"] = {name: 0.0 if isinstance(value, float) else value for name, value in metrics.items()}
+    checked = read_record(record, TrainingRecord, TRAINING_SCHEMA, str(path), REMEDY)
+    return replace(checked, metrics=metrics)
 
 
 def write_training_record(folder: Path, record: TrainingRecord) -> None:

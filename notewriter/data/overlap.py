@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from annotated_types import MinLen
 
-from notewriter.artifacts.parquet import read_rows
+from notewriter.artifacts.parquet import read_checked
 from notewriter.artifacts.reading import pick
-from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.statistics import OverlapCheck, read_statistics
 from notewriter.data.dataset.card import OVERLAPPING, REMEDY, add_checks
 from notewriter.data.dataset.hygiene import Seen, load_evaluation, overlapping
@@ -63,6 +63,12 @@ def main(argv: list[str]) -> None:
         )
 
 
+class _Row(TypedDict):
+    """What is compared of a row."""
+
+    question_id: str
+
+
 def load_runs(folders: Sequence[Path]) -> list[Seen]:
     """The questions of evaluation runs, as their configurations select them.
 
@@ -84,9 +90,7 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
     read_statistics(folder, REMEDY)
     config = read_config(folder)
     used = {
-        row["question_id"]
-        for path in split_files(folder)
-        for row in read_rows(path, ["question_id"], columns=["question_id"])
+        row["question_id"] for path in split_files(folder) for row in read_checked(path, _Row, columns=["question_id"])
     }
     questions = [question for question in _selected(folder, config) if question.id in used]
     if len(questions) != len(used):
@@ -120,4 +124,7 @@ def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
     settings = pick(config, QuestionArguments)
     if not {"dataset", "path"} <= settings.keys():
         raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
-    return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))
+    try:
+        return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))
+    except UserError as error:
+        raise UserError(f"{folder / CONFIG}: {error}") from error

@@ -106,9 +106,5 @@ def main(argv: list[str]) -> None:
         controls = against_controls(after)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
-    # Each apart, so that the comparison's p-values are the same where the passages are no longer at hand.
     (comparison,) = corrected([comparison])
-    beside = [
-        dict(zip(each, corrected([*each.values()]), strict=True)) for each in (controls, against_constants(after))
-    ]
-    sys.stdout.write(format_table(comparison, *beside) + "\n" + reason)
+    sys.stdout.write(format_table(comparison, controls, against_constants(after)) + "\n" + reason)

@@ -110,7 +110,10 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
 
 def against_constants(runs: list[Path]) -> dict[str, Comparison]:
     """As `against_controls`: constant answer -> its scores beside those of the runs' answers (`constant_scores`)."""
-    scores = [constant_scores(run) for run in runs]
+    scores = [
+        constant_scores(read_predictions(run / "predictions.jsonl").values(), read_metrics(run / "metrics.json").family)
+        for run in runs
+    ]
     return _against(runs, scores, [*dict.fromkeys(_metrics_of(scores))])
 
 
@@ -146,9 +149,10 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
 
     Args:
         caption: the table's.
-        against: of `against_controls` or `against_constants`.
+        against: of `against_controls` or `against_constants`; p-values are corrected here.
         label: what the run is called.
     """
+    against = dict(zip(against, corrected([*against.values()]), strict=True))
     names = list(dict.fromkeys(metric for comparison in against.values() for metric in comparison))
     header = [""]
     for name in names:

@@ -5,12 +5,12 @@ stands beside.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from notewriter.artifacts.metrics import Interval, read_metrics
-from notewriter.artifacts.predictions import read_predictions
+from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
@@ -110,28 +110,22 @@ def control_scores(run: Path) -> Scores:
         UserError: as `readings`.
     """
     read = readings(run)
-    return scores_of(control_notes(read), read) if read else {}
-
-
-def scores_of(notes: Mapping[str, Mapping[str, str]], read: Sequence[Reading]) -> Scores:
-    """The scores of notes: writer -> question id -> `note_scores`."""
     questions = {each.question.id: each.question for each in read}
     return {
-        writer: {id: note_scores(note, questions[id]) for id, note in by_question.items()}
-        for writer, by_question in notes.items()
+        control: {id: note_scores(note, questions[id]) for id, note in notes.items()}
+        for control, notes in (control_notes(read) if read else {}).items()
     }
 
 
-def constant_scores(run: Path) -> Scores:
+def constant_scores(predictions: Iterable[Prediction], family: str) -> Scores:
     """What "no" and the commonest gold answer would have scored, where at least a third of the questions is yes or no.
 
-    Raises:
-        UserError: the run's files are missing or malformed.
+    Args:
+        predictions: the run's, for its questions.
+        family: the metric family that scores answers.
     """
-    family = read_metrics(run / "metrics.json").family
     questions = [
-        Question(each.question_id, each.question, tuple(each.answers), metadata=each.metadata)
-        for each in read_predictions(run / "predictions.jsonl").values()
+        Question(each.question_id, each.question, tuple(each.answers), metadata=each.metadata) for each in predictions
     ]
     golds = [{normalise(answer) for answer in question.answers} for question in questions]
     if 3 * sum(bool(gold & {"yes", "no"}) for gold in golds) < max(1, len(golds)):
@@ -143,9 +137,14 @@ def constant_scores(run: Path) -> Scores:
     }
 
 
-def controls_summary(run: Path) -> dict[str, dict[str, Interval]]:
-    """What controls and constant answers would have scored in a finished run, with intervals, for metrics.json."""
-    scores = control_scores(run) | {f'"{answer}"': each for answer, each in constant_scores(run).items()}
+def controls_summary(run: Path, family: str) -> dict[str, dict[str, Interval]]:
+    """What controls and constant answers would have scored in a finished run, with intervals, for metrics.json.
+
+    Raises:
+        UserError: as `readings`.
+    """
+    constants = constant_scores(read_predictions(run / "predictions.jsonl").values(), family)
+    scores = control_scores(run) | {f'"{answer}"': each for answer, each in constants.items()}
     return {
         name: {
             metric: bootstrap_interval([each[metric] for each in by_question.values() if metric in each])

@@ -209,7 +209,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         config_hash=config_hash(evaluation.config, *OPTIONS),
         version=__version__,
         judged=summary_of(judgements),
-        controls=_controls(folder) if arguments.controls else None,
+        controls=_controls(folder, evaluation.family) if arguments.controls else None,
     )
     prices = prices_of(evaluation.costs.prices, evaluation.models.models)
     write_costs(folder / "costs.json", run_costs(traces(), predictions, prices))
@@ -217,9 +217,9 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
     return metrics
 
 
-def _controls(folder: Path) -> dict[str, dict[str, Interval]] | None:
+def _controls(folder: Path, family: str) -> dict[str, dict[str, Interval]] | None:
     try:
-        return controls_summary(folder)
+        return controls_summary(folder, family)
     except UserError as error:
         logger.warning("controls: not scored. %s", error)
         return None

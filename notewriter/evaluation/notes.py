@@ -8,24 +8,24 @@ from notewriter.ground.text import normalise
 
 FACTS, ANSWER, WORDS, DENSITY = "note_fact_recall", "note_has_answer", "note_words", "note_density"
 
-BUDGETS = (20, 40, 80)
-"""Words within which notes of different lengths are compared."""
+EQUAL_WORDS = 40
+"""Words within which the notes of all runs are compared."""
+
+BUDGETS = (20, EQUAL_WORDS, 80)
+"""Words within which `worth` shows them."""
 
 METRICS = (
     Metric(FACTS, "Supporting facts in the note", "Share of the supporting facts' words in the note."),
     Metric(ANSWER, "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
     Metric(WORDS, "Words in the note", "Length of the final note.", better=None, decimals=1, share=False),
     *(
-        Metric(f"{FACTS}_{words}", f"Supporting facts within {words} words", "Of the note's first words alone.")
-        for words in BUDGETS
-    ),
-    *(
-        Metric(f"{ANSWER}_{words}", f"Gold answer within {words} words", "Of the note's first words alone.")
+        Metric(f"{name}_{words}", f"{label} within {words} words", "Of the note's first words alone.")
+        for name, label in ((FACTS, "Supporting facts"), (ANSWER, "Gold answer"))
         for words in BUDGETS
     ),
     Metric(DENSITY, "Density of the note", "Share of the note's words that are words of the supporting facts."),
 )
-"""What `note_scores` returns."""
+"""What `note_worth` returns."""
 
 
 def note_quality(note: str, question: Question) -> dict[str, float]:
@@ -38,7 +38,8 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
             out where no answer has a token.
         `note_words`: the length of the note in whitespace-separated words.
 
-    Copying every passage maximises recall, so read it together with `note_words`, or at equal words (`note_scores`).
+    Copying every passage maximises recall, so read it together with `note_words`, or at equal words (`note_scores`, and
+    `notewriter.evaluation.controls` for notes without a model of as many words).
     """
     quality = {}
     normalised = normalise(note)
@@ -54,21 +55,29 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
 
 
 def note_scores(note: str, question: Question) -> dict[str, float]:
+    """What a run tells of a note: `note_quality`, of its first 40 words too (`note_fact_recall_40`, ...)."""
+    return note_quality(note, question) | _within(note, question, EQUAL_WORDS)
+
+
+def note_worth(note: str, question: Question) -> dict[str, float]:
     """`note_quality` of a note and of its first 20, 40 and 80 words, and its density.
 
-    More words hold more facts whoever wrote them, so writers are compared by `note_fact_recall_40` and the like, or
-    with notes without a model of as many words (`notewriter.evaluation.controls`). `note_density` is the share of the
-    note's normalised tokens that belong to a supporting fact, each token of the facts used once; 0 for an empty note.
+    `note_density` is the share of the note's normalised tokens that belong to a supporting fact, each token of the
+    facts used once; 0 for an empty note, left out where no fact has a token.
     """
     scores = note_quality(note, question)
-    within = {words: note_quality(first_words(note, words), question) for words in BUDGETS}
-    for name in (FACTS, ANSWER):
-        scores |= {f"{name}_{words}": quality[name] for words, quality in within.items() if name in quality}
+    for words in BUDGETS:
+        scores |= _within(note, question, words)
     if facts := _facts(question):
         tokens = Counter(normalise(note).split())
         evidence = sum(facts, Counter())
         scores[DENSITY] = (tokens & evidence).total() / max(1, tokens.total())
     return scores
+
+
+def _within(note: str, question: Question, words: int) -> dict[str, float]:
+    quality = note_quality(first_words(note, words), question)
+    return {f"{name}_{words}": quality[name] for name in (FACTS, ANSWER) if name in quality}
 
 
 def first_words(note: str, words: int) -> str:

@@ -1,12 +1,18 @@
 """Uncertainty of means over questions and seeds: bootstrap intervals, and tests of paired differences."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from notewriter.artifacts.metrics import Interval
+from notewriter.ground.lazy import Lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Lazy("numpy")
 
 PERMUTATIONS = 10_000
 

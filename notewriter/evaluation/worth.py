@@ -31,14 +31,13 @@ from notewriter.evaluation.controls import (
     best_control,
     control_notes,
     readings,
-    scores_of,
 )
 from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, is_yes_no, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, retriever_of
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
 from notewriter.evaluation.next_search import scores_of as next_search_scores
-from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, first_words, note_quality
+from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, first_words, note_quality, note_worth
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -67,7 +66,7 @@ COLUMNS = {
 }
 """Measure -> the head of its column."""
 
-COMPARED = (FACTS, f"{FACTS}_40", ANSWER, *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
+COMPARED = (f"{FACTS}_40", f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
 """The measures by which a run's notes are compared with the best control."""
 
 CURVE = (0, 5, 10, 20, 30, 40, 60, 80, 100)
@@ -132,13 +131,16 @@ def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None,
     if not read:
         raise UserError(f"{run}: has no notes; name a run of a method that keeps one, such as deepnote")
     notes = {OWN: {each.question.id: each.note for each in read}, **control_notes(read, CONTROLS)}
-    scores = scores_of(notes, read)
+    questions = {each.question.id: each.question for each in read}
+    scores = {
+        writer: {id: note_worth(note, questions[id]) for id, note in by_question.items()}
+        for writer, by_question in notes.items()
+    }
     if further:
         _add(scores, asyncio.run(_next_search(run, read, notes, further, words)))
     if reader:
-        questions = [each.question for each in read]
-        yes_no = {question.id for question in questions if is_yes_no(question)}
-        gains = note_gains(notes, questions, reader, logs, words)
+        yes_no = {id for id, question in questions.items() if is_yes_no(question)}
+        gains = note_gains(notes, list(questions.values()), reader, logs, words)
         _add(
             scores,
             {

@@ -67,7 +67,7 @@ class Model:
     def billions_of(self, role: str) -> float | None:
         """The size of the model that plays a role."""
         if isinstance(self.billions, dict):
-            return self.billions.get(role, self.billions["policy"])
+            return self.billions.get(role, self.billions.get("policy"))
         return self.billions
 
 

@@ -85,8 +85,7 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
     """The method with this name, after checking its options.
 
     Raises:
-        UserError: an unknown method or option, a value that its annotation does not allow or that is out of bounds, or
-            options that contradict each other.
+        UserError: an unknown method or option, or a value that its annotation does not allow or that is out of bounds.
     """
     method = choose("method", name, METHODS)
     defaults = method.options
@@ -99,7 +98,4 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
             kind = Annotated[int, Interval(ge=1, le=BOUNDS.get(key, MAX_STEPS))]
         if problem := misfit(value, kind, f"method {name}: option {key}"):
             raise UserError(problem)
-    if method.check:
-        chosen = defaults | options
-        method.check(**{key: chosen[key] for key in inspect.signature(method.check).parameters})
     return method

@@ -154,7 +154,7 @@ def reason(error: Exception) -> str:
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
     if isinstance(error, openai.APIStatusError):
-        message = message or f"HTTP {error.status_code}: {error.response.text}"
+        message = message or f"HTTP {error.status_code}: {error.response.text}".removesuffix(": ")
     words = " ".join(str(message or error)[:1000].split())
     if isinstance(error, openai.APIConnectionError):
         cause: BaseException = error

@@ -6,11 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from notewriter.ground import jsonl
+from notewriter.ground.lazy import Lazy
+
+if TYPE_CHECKING:
+    import jinja2
+else:
+    jinja2 = Lazy("jinja2")
 
 
 def write_page(output: Path, template: Path, data: Mapping[str, object], **variables: object) -> None:
@@ -32,10 +38,10 @@ def write_page(output: Path, template: Path, data: Mapping[str, object], **varia
     digest = hashlib.sha256()
     for text in embedded.values():
         digest.update(text.encode())
-    environment = Environment(
-        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -7,6 +7,8 @@ vector, or with few of them in a graph (`vectors`), which is built from the embe
 DeepNote's dense retriever for the multi-hop benchmarks is bge-base-en-v1.5 (section 4.1).
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -20,14 +22,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from annotated_types import Interval
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import Checkpoint
@@ -37,7 +38,11 @@ from notewriter.retrieval.passages import REMEDY
 from notewriter.retrieval.protocol import Scope, check_top_k
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
+else:
+    np = Lazy("numpy")
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +197,7 @@ class Dense:
 
 
 def _embed(
-    model: "SentenceTransformer", settings: dict[str, Any], options: Encoder, path: Path, corpus: passages.Passages
+    model: SentenceTransformer, settings: dict[str, Any], options: Encoder, path: Path, corpus: passages.Passages
 ) -> int:
     """Append the missing embeddings; returns their dimension."""
     dimension = int(encoders.encode(model.encode_document, [""], settings, "passage_prompt").shape[1])
@@ -222,7 +227,7 @@ def _embed(
 
 
 @contextmanager
-def _pool(model: "SentenceTransformer", options: Encoder) -> Iterator[tuple[Any, int]]:
+def _pool(model: SentenceTransformer, options: Encoder) -> Iterator[tuple[Any, int]]:
     """A process per device if there are several, and their number."""
     several = encoders.devices(options.device)
     if len(several) < 2:
@@ -236,7 +241,7 @@ def _pool(model: "SentenceTransformer", options: Encoder) -> Iterator[tuple[Any,
 
 
 def _copy(
-    file: Path, model: "SentenceTransformer", settings: dict[str, Any], path: Path, corpus: passages.Passages
+    file: Path, model: SentenceTransformer, settings: dict[str, Any], path: Path, corpus: passages.Passages
 ) -> int:
     """Write the vectors of a FAISS index that was built elsewhere of the same passages; returns their dimension.
 
@@ -267,9 +272,7 @@ def _copy(
     return int(index.d)
 
 
-def _sampled_queries(
-    model: "SentenceTransformer", settings: dict[str, Any], corpus: passages.Passages
-) -> vectors.Array:
+def _sampled_queries(model: SentenceTransformer, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:
     """Embedded queries like those of users: sentences of sampled passages."""
     rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
     sampled = (corpus[int(row)] for row in rows)
@@ -294,7 +297,7 @@ def _map(folder: Path, count: int, dimension: int) -> NDArray[np.float32]:
         raise UserError(f"{folder}: cannot be opened ({error}); {REMEDY}") from error
 
 
-def _describe(options: Encoder, source: str) -> tuple["SentenceTransformer", dict[str, Any]]:
+def _describe(options: Encoder, source: str) -> tuple[SentenceTransformer, dict[str, Any]]:
     """The encoder, and all settings that determine the embeddings."""
     if options.encoder is None:
         raise UserError("a dense index needs an encoder; add --encoder, for example BAAI/bge-base-en-v1.5")

@@ -1,5 +1,7 @@
 """Sentence encoders: sentence-transformers models, their prompts and their devices."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import re
@@ -8,15 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from annotated_types import Interval, MinLen
-from numpy.typing import NDArray
 
 from notewriter.ground.errors import UserError, install
+from notewriter.ground.lazy import Lazy
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, loading
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
+else:
+    np = Lazy("numpy")
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 
@@ -82,7 +87,7 @@ class Encoder:
     )
 
 
-def load(encoder: str, device: str | None) -> "SentenceTransformer":
+def load(encoder: str, device: str | None) -> SentenceTransformer:
     """The model, loaded once per device.
 
     Raises:
@@ -92,7 +97,7 @@ def load(encoder: str, device: str | None) -> "SentenceTransformer":
 
 
 @functools.cache
-def _load(encoder: str, device: str | None) -> "SentenceTransformer":
+def _load(encoder: str, device: str | None) -> SentenceTransformer:
     if not Path(encoder).is_dir() and not is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):
@@ -133,7 +138,7 @@ def devices(device: str | None) -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
-def prompts(model: "SentenceTransformer", options: Encoder) -> tuple[str, str]:
+def prompts(model: SentenceTransformer, options: Encoder) -> tuple[str, str]:
     """The query and the passage prompt: as given, else of the encoder's configuration, else by its name."""
     name = Path(str(options.encoder)).name.lower()
     by_name = next((prompts for pattern, prompts in PROMPTS.items() if re.fullmatch(pattern, name)), ("", ""))

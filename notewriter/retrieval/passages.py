@@ -6,6 +6,8 @@ indexes of one corpus can share them by hard links. Building takes 24 bytes of m
 hashes of its id and title.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -14,13 +16,18 @@ from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
 from notewriter.ground.text import hash64, without_surrogates
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = Lazy("numpy")
 
 PASSAGES, LINES, IDS, TITLES = "passages.jsonl", "lines.npy", "ids.npy", "titles.npy"
 

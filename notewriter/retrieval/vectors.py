@@ -9,19 +9,26 @@ How far a search goes in the graph is raised until the recall@10 of sampled quer
 target.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from annotated_types import Interval
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.lazy import Lazy
 from notewriter.retrieval import encoders
 
-Array = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
+else:
+    np = Lazy("numpy")
 
 FILE = "vectors.faiss"
 STRUCTURES = ("flat", "hnsw")

@@ -63,14 +63,12 @@ class Method:
 
     Args:
         run: `run(question, rollout, **options)`, an async function that returns the answer; its keyword-only
-            parameters are the method's options.
+            parameters are the method's options; their annotations say which values are allowed.
         stages: the calls it makes.
-        check: validates some of the options together; raises `UserError` if they contradict each other.
     """
 
     run: Callable[..., Awaitable[str]]
     stages: tuple[Stage, ...]
-    check: Callable[..., None] | None = None
 
     def __post_init__(self) -> None:
         FOLDERS[self.name] = Path(inspect.getfile(self.run)).parent

@@ -317,10 +317,10 @@ def test_a_folder_with_other_settings_is_refused(build):
         (
             {"stages": {"deepnote/init_note": "decision"}},
             "decision judges candidates of kind updated note, and deepnote/init_note gives a note; "
-            "its judges are: llm, outcome, gain, reference",
+            "its judges are: chance, llm, outcome, gain, reference",
         ),
         ({"stages": {"deepnote/init_note": ["outcome", "metric"]}}, "metric judges candidates of kind answer"),
-        ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: llm, outcome"),
+        ({"stages": {"rearag/step": "reference"}}, "rearag/step gives a step; its judges are: chance, llm, outcome"),
         ({"stages": {"search_r1/reason": "llm"}}, "search_r1/reason: continues a text and has no reply of its own"),
         ({"stages": {"replug/answer": "metric"}}, "stages: replug/answer: is read with its log-probabilities alone"),
         ({"stages": {"corag/penalty": "outcome"}}, "stages: corag/penalty: is read with its log-probabilities alone"),
@@ -337,7 +337,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"quotas": {"deepnote/init_note": True}}, "quotas: deepnote/init_note: True is not a number of pairs"),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"deepnote": {"steps": 1}}}, "method deepnote has no option 'steps'"),
-        ({"method_options": {"deepnote": {"max_step": 1}}}, "max_failure"),
+        ({"method_options": {"deepnote": {"max_step": 0}}}, "option max_step: 0"),
         ({"method_options": {"direct": {}}}, "'direct' is not the method of any stage"),
         ({"gold_stages": ["deepnote/answer"]}, "gold_stages: 'deepnote/answer' is not among the stages"),
         ({"limit": 0}, "limit"),

@@ -4,6 +4,8 @@ import json
 from statistics import mean
 
 import pytest
+from fake_endpoint import fake_endpoint
+from tiny_world import run_config
 
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
@@ -73,14 +75,14 @@ def test_the_note_of_another_question_is_as_long(noted_runs):
 
 def test_constant_answers_are_scored_where_a_third_of_the_questions_is_yes_or_no(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0, "b": 1.0, "c": 0.0}, family="hotpotqa", prediction="no")
-    assert constant_scores(run) == {}
+    assert against_constants([run]) == {}
     golds = [["No"], ["yes"], ["Fulda"]]
     records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
     jsonl.write(
         run / "predictions.jsonl",
         [record | {"answers": gold} for record, gold in zip(records, golds, strict=True)],
     )
-    scores = constant_scores(run)
+    scores = constant_scores(read_predictions(run / "predictions.jsonl").values(), "hotpotqa")
     assert list(scores) == ["no"]
     assert [each["em"] for each in scores["no"].values()] == [1.0, 0.0, 0.0]
     ((answer, comparison),) = against_constants([run]).items()
@@ -115,11 +117,18 @@ def test_the_command_prints_a_row_for_each_note_without_a_model(noted_runs, caps
     assert "overlap: the sentences that share most words with the question; " in below
 
 
+def test_evaluate_scores_controls_with_a_run(noted_runs, tmp_path, capsys):
+    _, world = noted_runs
+    with fake_endpoint(lambda request: "nobody") as endpoint:
+        evaluate.main([*run_config(tmp_path, "run", world, endpoint, {}), "--controls"])
+    assert "without a model: lead      note_fact_recall 0." in capsys.readouterr().out
+    assert tuple(read_metrics(tmp_path / "run/metrics.json").controls) == SHOWN
+
+
 def test_evaluate_scores_controls_of_a_finished_run_and_report_shows_them_as_a_band(noted_runs, tmp_path, capsys):
     folder, _ = noted_runs
     evaluate.main([*settings_of(folder / "after"), "--controls"])
-    printed = capsys.readouterr().out
-    assert "without a model: lead      note_fact_recall 0." in printed
+    assert "without a model: lead      note_fact_recall 0." in capsys.readouterr().out
     controls = read_metrics(folder / "after/metrics.json").controls
     assert tuple(controls) == SHOWN
     page = tmp_path / "report.html"

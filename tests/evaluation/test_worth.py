@@ -42,14 +42,14 @@ def test_the_best_control_is_chosen_measure_by_measure_and_compared_with_the_not
     best = best_control(scores, "note_fact_recall")
     expected = mean(each["note_fact_recall"] for each in scores[best].values())
     name, own, control, difference, *_, questions = rows[0]
-    assert (name, own, control) == ("after, facts", "0.000", f"{best}: {expected:.3f}")
+    assert (name, own, control) == ("after, facts in 40", "0.000", f"{best}: {expected:.3f}")
     assert difference.startswith(f"-{expected:.3f} [") and difference.endswith(" *")
     assert questions == "6"
 
 
 def test_the_control_to_beat_is_chosen_on_training_questions_if_these_are_given(after):
     scores = {
-        name: {id: {"note_fact_recall": float(name == "random")} for id in by_question}
+        name: {id: {"note_fact_recall_40": float(name == "random")} for id in by_question}
         for name, by_question in after.scores.items()
     }
     chosen = worth.Worth("train", after.read, scores)

@@ -166,8 +166,7 @@ def without_a_model(runs: Sequence[Run]) -> list[Table]:
                 continue
             for caption, against in (("notes", controls), ("constant answers", constants)):
                 if against:
-                    beside = dict(zip(against, corrected([*against.values()]), strict=True))
-                    tables.append(beside_table(f"{run.label} beside {caption} without a model", beside, run.label))
+                    tables.append(beside_table(f"{run.label} beside {caption} without a model", against, run.label))
     return tables
 
 

@@ -1,6 +1,5 @@
 """DeepNote: adaptive retrieval extends a note, and the answer is written from the note."""
 
-from notewriter.ground.errors import UserError
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_status
 from notewriter.rollouts.rollout import Rollout
@@ -39,11 +38,7 @@ async def deepnote(
             code, with 15). 0, the default: no limit, as in the paper.
         adaptive_retrieval: False answers from the first note (Table 2, without adaptive retrieval).
         answer_style: `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
-
-    Raises:
-        UserError: the options contradict each other.
     """
-    check_options(max_step, max_failure)
     rollout.keep_note("")
     seen: set[str] = set()
     passages = await rollout.retrieve(question, top_k)
@@ -79,14 +74,4 @@ async def deepnote(
     return await rollout.generate(ANSWER, question=question, note=best_note, answer_style=answer_style)
 
 
-def check_options(max_step: int, max_failure: int) -> None:
-    """Check that the options are consistent.
-
-    Raises:
-        UserError: `max_failure` exceeds `max_step`.
-    """
-    if max_failure > max_step:
-        raise UserError(f"max_failure ({max_failure}) is above max_step ({max_step}); lower max_failure")
-
-
-METHOD = Method(deepnote, (INIT_NOTE, REFINE_QUERY, ACCUMULATE_KNOWLEDGE, DECIDE, ANSWER), check_options)
+METHOD = Method(deepnote, (INIT_NOTE, REFINE_QUERY, ACCUMULATE_KNOWLEDGE, DECIDE, ANSWER))

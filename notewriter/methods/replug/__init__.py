@@ -1,14 +1,18 @@
 """REPLUG: every passage is prepended separately, and the answers' probabilities are averaged over the passages."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Lazy("numpy")
 
 ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 

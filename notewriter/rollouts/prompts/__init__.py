@@ -4,16 +4,20 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import jinja2
 from annotated_types import Interval
-from jinja2.sandbox import SandboxedEnvironment
 
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import MAX_TOKENS, Message
 from notewriter.ground.text import without_surrogates
+
+if TYPE_CHECKING:
+    import jinja2
+else:
+    jinja2 = Lazy("jinja2")
 
 FOLDERS: dict[str, Path] = {}
 """The folders with the prompts of each method (`rollouts.method.Method`), by its name."""
@@ -25,18 +29,12 @@ SYSTEM = ".system.jinja"
 """The end of the name of a file with a stage's system message."""
 
 
-class _BesideModules(jinja2.BaseLoader):
-    """The prompts of methods: `METHOD/STAGE.jinja` is `STAGE.jinja` in the folder of the method."""
-
-    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        method, _, name = template.partition("/")
-        if method not in FOLDERS:
-            raise jinja2.TemplateNotFound(template)
-        # Jinja's own loader keeps names with `..` inside the folder.
-        return jinja2.FileSystemLoader(FOLDERS[method]).get_source(environment, name)
-
-    def list_templates(self) -> list[str]:
-        return [f"{method}/{path.name}" for method, folder in FOLDERS.items() for path in folder.glob("*.jinja")]
+def _beside_module(template: str) -> tuple[str, str, Callable[[], bool]] | None:
+    """The prompt of a method of another package: `METHOD/STAGE.jinja` is `STAGE.jinja` in the folder of the method."""
+    method, _, name = template.partition("/")
+    # Jinja's own loader keeps names with `..` inside the folder.
+    loader = jinja2.FileSystemLoader(FOLDERS[method]) if method in FOLDERS else None
+    return loader.get_source(jinja2.Environment(), name) if loader else None
 
 
 class Prompts:
@@ -62,18 +60,25 @@ class Prompts:
         # A method's prompts are in its own folder, shared ones here.
         ours = [Path(__file__).parents[2] / "methods", Path(__file__).parent]
         places = ours if directory is None else [Path(directory), *ours]
+        # Imported late, as by whom only options are read.
+        from jinja2.sandbox import SandboxedEnvironment
+
+        self._files = files = jinja2.FileSystemLoader(places)
         # Sandboxed, because prompts may come from third parties.
         self._environment = SandboxedEnvironment(
-            loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), _BesideModules()]),
+            loader=jinja2.ChoiceLoader([files, jinja2.FunctionLoader(_beside_module)]),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        names = self._environment.list_templates(filter_func=lambda name: name.endswith(SYSTEM))
-        self._with_system = {name.removesuffix(SYSTEM) for name in names}
+        self._with_system = {name.removesuffix(SYSTEM) for name in self._names() if name.endswith(SYSTEM)}
         self._words = typed.read(dict(words), Budgets, "words")
         for stage in self._words:
             self.check(stage)
+
+    def _names(self) -> list[str]:
+        beside = [f"{method}/{path.name}" for method, folder in FOLDERS.items() for path in folder.glob("*.jinja")]
+        return sorted({*beside, *(name for name in self._files.list_templates() if name.endswith(".jinja"))})
 
     def check(self, stage: str) -> None:
         """Check that a stage has a prompt.
@@ -81,8 +86,7 @@ class Prompts:
         Raises:
             UserError: it has none; suggests the most similar stage.
         """
-        names = self._environment.list_templates(extensions=["jinja"])
-        stages = [name.removesuffix(".jinja") for name in names if not name.endswith(SYSTEM)]
+        stages = [name.removesuffix(".jinja") for name in self._names() if not name.endswith(SYSTEM)]
         if stage not in stages:
             near = difflib.get_close_matches(stage, stages, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else "add a file of that name to prompts_dir"

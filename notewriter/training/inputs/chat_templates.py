@@ -8,7 +8,8 @@ from typing import Any, cast
 import jinja2
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.typed import misfit
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import Checkpoint, load
 
@@ -40,6 +41,10 @@ def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) ->
         configured = GenerationConfig.from_pretrained(model.path, revision=model.revision).eos_token_id
     except OSError:
         configured = None
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{model.path}: generation_config.json: {one_line(error)}; copy or save it again") from error
+    if problem := misfit(configured, int | list[int] | None, "eos_token_id"):
+        raise UserError(f"{model.path}: generation_config.json: {problem}; copy or save it again")
     stops = configured if isinstance(configured, list) else [configured]
     return frozenset(stop for stop in (tokenizer.eos_token_id, *stops) if stop is not None)
 

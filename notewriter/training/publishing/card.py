@@ -117,7 +117,7 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
     if is_hub_id(name):
         return base | {"label": name, "hub_id": name}
     if origin := read_json_of(path / "origin.json"):
-        licence = str(origin.get("licence", "")).lower() or None
+        licence = (origin.get("licence") or "").lower() or None
         hub_id = origin.get("model")
         return {"label": hub_id or path.name, "hub_id": hub_id, "license": licence, "origin": origin.get("note")}
     earlier = read_training_record(path)

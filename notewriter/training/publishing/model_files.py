@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
 from notewriter.artifacts.run_record import read_inputs
@@ -115,15 +115,21 @@ def _stored_type(folder: Path) -> str | None:
 def adapted_model(folder: Path) -> str | None:
     """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
     name = read_json_of(folder / ADAPTER).get("base_model_name_or_path") or ""
-    if is_hub_id(name):
-        return str(name)
-    hub_id: str | None = read_json_of(Path(name) / "origin.json").get("model")
-    return hub_id
+    return name if is_hub_id(name) else read_json_of(Path(name) / "origin.json").get("model")
 
 
-def read_json_of(path: Path) -> Settings:
-    """The JSON object in a file; empty where there is no such file."""
+class Origin(TypedDict, total=False):
+    """What is read of an adapter's settings, and of a fetched model's origin.json."""
+
+    base_model_name_or_path: str | None
+    model: str | None
+    licence: str | None
+    note: str | None
+
+
+def read_json_of(path: Path) -> Origin:
+    """What a JSON file says of a model's origin; empty where there is no such file."""
     if not path.is_file():
         return {}
-    record: Settings = jsonl.read_object(path, Settings, "restore the file or remove it")
+    record: Origin = jsonl.read_object(path, Origin, "restore the file or remove it")
     return record
