@@ -3,6 +3,9 @@
 import importlib
 import itertools
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +14,7 @@ from benchmark_files import write_lines, write_list
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.cli import COMMANDS
 from notewriter.experiments import results
+from notewriter.experiments.origins import origins_of
 from notewriter.experiments.run import read_pipeline
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
@@ -99,8 +103,9 @@ def student(request):
     return sentences[next(TURNS) % len(sentences)] if sentences else "Brel"
 
 
-def trained(options):
+def trained(argv):
     """What a training leaves: a model that can be served, and its record."""
+    options = {name: Path(value) for name, value in itertools.pairwise(argv) if name.startswith("--")}
     folder = options["--output_dir"]
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
@@ -110,22 +115,27 @@ def trained(options):
     write_training_record(folder, TrainingRecord(steps=25, hyperparameters={"batch_size": 8}, metrics={}))
 
 
-@pytest.mark.parametrize("served", [student], indirect=True)
-def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(experiment, served, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run_commands(file, seeds, arms, train):
+    """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
     wanted = re.compile(
         rf"((index )?the corpus larger|gold evidence|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
-        rf"|seed [12], (?:{'|'.join(ARMS)})(,| on (?:{'|'.join(SETS)})$|$)"
+        rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base/config.json").write_text("{}")
-    for run in read_pipeline(experiment).runs:
+    for run in read_pipeline(file).runs:
         if wanted.match(run.title):
             _, command, *argv = run.command_line(1)
             if command == "train":
-                trained({name: tmp_path / value for name, value in itertools.pairwise(argv) if name.startswith("--")})
+                train(argv)
             else:
                 importlib.import_module(COMMANDS[command][0]).main(argv)
+
+
+@pytest.mark.parametrize("served", [student], indirect=True)
+def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(experiment, served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/config.json").write_text("{}")
+    run_commands(experiment, "12", ARMS, trained)
     results.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
     tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
@@ -133,3 +143,23 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     assert "| 2 x 4 |" in of_reference
     assert len(tests) == 9 and sum("not run" in line for line in tests) == 7
     assert "![curves](page-curves.svg)" in page
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("served", [student], indirect=True)
+def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = yaml.safe_load(experiment.read_text())
+    content["variables"] |= {"model_dir": str(tiny_model), "steps": 1}
+    experiment.write_text(yaml.safe_dump(content))
+
+    def train(argv):
+        subprocess.run([sys.executable, "-m", "notewriter.cli", "train", *argv, "--save_strategy", "no"], check=True)
+
+    run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train)
+    results.main([str(experiment), "--output", "page.md"])
+    page = (tmp_path / "page.md").read_text()
+    assert "one seed" in page[: page.index("## Scores")]
+    for arm in ("rejection", "reference"):
+        ways = [origins_of(Path(f"run/seed-1/{arm}/choice"))]
+        assert [folder.name for way in ways for folder in way.trainings] == ["checkpoint", "round-1", "round-2"]
