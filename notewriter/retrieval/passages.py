@@ -83,7 +83,9 @@ class Writer(AbstractContextManager["Writer"]):
         for position in map(int, np.union1d(order[1:][equal], order[:-1][equal])):
             id = _parse(read[self._starts[position] : self._starts[position + 1]]).id
             if (first := firsts.setdefault(id, position)) != position:
-                raise UserError(f"passages {first + 1} and {position + 1} have the same id {id!r}; make ids unique")
+                raise UserError(
+                    f"corpus: passages {first + 1} and {position + 1} have the same id {id!r}; make ids unique"
+                )
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

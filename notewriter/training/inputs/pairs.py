@@ -129,8 +129,11 @@ def read(path: Path) -> Dataset:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
-        Dataset.from_list(pairs, features=Features(**FEATURES)).to_parquet(str(partial))  # type: ignore[no-untyped-call]
-        os.replace(partial, file)
+        try:
+            Dataset.from_list(pairs, features=Features(**FEATURES)).to_parquet(str(partial))  # type: ignore[no-untyped-call]
+            os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
     return Dataset.from_parquet(str(file))
 
 
