@@ -2,12 +2,14 @@
 
 import itertools
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from notewriter.corpora.reading import time_limit
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
 from notewriter.ground.config import load_yaml
@@ -19,6 +21,15 @@ MAX_BYTES = 50_000_000
 MAX_HTML_BYTES = 20_000_000
 """The same of HTML, whose tree takes about fifty times its size."""
 
+MAX_ATTRIBUTES = 10_000
+"""Attributes of one HTML tag; the parser's time grows with their square, and nothing can interrupt it."""
+
+_ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
+_TAG = re.compile(
+    rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
+)
+"""A tag, with what is in a script, where `a <b` is none."""
+
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -26,12 +37,13 @@ def extract(name: str, path: Path) -> Document:
     """The document in a file.
 
     Raises:
-        UserError: it is empty, too large, damaged, encrypted, not UTF-8, or contains no text.
+        UserError: it is empty, too large, damaged, encrypted, not UTF-8, contains no text, or takes too long.
     """
     try:
         if not path.stat().st_size:
             raise UserError(f"{name}: is empty")
-        document = EXTRACTORS[path.suffix.lower()](name, path)
+        with time_limit(name):
+            document = EXTRACTORS[path.suffix.lower()](name, path)
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (RecursionError, MemoryError) as error:
@@ -99,7 +111,7 @@ def _html(name: str, path: Path) -> Document:
 
 
 def html_tree(name: str, content: bytes | str) -> Any:
-    """A page as the tree of lxml's parser, which is bounded in its depth; bytes have any encoding.
+    """A page as the tree of lxml's parser, which is bounded in its attributes and depth; bytes have any encoding.
 
     Raises:
         UserError: the library is missing, or the page is none or beyond a bound.
@@ -112,6 +124,10 @@ def html_tree(name: str, content: bytes | str) -> Any:
     # It logs what it does not find, which is an error here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     raw = content if isinstance(content, bytes) else content.encode(errors="replace")
+    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(raw)):
+        raise UserError(
+            f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
+        )
     if raw.lstrip().startswith(b"<") and b"<html" not in raw[:10_000].lower():
         # The library takes a page without this for something else.
         content = b"<html>" + content if isinstance(content, bytes) else f"<html>{content}"
@@ -122,6 +138,11 @@ def html_tree(name: str, content: bytes | str) -> Any:
         # The parser leaves out the rest of the page, and says so here alone.
         raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
     return tree
+
+
+def _count_attributes(text: bytes) -> int:
+    """The number of attributes in a tag; 0 for one too short to have many."""
+    return sum(1 for _ in re.finditer(_ATTRIBUTE, text)) if len(text) > MAX_ATTRIBUTES else 0
 
 
 def _pdf(name: str, path: Path) -> Document:

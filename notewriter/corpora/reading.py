@@ -1,11 +1,14 @@
-"""Reading the files of a corpus: expanding folders, decompressing, and places of records."""
+"""Reading the files of a corpus: expanding folders, decompressing, places of records, and a limit of time."""
 
 import bz2
 import gzip
 import json
 import lzma
+import signal
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +19,9 @@ from notewriter.ground.text import without_surrogates
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Decompression by file ending."""
+
+MAX_SECONDS = 300.0
+"""Time to read a file, and again to split it; some damaged PDF files keep the parser busy for hours."""
 
 
 def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
@@ -87,3 +93,33 @@ def identifier(record: dict[str, Any], key: str, place: str) -> str:
 def origin(record: dict[str, Any]) -> Origin:
     """The address of a record's document, if it has one."""
     return Origin(url=record["url"]) if isinstance(record.get("url"), str) else Origin()
+
+
+class _TooSlow(BaseException):
+    """Not an `Exception`, which parsers catch and go on."""
+
+
+@contextmanager
+def time_limit(name: str) -> Iterator[None]:
+    """End the block after `MAX_SECONDS`; outside the main thread, where signals cannot, never.
+
+    Raises:
+        UserError: it took longer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    # Again each second: the first may arrive in a destructor, whose exceptions Python ignores.
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS, 1)
+    try:
+        yield
+    except _TooSlow as error:
+        raise UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text") from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

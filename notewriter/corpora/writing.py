@@ -13,6 +13,7 @@ from typing import IO, Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from notewriter.corpora.reading import time_limit
 from notewriter.corpora.source import Document, Origin, Skipped, Source
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
@@ -170,7 +171,12 @@ class _Output:
         if page is None:
             self.counts.left_out += 1
             return
-        passages = list(self._build.split(document))
+        try:
+            with time_limit(place):
+                passages = list(self._build.split(document))
+        except UserError as error:
+            self.skip(Skipped(place, str(error).removeprefix(f"{place}: ")))
+            return
         if not passages:
             self.skip(Skipped(place, "contains no text"))
             return

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -38,6 +39,11 @@ logger = logging.getLogger(__name__)
 
 TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
+
+REFUSALS = 20
+"""So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
+
+_TOO_LONG = re.compile(r"context (length|window)|too long|longer than|exceeds? (the )?(max|limit)", re.IGNORECASE)
 
 
 class RequestRefused(Exception):
@@ -125,6 +131,7 @@ class Client:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
         self.received = 0
+        self._refused = 0
         self._takes_all = False
         self._cache = cache
         self._batches: Batches | None = None
@@ -165,8 +172,8 @@ class Client:
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422).
-            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or the call
-                could exceed the budget.
+            UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or has
+                refused `REFUSALS` requests in a row, or the call could exceed the budget.
         """
         key = cache_key(self.endpoint, messages, sampling, sample)
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
@@ -175,13 +182,27 @@ class Client:
             if self._cache is not None and (cached := self._cache.get(key)):
                 return cached
             async with self._slots:
-                completion = await self._ask_until_answered(_Call(messages, sampling, key, reserve), affinity)
+                try:
+                    completion = await self._ask_until_answered(_Call(messages, sampling, key, reserve), affinity)
+                except RequestRefused as refusal:
+                    self._count_refusal(refusal)
+                    raise
+            self._refused = 0
             self.received += completion.completion_tokens
             if self._cache is not None:
                 self._cache.put(key, completion)
             if self._batches is not None:
                 self._batches.forget(key)
         return completion
+
+    def _count_refusal(self, refusal: RequestRefused) -> None:
+        # The long prompts among hundreds in flight are refused before the first reply is there.
+        self._refused += not _TOO_LONG.search(str(refusal))
+        if self._refused >= REFUSALS:
+            raise UserError(
+                f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished work is "
+                "kept: correct what it names, and run the same command again with --retry_errors"
+            ) from refusal
 
     async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
         """Ask for a word, so that what the endpoint refuses is known before other calls are paid.

@@ -14,7 +14,7 @@ from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import Endpoint, RequestRefused, cache_key
+from notewriter.models.client import REFUSALS, Endpoint, RequestRefused, cache_key
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 
@@ -234,6 +234,45 @@ async def test_a_prompt_beyond_the_context_is_refused_without_a_second_try(conne
         with pytest.raises(RequestRefused, match=r"^This model's maximum context length is 4096 tokens"):
             await connect(endpoint.base_url).complete(chat("hi"), SAMPLING)
         assert len(endpoint.requests) == 1
+
+
+async def test_refusals_in_a_row_end_the_run_with_their_reason(connect):
+    with fake_endpoint(refuses=lambda request: error(400, "tools are required")) as endpoint:
+        client = connect(endpoint.base_url)
+        for sample in range(REFUSALS - 1):
+            with pytest.raises(RequestRefused):
+                await client.complete(chat("hi"), SAMPLING, sample=sample)
+        with pytest.raises(UserError, match=r"tools are required.*--retry_errors"):
+            await client.complete(chat("hi"), SAMPLING, sample=REFUSALS)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+    ],
+)
+async def test_prompts_that_are_too_long_end_no_run(connect, reason):
+    with fake_endpoint(refuses=lambda request: error(400, reason)) as endpoint:
+        client = connect(endpoint.base_url)
+        for sample in range(2 * REFUSALS):
+            with pytest.raises(RequestRefused):
+                await client.complete(chat("hi"), SAMPLING, sample=sample)
+
+
+async def test_a_reply_in_between_forgives_refusals(connect):
+    refuse = error(400, "no such tool")
+    faults = [*[refuse] * (REFUSALS - 1), None, *[refuse] * (REFUSALS - 1)]
+    with fake_endpoint(faults=faults) as endpoint:
+        client = connect(endpoint.base_url)
+        for sample, fault in enumerate(faults):
+            if fault is None:
+                await client.complete(chat("hi"), SAMPLING, sample=sample)
+            else:
+                with pytest.raises(RequestRefused):
+                    await client.complete(chat("hi"), SAMPLING, sample=sample)
 
 
 @pytest.mark.parametrize(

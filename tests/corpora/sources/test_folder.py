@@ -1,12 +1,14 @@
 """A folder of documents, and the bad input in it."""
 
+import contextlib
 import json
 import os
+import time
 
 import pytest
 from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
-from notewriter.corpora import corpus, extraction
+from notewriter.corpora import corpus, extraction, reading, splitting
 from notewriter.datasets import load_corpus
 from notewriter.ground.errors import UserError
 
@@ -175,6 +177,34 @@ def test_a_folder_that_is_no_corpus_is_not_replaced(folder, tmp_path):
         build(folder, tmp_path / "mine")
 
 
+def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def forever(name, path):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    (folder / "a.pdf").write_bytes(b"%PDF")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
+    monkeypatch.setattr(reading, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
+
+
+def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path, monkeypatch):
+    def count(text):
+        while "busy" in text:
+            time.sleep(0.01)
+        return len(text.split())
+
+    (folder / "a.txt").write_text("busy")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setattr(splitting, "count_words", count)
+    monkeypatch.setattr(reading, "MAX_SECONDS", 0.2)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert read_skipped(tmp_path / "corpus")["a.txt"].startswith("takes more than 0.2 seconds")
+
+
 def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
     (folder / "a.md").write_text("text")
     (folder / "b.txt").write_text("text")
@@ -187,13 +217,27 @@ def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
     assert "nested too deeply" in read_skipped(tmp_path / "corpus")["a.md"]
 
 
-def test_html_beyond_the_parsers_bounds_is_skipped_the_same_each_time(folder, tmp_path):
-    body = "<div>" * 300 + "text" + "</div>" * 300 + "<p>What comes after is lost.</p>"
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("<p " + " ".join(f"a{number}=1" for number in range(10_001)) + ">text</p>", "more than 10,000 attributes"),
+        ("<div>" * 300 + "text" + "</div>" * 300 + "<p>What comes after is lost.</p>", "nested too deeply"),
+    ],
+    ids=["attributes", "depth"],
+)
+def test_html_beyond_the_parsers_bounds_is_skipped_the_same_each_time(folder, tmp_path, body, reason):
     (folder / "a.html").write_text(f"<html><body>{body}</body></html>")
     (folder / "b.html").write_text(PAGE)
     for output in (tmp_path / "one", tmp_path / "two"):
         assert {passage["origin"]["file"] for passage in build(folder, output)} == {"b.html"}
-        assert "nested too deeply" in read_skipped(output)["a.html"]
+        assert reason in read_skipped(output)["a.html"]
+
+
+def test_many_words_in_a_script_or_in_a_quoted_value_are_no_attributes(folder, tmp_path):
+    words = "word " * 11_000
+    (folder / "a.html").write_text(PAGE.replace("<nav>", f"<script>if (a <b) {{ x = '{words}' }}</script><nav>"))
+    (folder / "b.html").write_text(PAGE.replace("<article>", f'<article data-words="{words}">'))
+    assert {passage["origin"]["file"] for passage in build(folder, tmp_path / "corpus")} == {"a.html", "b.html"}
 
 
 @pytest.mark.parametrize(

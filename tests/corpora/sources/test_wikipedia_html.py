@@ -107,6 +107,11 @@ def test_nesting_that_the_parser_cuts_off_is_an_error_and_less_is_read(tag):
     assert markdown("page", "<div>" * 200 + "two") == "two"
 
 
+def test_a_tag_of_very_many_attributes_is_an_error():
+    with pytest.raises(UserError, match=r"page: .*attributes"):
+        markdown("page", "<p " + " ".join(f"a{number}" for number in range(20_000)) + ">one")
+
+
 def test_a_page_is_the_same_out_of_a_dump_and_from_the_interface(tmp_path):
     dumped = build(dump(tmp_path / "enwiki-NS0-ENTERPRISE-HTML.json.tar.gz", DUMPED), "--split", "none")
     assert dumped == [{"id": "7", "title": "Tolen", "text": MARKDOWN, "origin": {"url": DUMPED["url"]}}]
