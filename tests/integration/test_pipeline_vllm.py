@@ -27,7 +27,6 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Sampling
 from notewriter.models.client import Client, Endpoint
 from notewriter.rollouts.prompts import Prompts
-from notewriter.training import preflight
 from notewriter.training.inputs import chat_templates
 
 pytestmark = pytest.mark.integration
@@ -179,16 +178,6 @@ def test_variables_that_are_sent_with_requests_change_what_the_model_reads(vllm_
         return completion.prompt_tokens
 
     assert asyncio.run(prompt_tokens(quiet=True)) == asyncio.run(prompt_tokens()) + 2
-
-
-def test_preflight_finds_the_servers_tokens_equal_to_trainings(vllm_server, smollm2, tiny_pairs, capsys):
-    preflight.main(
-        [
-            *("--pairs", str(tiny_pairs), "--model_name_or_path", str(smollm2), "--eval_strategy", "no"),
-            *("--base_url", vllm_server.base_url, "--model", vllm_server.model, "--output_dir", "unused"),
-        ]
-    )
-    assert "the same token ids in 16 places" in capsys.readouterr().out
 
 
 def test_a_judge_that_is_bound_to_a_schema_always_names_two_candidates(vllm_server, world, tmp_path):
