@@ -16,7 +16,6 @@ from tqdm import tqdm
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question, Sampling
-from notewriter.ground.text import normalise
 from notewriter.methods.vanilla import ANSWER
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments, Roles, served_models
@@ -44,11 +43,6 @@ ANSWERS = 5
 
 Gains = dict[str, float]
 """Question id -> `note_gain`."""
-
-
-def is_yes_no(question: Question) -> bool:
-    """Whether the gold answer is yes or no: a reader finds both likely whatever the note says, so they are apart."""
-    return bool(question.answers) and {normalise(answer) for answer in question.answers} <= {"yes", "no"}
 
 
 async def answer_likelihood(question: Question, note: str, reader: Resources) -> float:

@@ -14,7 +14,7 @@ from notewriter.artifacts.run_folder import read_config
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise
+from notewriter.ground.text import is_yes_no, normalise
 from notewriter.retrieval.chain import Chain, find, parts_of
 
 FURTHER, WORDS = 3, 40
@@ -82,7 +82,7 @@ def next_search_scores(question: Question, passages: Sequence[Passage]) -> dict[
     """
     scores = {}
     answers = [answer for answer in map(normalise, question.answers) if answer]
-    if answers and answers[0] not in ("yes", "no"):
+    if answers and not is_yes_no(question.answers):
         texts = [f" {normalise(f'{passage.title} {passage.text}')} " for passage in passages]
         scores["next_has_answer"] = float(any(f" {answer} " in text for answer in answers for text in texts))
     if golds := question.supporting_ids:

@@ -32,7 +32,7 @@ from notewriter.evaluation.controls import (
     control_notes,
     readings,
 )
-from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, is_yes_no, note_gains
+from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, retriever_of
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
@@ -41,6 +41,7 @@ from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, 
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.text import is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page
@@ -139,7 +140,7 @@ def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None,
     if further:
         _add(scores, asyncio.run(_next_search(run, read, notes, further, words)))
     if reader:
-        yes_no = {id for id, question in questions.items() if is_yes_no(question)}
+        yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
         gains = note_gains(notes, list(questions.values()), reader, logs, words)
         _add(
             scores,

@@ -47,7 +47,7 @@ from notewriter.experiments.values import (
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.text import normalise
+from notewriter.ground.text import is_yes_no, normalise
 from notewriter.pages import charts
 from notewriter.pages.tables import Table, markdown
 
@@ -216,7 +216,7 @@ def _curves(experiment: Experiment) -> str:
 
 
 def _is_yes_or_no(prediction: Prediction) -> bool:
-    return bool(prediction.answers) and normalise(prediction.answers[0]) in ("yes", "no")
+    return is_yes_no(prediction.answers)
 
 
 def _by_answer(experiment: Experiment) -> list[str]:

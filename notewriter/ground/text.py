@@ -78,3 +78,8 @@ def places_of(parts: Sequence[str], texts: Sequence[str]) -> list[int]:
     """The indices of the parts that occur in one of the texts, ignoring white space."""
     joined = ["".join(text.split()) for text in texts] if parts else []
     return [place for place, part in enumerate(parts) if any("".join(part.split()) in text for text in joined)]
+
+
+def is_yes_no(answers: Sequence[str]) -> bool:
+    """Whether the first gold answer is yes or no, which stands in no passage and is likely whatever a note says."""
+    return bool(answers) and normalise(answers[0]) in {"yes", "no"}

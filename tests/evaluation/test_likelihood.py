@@ -5,9 +5,10 @@ import logging
 import pytest
 from fake_endpoint import error, fake_endpoint
 
-from notewriter.evaluation.likelihood import answer_likelihood, is_yes_no, note_gain, note_gains
+from notewriter.evaluation.likelihood import answer_likelihood, note_gain, note_gains
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question, Sampling
+from notewriter.ground.text import is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -58,8 +59,8 @@ async def test_a_note_gains_what_it_adds_to_no_note_within_its_words(reader):
 
 
 def test_yes_and_no_are_told_from_other_answers():
-    assert is_yes_no(WHEN) and is_yes_no(Question("q", "?", ("No.", "no")))
-    assert not is_yes_no(WHO) and not is_yes_no(Question("q", "?", ()))
+    assert is_yes_no(WHEN.answers) and is_yes_no(("No.", "no"))
+    assert not is_yes_no(WHO.answers) and not is_yes_no(())
 
 
 NOTES = {"ours": {"q1": "It was Mira.", "q2": "In 1871."}, "lead": {"q1": "Tolen is a town."}}

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from notewriter.datasets.two_wiki_multihop_qa import load_questions
-from notewriter.evaluation.likelihood import is_yes_no, note_gains
+from notewriter.evaluation.likelihood import note_gains
 from notewriter.ground.records import Passage, Question, Sampling
+from notewriter.ground.text import is_yes_no
 from notewriter.methods.replug import replug
 from notewriter.methods.self_rag import self_rag
 from notewriter.models.client import Client, Endpoint
@@ -82,7 +83,7 @@ def test_gold_answers_are_likelier_with_the_gold_evidence_than_with_no_note(vllm
     file = Path(__file__).parents[2].parent / "shared/data/2wikimultihopqa/train.json"
     if not file.exists():
         pytest.skip(f"needs {file}")
-    questions = [each for each in load_questions(file)[:20] if not is_yes_no(each)][:8]
+    questions = [each for each in load_questions(file)[:20] if not is_yes_no(each.answers)][:8]
     notes = {
         "gold": {each.id: " ".join(each.supporting_facts) for each in questions},
         "empty": {each.id: "" for each in questions},

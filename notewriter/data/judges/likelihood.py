@@ -3,7 +3,8 @@
 import asyncio
 
 from notewriter.data.judges.case import Case, Verdict, by_score, judge
-from notewriter.evaluation.likelihood import is_yes_no, note_gain
+from notewriter.evaluation.likelihood import note_gain
+from notewriter.ground.text import is_yes_no
 
 
 @judge("note", "updated note", roles=("answer",))
@@ -15,7 +16,7 @@ async def likelihood(case: Case) -> Verdict:
     makes the answer no likelier is not chosen. A yes or no, which a reader finds likely whatever it reads, gives no
     pair.
     """
-    if not case.question.answers or is_yes_no(case.question):
+    if not case.question.answers or is_yes_no(case.question.answers):
         return Verdict(alike=True, reason="the gold answer is a yes or no, or not known")
     gains = (note_gain(case.question, note, case.reader, case.rules.note_words) for note in case.candidates)
     return by_score(case, await asyncio.gather(*gains))
