@@ -2,7 +2,7 @@
 
 FanOutQA names revisions, which are what is downloaded; of FRAMES's pages it is the newest. `notewriter corpus --source
 wikipedia-html` reads the file. MediaWiki's Action API is asked for one page after the other, as its etiquette wants,
-and waits are as long as it says. The same command goes on where it was stopped.
+and waits are as long as it says. The same command goes on where it was stopped, and asks again for what was not found.
 """
 
 import asyncio
@@ -73,10 +73,16 @@ def main(argv: list[str]) -> None:
 
 
 async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> dict[str, str]:
-    """Append the pages that a file lacks; returns those that the wiki does not have, and why."""
+    """Add the pages that a file lacks; returns those that the wiki does not have, and why.
+
+    Until it has all that there are, the file ends in `.part`.
+    """
     missing: dict[str, str] = {}
-    with jsonl.Journal(output) as file:
-        there = {record.get("url") for _, record in jsonl.read(output)}
+    part = output.with_name(f"{output.name}.part")
+    if output.exists() and not part.exists():
+        output.rename(part)
+    with jsonl.Journal(part) as file:
+        there = {record.get("url") for _, record in jsonl.read(part)}
         wanted = {_address(page): (page, revision) for page, revision in pages}
         wiki = connect(arguments.api, TIMEOUT, place="api")
         try:
@@ -93,6 +99,8 @@ async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> di
                 file.append({"id": answer["pageid"], "title": answer["title"], "url": address, "html": answer["text"]})
         finally:
             await wiki.close()
+    if len(missing) < len(wanted):
+        part.rename(output)
     return missing
 
 

@@ -76,16 +76,24 @@ def test_the_revision_that_the_questions_were_written_from_is_asked_for(tmp_path
     assert "As it was." in record["html"] and len(record["html"].split()) > 20_000
 
 
-def test_what_is_there_is_not_asked_for_again_and_a_line_that_was_cut_is(tmp_path):
+def test_a_download_that_was_killed_is_not_taken_for_whole_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "ATTEMPTS", 1)
     links = ["https://en.wikipedia.org/wiki/Osk", "https://en.wikipedia.org/wiki/Who%3F_What/Why_%26_how"]
     path, output = frames(tmp_path / "frames.jsonl", *links), tmp_path / "pages.jsonl"
+    with (
+        json_service(lambda request: wiki(request) if "Osk" in request.path else Answer(drop=True)) as service,
+        pytest.raises(UserError, match="pages that came are kept"),
+    ):
+        fetch(service, "frames", path, output)
+    assert not output.exists()
+    part = tmp_path / "pages.jsonl.part"
+    part.write_bytes(part.read_bytes() + b'{"id": 2, "ti')
     with json_service(wiki) as service:
         fetch(service, "frames", path, output)
-        whole = output.read_bytes()
-        output.write_bytes(whole[:-20])
+        assert [request.path.count("Osk") for request in service.requests] == [0]
         fetch(service, "frames", path, output)
-        assert len(service.requests) == 3
-    assert output.read_bytes() == whole
+        assert len(service.requests) == 1
+    assert [record["title"] for _, record in jsonl.read(output)] == ["Osk", "Who? What/Why & how"]
 
 
 def test_pages_that_are_not_there_are_named_with_the_reason_and_the_others_kept(tmp_path, caplog):
@@ -128,4 +136,4 @@ def test_a_wiki_that_refuses_or_a_proxy_that_answers_ends_the_command_in_a_line(
     with json_service(lambda _: answer) as service, pytest.raises(UserError) as error:
         fetch(service, "frames", path, tmp_path / "pages.jsonl")
     assert str(error.value).startswith(service.url) and "\n" not in str(error.value)
-    assert (tmp_path / "pages.jsonl").read_bytes() == b""
+    assert not (tmp_path / "pages.jsonl").exists()
