@@ -53,7 +53,7 @@ async def for_each_question(
 
         start, before = time.monotonic(), received()
         # A terminal gets a moving bar, a log file an occasional line.
-        interval = 0.5 if sys.stderr.isatty() else 30.0
+        interval = 0.5 if sys.stderr.isatty() else 10.0
         with tqdm(
             total=len(questions),
             initial=len(questions) - len(waiting),

@@ -19,6 +19,7 @@ from notewriter.models.identity import of_base
 from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.resumption import last_checkpoint
+from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     """
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
+    show_lines(trainer)
     with writing(run.path), stop.listening():
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
