@@ -176,6 +176,7 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
+                rehearsal=evaluation.work,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
