@@ -21,6 +21,7 @@ from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Interval, Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
 from notewriter.artifacts.traces import Trace, TraceRecord
+from notewriter.artifacts.trackers import tracking
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.accounting import run_costs
@@ -156,7 +157,10 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
     policy_of(models)
-    with open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder:
+    with (
+        open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder,
+        tracking(arguments.report_to, folder, evaluation.config) as track,
+    ):
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors and has_errors(journal):
@@ -177,10 +181,13 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
                 rehearsal=evaluation.work,
+                track=track,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
-        return _finish(folder, evaluation)
+        metrics = _finish(folder, evaluation)
+        track({name: interval.mean for name, interval in metrics.metrics.items()} | metrics.per_question, None)
+        return metrics
 
 
 def _finish(folder: Path, evaluation: Evaluation) -> Metrics:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.run_record import add_parameters
+from notewriter.artifacts.trackers import Track
 from notewriter.ground import jsonl
 from notewriter.ground.records import Question
 from notewriter.models.client import Client
@@ -34,6 +35,7 @@ async def for_each_question(
     description: str,
     clients: Collection[Client] = (),
     expected: float | None = None,
+    track: Track | None = None,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
 ) -> None:
     """Run `work` for every question missing from the journal, and append its record.
@@ -41,7 +43,7 @@ async def for_each_question(
     Each record needs a `question_id`; None means that there is nothing to do and is not recorded. Finished questions
     survive a kill. The first error cancels the calls in flight and ends the run. The progress bar also shows the
     completion tokens per second received by `clients`, the sums of `count` over all records, and the time left by the
-    calls of `clients`, of which a question makes as many as `expected`, or as those before it.
+    calls of `clients`, of which a question makes as many as `expected`, or as those before it. `track` gets the same.
     """
     totals: Counter[str] = Counter()
     done = set()
@@ -58,6 +60,9 @@ async def for_each_question(
 
         def received() -> int:
             return sum(client.received for client in clients)
+
+        def speed() -> int:
+            return round((received() - before) / max(time.monotonic() - start, 1e-9))
 
         def left() -> float | None:
             rate = (sum(client.answered for client in clients) - answered) / max(time.monotonic() - start, 1e-9)
@@ -84,6 +89,8 @@ async def for_each_question(
                     await asyncio.sleep(interval)
                     bar.left = left()
                     bar.refresh()
+                    if track:
+                        track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
 
             async def worker() -> None:
                 for question in queue:
@@ -94,8 +101,7 @@ async def for_each_question(
                         file.append(record)
                         totals.update(count(record))
                     calls.append(sum(client.replies.pop(question.id, 0) for client in clients))
-                    rate = (received() - before) / max(time.monotonic() - start, 1e-9)
-                    bar.set_postfix({**({"tokens/s": round(rate)} if clients else {}), **totals}, refresh=False)
+                    bar.set_postfix({**({"tokens/s": speed()} if clients else {}), **totals}, refresh=False)
                     bar.left = left()
                     bar.update()
 
@@ -108,6 +114,8 @@ async def for_each_question(
                 raise _first_leaf(group) from None
             finally:
                 ticking.cancel()
+            if track:
+                track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
 
 
 def run_questions(
@@ -121,6 +129,7 @@ def run_questions(
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     costs: CostArguments | None = None,
     rehearsal: Callable[[Question, Resources], Awaitable[Record | None]] | None = None,
+    track: Track | None = None,
 ) -> None:
     """`for_each_question` with the configured models (`served_models`).
 
@@ -141,6 +150,7 @@ def run_questions(
                     description=description,
                     clients=resources.clients.values(),
                     expected=await expected_calls(rehearsal, questions, resources, retriever, journal.parent),
+                    track=track,
                     count=count,
                 )
             finally:
