@@ -149,8 +149,7 @@ class Handler(BaseHTTPRequestHandler):
     def _get(self, path: str) -> None:
         if found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             repository = self.server.repository(found[1], found[2])
-            branch = unquote(found[3] or "main")
-            files = repository.branches[branch]
+            files = files_at(repository, found[3] or "main")
             siblings = [{"rfilename": name} for name in files]
             self._reply(
                 {
@@ -159,14 +158,12 @@ class Handler(BaseHTTPRequestHandler):
                 }
             )
         elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)/tree/(.+)", path):
-            files = self.server.repository(found[1], found[2]).branches[unquote(found[3])]
+            files = files_at(self.server.repository(found[1], found[2]), found[3])
             entries = [{"type": "file", "path": name, "size": len(content)} for name, content in files.items()]
             self._reply([entry | {"oid": "0" * 40} for entry in entries])
         elif found := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             kind = "dataset" if found[1] else "model"
-            branches = self.server.repository(kind, found[2]).branches
-            revision = unquote(found[3])
-            files = branches.get(revision) or next(each for each in branches.values() if commit_of(each) == revision)
+            files = files_at(self.server.repository(kind, found[2]), found[3])
             content = files[unquote(found[4])]
             etag = f'"{hashlib.sha256(content).hexdigest()}"'
             self._send(content, {"ETag": etag, "X-Repo-Commit": commit_of(files), "Accept-Ranges": "bytes"})
@@ -231,6 +228,12 @@ class Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         commit = commit_of(files)
         self._reply({"commitUrl": f"{self.server.endpoint}/{REPO}/commit/{commit}", "commitOid": commit})
+
+
+def files_at(repository: Stored, revision: str) -> dict[str, bytes]:
+    """The files of a repository at a branch or a commit."""
+    branches, revision = repository.branches, unquote(revision)
+    return branches.get(revision) or next(each for each in branches.values() if commit_of(each) == revision)
 
 
 def commit_of(files: dict[str, bytes]) -> str:
