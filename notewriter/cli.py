@@ -18,6 +18,7 @@ COMMANDS = {
         "run a pipeline file, here or on a Slurm cluster",
     ),
     "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
+    "fetch": ("notewriter.fetching.fetch", "get a published dataset, corpus, index or model"),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),

@@ -12,6 +12,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 
 def _records(path: Path) -> reading.Records:
@@ -49,6 +50,11 @@ BENCHMARK = Benchmark(
     load_questions=partial(reading.questions, _records, _question),
     family="asqa",
     answer_style="long",
-    source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",
-    licence="apache-2.0",
+    source=Release(
+        name="asqa",
+        page="github.com/google-research/language (asqa)",
+        licence="apache-2.0",
+        files=(),
+        note="ASQA.json, or ALCE's asqa_eval_*.json",
+    ),
 )

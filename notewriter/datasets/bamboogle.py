@@ -6,6 +6,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -19,7 +20,11 @@ BENCHMARK = Benchmark(
     title="Bamboogle",
     load_questions=partial(reading.questions, reading.table, _question, numbered=True),
     family="nq",
-    source="github.com/ofirpress/self-ask: the linked table as CSV, or FlashRAG's test.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    licence="mit",
+    source=Release(
+        name="bamboogle",
+        page="github.com/ofirpress/self-ask",
+        licence="mit",
+        files=(),
+        note="the linked table as CSV, or FlashRAG's test.jsonl; corpus: `notewriter corpus --source dpr`",
+    ),
 )

@@ -8,6 +8,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -42,6 +43,11 @@ BENCHMARK = Benchmark(
     load_questions=partial(reading.questions, reading.array, _question),
     family="fanoutqa",
     answer_style="list",
-    source="the PyPI package fanoutqa: fanout-final-dev.json",
-    licence="cc-by-sa-4.0",
+    source=Release(
+        name="fanoutqa",
+        page="the PyPI package fanoutqa",
+        licence="cc-by-sa-4.0",
+        files=(),
+        note="fanout-final-dev.json",
+    ),
 )

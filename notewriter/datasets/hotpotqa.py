@@ -6,6 +6,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -63,6 +64,11 @@ BENCHMARK = Benchmark(
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="hotpotqa",
-    source="hotpotqa.github.io: hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
-    licence="cc-by-sa-4.0",
+    source=Release(
+        name="hotpotqa",
+        page="hotpotqa.github.io",
+        licence="cc-by-sa-4.0",
+        files=(),
+        note="hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
+    ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 ARTICLES = "context_articles.json"
 """The file of the articles that questions link to."""
@@ -126,6 +127,11 @@ BENCHMARK = Benchmark(
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="drop",
-    source="allenai.org/data/iirc: dev.json; corpora: context_articles.json, and dev.json's own articles",
-    licence="cc-by-4.0",
+    source=Release(
+        name="iirc",
+        page="allenai.org/data/iirc",
+        licence="cc-by-4.0",
+        files=(),
+        note="dev.json; corpora: context_articles.json, and dev.json's own articles",
+    ),
 )

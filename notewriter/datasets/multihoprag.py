@@ -6,6 +6,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -31,7 +32,12 @@ BENCHMARK = Benchmark(
     load_questions=partial(reading.questions, reading.array, _question, numbered=True),
     load_corpus=partial(reading.union, reading.array, _passages),
     family="multihoprag",
-    source="huggingface.co/datasets/yixuantt/MultiHopRAG: MultiHopRAG.json; corpus: corpus.json",
-    licence="odc-by",
+    source=Release(
+        name="multihoprag",
+        page="huggingface.co/datasets/yixuantt/MultiHopRAG",
+        licence="odc-by",
+        files=(),
+        note="MultiHopRAG.json; corpus: corpus.json",
+    ),
     passages="its passages are news articles of their publishers",
 )

@@ -10,6 +10,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,11 @@ BENCHMARK = Benchmark(
     load_corpus=partial(reading.union, reading.lines, passages),
     load_contexts=partial(reading.contexts, partial(_answerable, warns=False), passages, "id"),
     family="musique",
-    source="github.com/StonyBrookNLP/musique: musique_ans_v1.0_dev.jsonl, musique_ans_v1.0_train.jsonl",
-    licence="cc-by-4.0",
+    source=Release(
+        name="musique",
+        page="github.com/StonyBrookNLP/musique",
+        licence="cc-by-4.0",
+        files=(),
+        note="musique_ans_v1.0_dev.jsonl, musique_ans_v1.0_train.jsonl",
+    ),
 )

@@ -10,6 +10,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -40,7 +41,11 @@ BENCHMARK = Benchmark(
     load_questions=partial(reading.questions, reading.lines, _question, numbered=True),
     load_contexts=load_contexts,
     family="nq",
-    source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    licence="cc-by-sa-3.0",
+    source=Release(
+        name="nq",
+        page="github.com/google-research-datasets/natural-questions (nq_open)",
+        licence="cc-by-sa-3.0",
+        files=(),
+        note="NQ-open.dev.jsonl; corpus: `notewriter corpus --source dpr`",
+    ),
 )

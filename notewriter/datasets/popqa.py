@@ -8,6 +8,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -33,7 +34,11 @@ BENCHMARK = Benchmark(
     title="PopQA",
     load_questions=partial(reading.questions, reading.table, _question),
     family="popqa",
-    source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    licence="mit",
+    source=Release(
+        name="popqa",
+        page="github.com/AlexTMallen/adaptive-retrieval",
+        licence="mit",
+        files=(),
+        note="data/popQA.tsv, or FlashRAG's test.jsonl; corpus: `notewriter corpus --source dpr`",
+    ),
 )

@@ -9,6 +9,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -50,6 +51,11 @@ BENCHMARK = Benchmark(
     load_corpus=load_corpus,
     family="strategyqa",
     answer_style="yes_no",
-    source="allenai.org/data/strategyqa: strategyqa_train.json, strategyqa_train_paragraphs.json",
-    licence="mit",
+    source=Release(
+        name="strategyqa",
+        page="allenai.org/data/strategyqa",
+        licence="mit",
+        files=(),
+        note="strategyqa_train.json, strategyqa_train_paragraphs.json",
+    ),
 )

@@ -8,6 +8,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 
 def _records(path: Path) -> reading.Records:
@@ -36,8 +37,12 @@ BENCHMARK = Benchmark(
     title="TriviaQA",
     load_questions=partial(reading.questions, _records, _question),
     family="triviaqa",
-    source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    # The authors license their code (Apache-2.0) and say that they do not own the questions.
-    licence="unknown",
+    source=Release(
+        name="triviaqa",
+        page="nlp.cs.washington.edu/triviaqa (unfiltered)",
+        # The authors license their code (Apache-2.0) and say that they do not own the questions.
+        licence="unknown",
+        files=(),
+        note="unfiltered-web-dev.json, or FlashRAG's test.jsonl; corpus: `notewriter corpus --source dpr`",
+    ),
 )

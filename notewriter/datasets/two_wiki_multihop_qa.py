@@ -8,6 +8,7 @@ from notewriter.datasets import hotpotqa, reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.datasets.hotpotqa import load_contexts, load_corpus
 from notewriter.ground.records import Question
+from notewriter.ground.releases import Release
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,11 @@ BENCHMARK = Benchmark(
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="2wikimultihopqa",
-    source="github.com/Alab-NII/2wikimultihop: dev.json, train.json, with id_aliases.json beside them",
-    licence="apache-2.0",
+    source=Release(
+        name="2wikimultihopqa",
+        page="github.com/Alab-NII/2wikimultihop",
+        licence="apache-2.0",
+        files=(),
+        note="dev.json, train.json, with id_aliases.json beside them",
+    ),
 )
