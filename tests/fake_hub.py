@@ -87,6 +87,11 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     @property
+    def storage(self) -> str:
+        """Where large files are: another host, which must not see the token."""
+        return f"http://localhost:{self.server_port}"
+
+    @property
     def commits(self) -> list[list[dict[str, Any]]]:
         """The lines of every commit to any repository."""
         return [lines for repository in self.repositories.values() for _, lines in repository.commits]
@@ -191,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         """The body of a request; None where a fault has already answered it."""
         request = f"{self.command} {self.path}"
         self.server.requests.append(request)
-        if not self.path.startswith("/storage/"):
+        if not self.path.startswith(("/storage/", "/cdn/")):
             self.server.authorizations.add(self.headers.get("Authorization"))
         fault = self.server.fault(request)
         self.lost, self.half = fault == "lost", fault == "half"
@@ -288,7 +293,7 @@ class Handler(BaseHTTPRequestHandler):
             if path.endswith(LARGE):
                 self.server.objects[digest] = content
                 linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{digest}"'}
-                self._send(b"", commit | linked | {"Location": f"{self.server.endpoint}/cdn/{digest}"}, 302)
+                self._send(b"", commit | linked | {"Location": f"{self.server.storage}/cdn/{digest}"}, 302)
             else:
                 self._send_file(content, commit | {"ETag": f'"{digest[:40]}"'})
 
