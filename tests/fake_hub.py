@@ -58,7 +58,8 @@ class Hub(ThreadingHTTPServer):
     connection is cut before the reply) or `half` (it is cut in the middle of the reply).
 
     `moved` has old and new names of repositories, `gated` those that need a token. With `is_proxy` every answer is a
-    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of them, `pace` is a pause in seconds after each 64 kB of them.
+    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of
+    them, `pace` is a pause in seconds after each 64 kB.
     """
 
     def __init__(self) -> None:

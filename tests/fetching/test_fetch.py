@@ -303,7 +303,7 @@ def repository(hub: Hub) -> Stored:
     [
         (lambda hub: hub.repositories.clear(), "there is no such repository, or it is private; check the name at "),
         (lambda hub: repository(hub).branches.clear(), "this revision is gone"),
-        (lambda hub: [files.clear() for files in repository(hub).branches.values()], "the file is gone; look for it at "),
+        (lambda hub: [files.clear() for files in repository(hub).branches.values()], "the file is gone; look for it"),
         (lambda hub: hub.gated.add("google/frames-benchmark"), "is gated; accept its conditions at "),
         (lambda hub: setattr(hub, "is_proxy", True), "a proxy or a login may stand before it"),
         (lambda hub: hub.faults.extend([("HEAD /datasets", 503)] * 9), "answered with status 503; try later"),
