@@ -22,7 +22,7 @@ from trl import ModelConfig
 
 from notewriter.ground import config
 from notewriter.ground.errors import run, writing
-from notewriter.training.inputs import overview, pairs, rows
+from notewriter.training.inputs import overview, pairs, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import adapters, weights
 from notewriter.training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
@@ -68,11 +68,11 @@ def main(argv: list[str]) -> None:
         loop.record(
             *(trainer, folder, training, model, base),
             method="dpo",
-            pairs=arguments.pairs,
+            pairs=repositories.pinned(arguments.pairs),
             rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
             dropped_long_rows=dropped,
             metrics=metrics,
-            mix=arguments.mix,
+            mix={repositories.pinned(path): ratio for path, ratio in arguments.mix.items()},
         )
     trainer.end()  # type: ignore[no-untyped-call]
 

@@ -18,6 +18,13 @@ from notewriter.training.run.losses import check_losses
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
 
+PLACES = (
+    "A folder with train.parquet and (for evaluation) dev.parquet, one Parquet or JSON Lines file, any folder that "
+    "`datasets` reads, or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision and splits may be "
+    "left out)"
+)
+"""Where training data may be, for the help of its options."""
+
 DECIDED = (
     *("assistant_only_loss", "completion_only_loss", "chat_template_path", "eos_token", "pad_token", "dataset_kwargs"),
 )
@@ -52,9 +59,8 @@ class DPOArguments(SharedArguments):
 
     pairs: str = field(
         metadata={
-            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
-            "rows have prompt, chosen and rejected, or whole conversations as chosen and rejected. A text in place of "
-            "messages is one message of the user or of the assistant.",
+            "help": f"{PLACES}; rows have prompt, chosen and rejected, or whole conversations as chosen and rejected. "
+            "A text in place of messages is one message of the user or of the assistant.",
             "effect": False,
         }
     )
@@ -91,8 +97,8 @@ class DPOArguments(SharedArguments):
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
         default_factory=dict,
         metadata={
-            "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
-            '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+            "help": "Other pairs to mix in, such as those of earlier rounds, file, folder or name -> pairs of it per "
+            'pair of --pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
         },
     )
 
@@ -103,16 +109,15 @@ class SFTArguments(SharedArguments):
 
     data: str = field(
         metadata={
-            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
-            "rows have messages, or prompt and completion, or prompt and chosen. A text in place of messages is one "
-            "message of the user or of the assistant.",
+            "help": f"{PLACES}; rows have messages, or prompt and completion, or prompt and chosen. A text in place of "
+            "messages is one message of the user or of the assistant.",
             "effect": False,
         }
     )
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
         default_factory=dict,
         metadata={
-            "help": "Other data to mix in, file -> rows of it per row of data, drawn with the seed: "
+            "help": "Other data to mix in, file, folder or name -> rows of it per row of data, drawn with the seed: "
             '{"general.parquet": 0.5}. Evaluation leaves it out.'
         },
     )

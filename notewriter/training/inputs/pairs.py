@@ -1,11 +1,7 @@
 """Preference pairs, read, tokenised and checked row by row before any training time is spent on them."""
 
-import hashlib
-import json
 import logging
-import os
 import sys
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -23,10 +19,8 @@ from notewriter.training.options import DPOArguments
 
 logger = logging.getLogger(__name__)
 
-MESSAGES = [{"role": Value("string"), "content": Value("string")}]
-
 FEATURES: dict[str, Any] = {
-    **dict.fromkeys(("prompt", *SIDES), MESSAGES),
+    **dict.fromkeys(("prompt", *SIDES), rows.MESSAGES),
     **{column: Value("string") for column in ("stage", "question_id")},
     **{column: Value("float64") for column in SCORES},
 }
@@ -118,23 +112,14 @@ def margins_of(dataset: Dataset) -> list[float | None]:
 def read(path: Path) -> Dataset:
     """The pairs of a Parquet or JSON Lines file, with the columns of `FEATURES`.
 
-    They lie in a file of the cache, as all processes of a run have to share what is computed from them.
-
     Raises:
         UserError: as `stream`.
     """
-    pairs = [{column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES)]
-    digest = hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
-    file = rows.cache() / "notewriter" / f"{digest}.parquet"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
-        try:
-            Dataset.from_list(pairs, features=Features(**FEATURES)).to_parquet(str(partial))  # type: ignore[no-untyped-call]
-            os.replace(partial, file)
-        finally:
-            partial.unlink(missing_ok=True)
-    return Dataset.from_parquet(str(file))
+
+    def made() -> Iterator[dict[str, Any]]:
+        return ({column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES))
+
+    return rows.cached(path, made, Features(FEATURES))
 
 
 def stream(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
