@@ -1,4 +1,4 @@
-"""The options of DPO and SFT: ours beside TRL's, which are checked before anything is loaded."""
+"""The options of DPO, KTO and SFT: ours beside TRL's, which are checked before anything is loaded."""
 
 import dataclasses
 import os
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 from annotated_types import Interval
 from transformers import TrainingArguments
-from trl import DPOConfig, ModelConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import marked
@@ -33,7 +33,7 @@ DECIDED = (
 
 @dataclass(kw_only=True)
 class SharedArguments:
-    """The options of both scripts beside TRL's."""
+    """The options of every script beside TRL's."""
 
     chat_template_kwargs: dict[str, Any] = field(
         default_factory=dict,
@@ -54,8 +54,8 @@ class SharedArguments:
 
 
 @dataclass(kw_only=True)
-class DPOArguments(SharedArguments):
-    """The options of DPO beside TRL's DPOConfig and ModelConfig."""
+class PairArguments(SharedArguments):
+    """The options of KTO, and some of DPO's, beside TRL's configurations."""
 
     pairs: str = field(
         metadata={
@@ -78,6 +78,19 @@ class DPOArguments(SharedArguments):
             "says what to write, and not when to stop."
         },
     )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other pairs to mix in, such as those of earlier rounds, file, folder or name -> pairs of it per "
+            'pair of --pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class DPOArguments(PairArguments):
+    """The options of DPO beside TRL's DPOConfig and ModelConfig."""
+
     prefix_sharing: bool = field(
         default=False,
         metadata={
@@ -92,13 +105,6 @@ class DPOArguments(SharedArguments):
             "start from the same weights, whatever their other options.",
             "effect": False,
             "of": "output",
-        },
-    )
-    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "Other pairs to mix in, such as those of earlier rounds, file, folder or name -> pairs of it per "
-            'pair of --pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
         },
     )
 
@@ -216,9 +222,45 @@ class BatchConfiguration(_TrainingArguments):
 class DPOConfiguration(BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
 
+    simpo_gamma: float = field(
+        default=0.5,
+        metadata={
+            "help": "With loss_type simpo: by how much beta times the mean log-probability of chosen's tokens is to be "
+            "above that of rejected's."
+        },
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_losses(self)
+        if self.padding_free:
+            raise UserError(
+                "padding_free: TRL 1.16 ignores it in DPO; leave it out, and give --prefix_sharing true, which puts a "
+                "batch into one row without padding"
+            )
+
+
+@dataclass
+class KTOConfiguration(BatchConfiguration, KTOConfig):
+    """TRL's KTOConfig with a batch size that does not depend on the number of processes, and a number format."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precompute_ref_log_probs:
+            raise UserError(
+                "precompute_ref_log_probs: TRL's store of them is not told apart by the weights under ZeRO-3, and ours "
+                "is of pairs; leave it out: KTO scores with its reference in every step"
+            )
+        if self.loss_type == "kto" and self.train_sampling_strategy != "sequential":
+            raise UserError(
+                "train_sampling_strategy: KTO estimates a divergence from the rows of a batch, in an order that is "
+                "drawn once with the seed; leave it out"
+            )
+        if self.loss_type == "kto" and self.per_device_train_batch_size < 2:
+            raise UserError(
+                f"per_device_train_batch_size: KTO estimates a divergence from the rows of a batch, and "
+                f"{self.per_device_train_batch_size} is too few; give 2 or more"
+            )
 
 
 @dataclass
@@ -239,6 +281,8 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
         super().__post_init__()
 
 
+Configuration = DPOConfiguration | KTOConfiguration | SFTConfiguration
+
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
     (
@@ -256,7 +300,8 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # The hyper-parameters that a paper's table lists.
     (
         (
-            *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps"),
+            *("loss_type", "loss_weights", "beta", "simpo_gamma", "desirable_weight", "undesirable_weight", "packing"),
+            *("neftune_noise_alpha", "learning_rate", "lr_scheduler_type", "warmup_steps"),
             *("optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
         ),
         {"listed": True},
@@ -264,7 +309,7 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 """What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
 
-for _kind in (DPOConfiguration, SFTConfiguration):
+for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
     for _names, _metadata in MARKS:
         marked(_kind, _names, **_metadata)
 

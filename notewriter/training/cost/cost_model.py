@@ -52,14 +52,15 @@ from transformers import (
     AutoModelForImageTextToText,
     PreTrainedModel,
 )
-from trl import DPOConfig, ModelConfig, SFTConfig, get_peft_config
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig, get_peft_config
 
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
-from notewriter.training.options import DPOConfiguration, SFTConfiguration
+from notewriter.training.options import Configuration
+from notewriter.training.run.losses import is_reference_free
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
 """What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""
@@ -175,7 +176,7 @@ def estimate(
     shape: Shape,
     load: Load,
     machine: MachineArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    training: Configuration,
     model: ModelConfig,
     half: bool,
     peak: float | None = None,
@@ -201,8 +202,9 @@ def estimate(
     epochs = training.num_train_epochs
     steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
     share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
-    dpo = isinstance(training, DPOConfig)
-    per_parameter = passes(model.use_peft, recomputed=training.gradient_checkpointing, reference=dpo)
+    per_parameter = passes(
+        model.use_peft, recomputed=training.gradient_checkpointing, reference=scores_with_reference(training)
+    )
     token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
     operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
     peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
@@ -224,7 +226,7 @@ def memory(
     shape: Shape,
     load: Load,
     machine: MachineArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    training: Configuration,
     model: ModelConfig,
     half: bool,
 ) -> tuple[dict[str, float], dict[str, float]]:
@@ -279,9 +281,17 @@ def memory(
     return held, moments
 
 
-def has_reference(training: DPOConfiguration | SFTConfiguration, model: ModelConfig) -> bool:
-    """Whether a reference model is in memory: in full-parameter DPO that does not precompute its log-probs."""
-    return isinstance(training, DPOConfig) and not (model.use_peft or training.precompute_ref_log_probs)
+def scores_with_reference(training: Configuration) -> bool:
+    """Whether a run scores its rows with a reference too: DPO with most losses, and KTO."""
+    if isinstance(training, DPOConfig):
+        return not is_reference_free(training.loss_type)
+    return isinstance(training, KTOConfig)
+
+
+def has_reference(training: Configuration, model: ModelConfig) -> bool:
+    """Whether a reference model is in memory: in training all parameters without its log-probs precomputed."""
+    precomputed = not isinstance(training, SFTConfig) and training.precompute_ref_log_probs
+    return scores_with_reference(training) and not (model.use_peft or precomputed)
 
 
 def in_half_precision(argv: Sequence[str]) -> bool:

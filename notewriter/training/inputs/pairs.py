@@ -10,12 +10,12 @@ from typing import Any
 import jinja2
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
-from trl import DPOConfig
+from trl import DPOConfig, KTOConfig
 
 from notewriter.artifacts.pairs import SCORES, SIDES, margin
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, rows
-from notewriter.training.options import DPOArguments
+from notewriter.training.options import PairArguments
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ def load(
     files: Mapping[str, Path],
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
-    training: DPOConfig,
-    arguments: DPOArguments,
+    training: DPOConfig | KTOConfig,
+    arguments: PairArguments,
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The tokenised and checked pairs of each split, and how many were dropped as too long.
 
@@ -84,6 +84,29 @@ def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
 
     shortened: Dataset = dataset.map(words, desc="Leaving out the end of turn")
     return shortened
+
+
+def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
+    """The sides of tokenised pairs as rows of their own, in a random order, for KTO.
+
+    Columns: `prompt_ids`, `completion_ids`, `label` (whether it is the chosen one), and `KL_completion_ids`, the
+    completion of the row before it in its batch of `batch` rows, of the first one that of the last: the mismatched
+    completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv 2402.01306, section 4.1).
+    """
+
+    def sides(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {
+            "prompt_ids": pairs["prompt_ids"] * 2,
+            "completion_ids": pairs["chosen_ids"] + pairs["rejected_ids"],
+            "label": [True] * len(pairs["chosen_ids"]) + [False] * len(pairs["rejected_ids"]),
+        }
+
+    def mismatched(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {"KL_completion_ids": rows["completion_ids"][-1:] + rows["completion_ids"][:-1]}
+
+    apart = dataset.map(sides, batched=True, remove_columns=dataset.column_names, desc="Taking pairs apart")
+    rows: Dataset = apart.shuffle(seed=seed).map(mismatched, batched=True, batch_size=batch, desc="Mismatching")
+    return rows
 
 
 def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from transformers import Trainer, TrainerState
-from trl import DPOConfig, ModelConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
@@ -18,6 +18,7 @@ from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
+from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import last_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
 def record(
     trainer: Trainer,
     run: RunFolder,
-    training: DPOConfig | SFTConfig,
+    training: DPOConfig | KTOConfig | SFTConfig,
     model: ModelConfig,
     base: str,
     **facts: Any,
@@ -103,9 +104,9 @@ def record(
     logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
 
 
-def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
+def hyperparameters(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
     """The hyper-parameters that a paper's table lists, the batch over all processes, and those of an adapter."""
-    listed = names_of(training, listed=True)
+    listed = {name for name in names_of(training, listed=True) if is_read(name, training)}
     values = {name: value for name, value in training.to_dict().items() if name in listed}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
