@@ -58,7 +58,7 @@ from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
-from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
+from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token
 from notewriter.training.options import Configuration
 from notewriter.training.run.losses import is_reference_free
 
@@ -205,6 +205,9 @@ def estimate(
     per_parameter = passes(
         model.use_peft, recomputed=training.gradient_checkpointing, reference=scores_with_reference(training)
     )
+    if isinstance(training, KTOConfig) and training.loss_type == "kto":
+        # The mismatched completions, by the model and by its reference.
+        per_parameter += 2 * FORWARD
     token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
     operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
     peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
