@@ -29,7 +29,13 @@ from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import overview, pairs, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import adapters, weights
-from notewriter.training.options import DPOArguments, DPOConfiguration, check_devices, check_fsdp_loading
+from notewriter.training.options import (
+    DPOArguments,
+    DPOConfiguration,
+    check_devices,
+    check_fsdp_loading,
+    check_packages,
+)
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.trainers import build_dpo_trainer
 
@@ -55,6 +61,7 @@ def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., A
     arguments, training, model = config.parse(kinds, argv, prog=prog, description=description)
     check_devices(training)
     check_fsdp_loading(model)
+    check_packages(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)

@@ -1,7 +1,9 @@
 """The options of DPO, KTO and SFT: ours beside TRL's, which are checked before anything is loaded."""
 
 import dataclasses
+import importlib.util
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +12,19 @@ from annotated_types import Interval
 from transformers import TrainingArguments
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
 from notewriter.training.run.losses import check_losses
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
+
+HUB_ATTENTION = re.compile(r"kernels-community/(vllm-)?flash-attn\d?(@[\w.-]+)?")
+"""FlashAttention from the Hub, built for the installed PyTorch, keeps them apart as the installed one does."""
+
+BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(paged_)?ademamix|rmsprop_bnb(_(8|32)bit)?")
+"""Names of the optimizers of bitsandbytes."""
 
 PLACES = (
     "A folder with train.parquet and (for evaluation) dev.parquet, one Parquet or JSON Lines file, any folder that "
@@ -278,10 +286,18 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
             raise UserError(
                 "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
             )
+        if self.padding_free and not self.packing and self.max_length is not None:
+            raise UserError(
+                "padding_free: TRL allows it without packing only where max_length is not set; give --packing true, "
+                "which is without padding too"
+            )
         super().__post_init__()
 
 
 Configuration = DPOConfiguration | KTOConfiguration | SFTConfiguration
+
+EXTRAS = {"bitsandbytes": "qlora", "liger_kernel": "kernels", "kernels": "kernels"}
+"""The extras of this project that install a package."""
 
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
@@ -353,13 +369,39 @@ def check_packing(training: SFTConfig, model: ModelConfig) -> None:
     """Refuse attention that may not keep packed conversations apart.
 
     Raises:
-        UserError: packing is on, and the attention implementation is not in `PACKABLE`.
+        UserError: rows hold several of them, and the attention implementation is neither in `PACKABLE` nor
+            `HUB_ATTENTION`.
     """
-    if training.packing and (model.attn_implementation or "sdpa") not in PACKABLE:
+    attention = model.attn_implementation or "sdpa"
+    if not (training.packing or training.padding_free) or attention in PACKABLE or HUB_ATTENTION.fullmatch(attention):
+        return
+    option = "packing" if training.packing else "padding_free"
+    raise UserError(
+        f"{option}: {attention} may not keep packed conversations apart; give --{option} false, or "
+        f"--attn_implementation with one of {', '.join(PACKABLE)} or kernels-community/flash-attn2"
+    )
+
+
+def check_packages(training: Configuration, model: ModelConfig) -> None:
+    """Check that the packages are there that some options need, and that what is quantized is not to be trained.
+
+    Raises:
+        UserError: one is missing, or weights are quantized without an adapter.
+    """
+    quantized = next((option for option in ("load_in_4bit", "load_in_8bit") if getattr(model, option)), None)
+    if quantized and not model.use_peft:
         raise UserError(
-            f"packing: {model.attn_implementation} may not keep packed conversations apart; give --packing false, or "
-            f"--attn_implementation with one of {', '.join(PACKABLE)}"
+            f"{quantized}: quantized weights cannot be trained; add --use_peft true, which trains an adapter"
         )
+    optimizer = str(getattr(training.optim, "value", training.optim))
+    needed = {
+        "bitsandbytes": quantized or ("optim" if BITSANDBYTES.fullmatch(optimizer) else None),
+        "liger_kernel": "use_liger_kernel" if training.use_liger_kernel else None,
+        "kernels": "attn_implementation" if "/" in (model.attn_implementation or "") else None,
+    }
+    for package, option in needed.items():
+        if option and importlib.util.find_spec(package) is None:
+            raise UserError(f"{option}: needs the package {package.replace('_', '-')}; {install(EXTRAS[package])}")
 
 
 def resolve(*arguments: Any) -> dict[str, Any]:

@@ -17,6 +17,12 @@ weights; LoRA's are float32 without either. With half switched off all of these 
 the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
 precompute its log-probs.
 
+Quantized weights (QLoRA; Dettmers et al. 2023, arXiv 2305.14314, section 3) are those of linear layers without the
+head: half a byte each with 4 bits, and for each 64 of them a scale of 4 bytes, or with nested quantization of 1 byte and
+for each 256 scales another 4; a byte each with 8 bits. The others keep `dtype`, TRL trains the adapter in bfloat16, and
+a layer is decompressed one matrix at a time. An 8-bit AdamW holds two moments of a byte each, and a scale of 4 bytes for
+each 256.
+
 Beside them, the largest of what each moment needs:
 
 - layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
@@ -59,7 +65,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token
-from notewriter.training.options import Configuration
+from notewriter.training.options import BITSANDBYTES, Configuration
 from notewriter.training.run.losses import is_reference_free
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
@@ -92,6 +98,8 @@ class Shape:
     intermediate: int
     key_value: int
     vocabulary: int
+    linear: int = 0
+    """Parameters of the linear layers without the head, which quantization compresses."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,9 @@ def shape_of(model: ModelConfig) -> Shape:
     embedding = cast(torch.nn.Parameter, network.get_input_embeddings().weight)
     tied = embedding is network.get_output_embeddings().weight
     text = network.config.get_text_config()
+    head = network.get_output_embeddings()
+    layers = [each for each in network.modules() if isinstance(each, torch.nn.Linear) and each is not head]
+    linear = sum(each.weight.numel() for each in layers)
     peft = get_peft_config(model)
     trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
     heads = text.num_attention_heads
@@ -169,7 +180,15 @@ def shape_of(model: ModelConfig) -> Shape:
         intermediate=text.intermediate_size,
         key_value=(getattr(text, "num_key_value_heads", None) or heads) * size,
         vocabulary=text.vocab_size,
+        linear=linear,
     )
+
+
+def compressed_width(model: ModelConfig) -> float | None:
+    """Bytes of a quantized weight; None for a model that is not quantized."""
+    if model.load_in_4bit:
+        return 1 / 2 + (1 / 64 + 4 / (64 * 256) if model.use_bnb_nested_quant else 4 / 64)
+    return 1 if model.load_in_8bit else None
 
 
 def estimate(
@@ -190,6 +209,8 @@ def estimate(
         UserError: an unknown GPU or sharding.
     """
     choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
+    if compressed_width(model) and machine.sharding != "none":
+        raise UserError(f"sharding: there is no estimate of quantized weights with {machine.sharding}; give none")
     held, moments = memory(shape, load, machine, training, model, half)
     elsewhere = 0.0
     if machine.sharding == "zero3_offload":
@@ -245,12 +266,15 @@ def memory(
     loaded = 2 if model.dtype in {"bfloat16", "float16"} else 4
     compute = 2 if half or loaded == 2 else 4
     width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
-    trained_width = 4 if lora and not (deepspeed and half) else width
+    compressed = compressed_width(model)
+    trained_width = 2 if compressed else 4 if lora and not (deepspeed and half) else width
+    eight_bit = "8bit" in str(training.optim) and BITSANDBYTES.fullmatch(str(getattr(training.optim, "value", "")))
+    moment = 1 + 4 / 256 if eight_bit else trained_width
     held = {
-        "weights": shape.parameters * width / weights_over,
+        "weights": (shape.parameters * width - (width - compressed if compressed else 0) * shape.linear) / weights_over,
         "reference": reference * shape.parameters * (loaded if fsdp else width) / weights_over,
         "gradients": trained * trained_width * (2 if machine.sharding == "none" and machine.gpus > 1 else 1),
-        "optimizer": trained * (12 if deepspeed and half else 2 * trained_width),
+        "optimizer": trained * (12 if deepspeed and half else 2 * moment),
         "bucket": BUCKET * compute if zero3 else 0,
     }
 
@@ -275,8 +299,9 @@ def memory(
     cast = compute if compute == 2 and (deepspeed or fsdp or loaded == 2) else 0
     head = whole if lora else 4 + (max(whole, cast) if zero3 else whole + cast)
     tile = min(training.per_device_train_batch_size * load.trained, TILE[0]) * TILE[1] * compute
+    decompressed = shape.intermediate * shape.hidden * compute if compressed else 0
     moments = {
-        "layer": kept + again + gathered + bucket + reduced,
+        "layer": kept + again + gathered + bucket + reduced + decompressed,
         "head": kept + gathered + bucket + words * head + tile,
         "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
         "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from notewriter.training.run.resumption import last_checkpoint
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
 
 
 def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
@@ -97,7 +98,7 @@ def record(
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,
-        versions={name: version(name) for name in PACKAGES},
+        versions={name: version(name) for name in PACKAGES if find_spec(name)},
         **facts,
     )
     write_training_record(run.path, written)
@@ -112,6 +113,13 @@ def hyperparameters(training: DPOConfig | KTOConfig | SFTConfig, model: ModelCon
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     )
     values["processes"] = training.world_size
+    of_model = dataclasses.asdict(model)
     if model.use_peft:
-        values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+        values |= {key: value for key, value in of_model.items() if key.startswith("lora_")}
+        values |= {key: True for key in ("use_rslora", "use_dora") if of_model[key]}
+    if model.load_in_4bit or model.load_in_8bit:
+        bits = (
+            ("load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant") if model.load_in_4bit else ("load_in_8bit",)
+        )
+        values |= {key: of_model[key] for key in bits}
     return values
