@@ -34,7 +34,7 @@ from notewriter.training.options import (
     DPOConfiguration,
     check_devices,
     check_fsdp_loading,
-    check_packages,
+    check_needs,
 )
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.trainers import build_dpo_trainer
@@ -61,7 +61,7 @@ def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., A
     arguments, training, model = config.parse(kinds, argv, prog=prog, description=description)
     check_devices(training)
     check_fsdp_loading(model)
-    check_packages(training, model)
+    check_needs(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)

@@ -296,9 +296,6 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
 
 Configuration = DPOConfiguration | KTOConfiguration | SFTConfiguration
 
-EXTRAS = {"bitsandbytes": "qlora", "liger_kernel": "kernels", "kernels": "kernels"}
-"""The extras of this project that install a package."""
-
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
     (
@@ -382,8 +379,13 @@ def check_packing(training: SFTConfig, model: ModelConfig) -> None:
     )
 
 
-def check_packages(training: Configuration, model: ModelConfig) -> None:
-    """Check that the packages are there that some options need, and that what is quantized is not to be trained.
+def optimizer_of(training: Configuration) -> str:
+    """The name of a run's optimizer, which transformers makes an enumeration."""
+    return str(getattr(training.optim, "value", training.optim))
+
+
+def check_needs(training: Configuration, model: ModelConfig) -> None:
+    """Check that the packages and the GPU are there that some options need, and that no quantized weight is trained.
 
     Raises:
         UserError: one is missing, or weights are quantized without an adapter.
@@ -393,15 +395,17 @@ def check_packages(training: Configuration, model: ModelConfig) -> None:
         raise UserError(
             f"{quantized}: quantized weights cannot be trained; add --use_peft true, which trains an adapter"
         )
-    optimizer = str(getattr(training.optim, "value", training.optim))
     needed = {
-        "bitsandbytes": quantized or ("optim" if BITSANDBYTES.fullmatch(optimizer) else None),
-        "liger_kernel": "use_liger_kernel" if training.use_liger_kernel else None,
+        "bitsandbytes": quantized or ("optim" if BITSANDBYTES.fullmatch(optimizer_of(training)) else None),
+        "liger-kernel": "use_liger_kernel" if training.use_liger_kernel else None,
         "kernels": "attn_implementation" if "/" in (model.attn_implementation or "") else None,
     }
     for package, option in needed.items():
-        if option and importlib.util.find_spec(package) is None:
-            raise UserError(f"{option}: needs the package {package.replace('_', '-')}; {install(EXTRAS[package])}")
+        if option and importlib.util.find_spec(package.replace("-", "_")) is None:
+            remedy = install("qlora") if package == "bitsandbytes" else f"run pip install {package}"
+            raise UserError(f"{option}: needs the package {package}; {remedy}")
+    if training.activation_offloading and (training.use_cpu or not torch.accelerator.is_available()):
+        raise UserError("activation_offloading: moves activations from a GPU to memory, and here is none; leave it out")
 
 
 def resolve(*arguments: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from notewriter.ground.errors import run, writing
 from notewriter.training.inputs import conversations, overview, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import adapters, weights
-from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_packages, check_packing
+from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_needs, check_packing
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.trainers import build_sft_trainer
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     arguments, training, model = config.parse(kinds, argv, prog=PROG, description=__doc__)
     check_devices(training)
     check_packing(training, model)
-    check_packages(training, model)
+    check_needs(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)

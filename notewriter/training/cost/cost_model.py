@@ -17,10 +17,10 @@ weights; LoRA's are float32 without either. With half switched off all of these 
 the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
 precompute its log-probs.
 
-Quantized weights (QLoRA; Dettmers et al. 2023, arXiv 2305.14314, section 3) are those of linear layers without the
-head: half a byte each with 4 bits, and for each 64 of them a scale of 4 bytes, or with nested quantization of 1 byte and
-for each 256 scales another 4; a byte each with 8 bits. The others keep `dtype`, TRL trains the adapter in bfloat16, and
-a layer is decompressed one matrix at a time. An 8-bit AdamW holds two moments of a byte each, and a scale of 4 bytes for
+Quantized weights (QLoRA; Dettmers et al. 2023, arXiv 2305.14314, section 3) are those of linear layers, not the head's:
+half a byte each with 4 bits, and for each 64 of them a scale of 4 bytes, or with nested quantization of 1 byte and, for
+each 256 scales, another 4; a byte each with 8 bits. The others keep `dtype`, TRL trains the adapter in bfloat16, and a
+layer is decompressed one matrix at a time. An 8-bit AdamW holds two moments of a byte each, and a scale of 4 bytes for
 each 256.
 
 Beside them, the largest of what each moment needs:
@@ -65,7 +65,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token
-from notewriter.training.options import BITSANDBYTES, Configuration
+from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
 from notewriter.training.run.losses import is_reference_free
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
@@ -268,7 +268,7 @@ def memory(
     width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
     compressed = compressed_width(model)
     trained_width = 2 if compressed else 4 if lora and not (deepspeed and half) else width
-    eight_bit = "8bit" in str(training.optim) and BITSANDBYTES.fullmatch(str(getattr(training.optim, "value", "")))
+    eight_bit = BITSANDBYTES.fullmatch(optimizer_of(training)) and "adamw" in optimizer_of(training)
     moment = 1 + 4 / 256 if eight_bit else trained_width
     held = {
         "weights": (shape.parameters * width - (width - compressed if compressed else 0) * shape.linear) / weights_over,
