@@ -82,7 +82,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py and training/train_sft.py.\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 

@@ -279,7 +279,7 @@ def _check(run: Run, titles: Sequence[str], place: str) -> None:
 def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
     """The launch profile of a training command, and what the launcher starts; None for other commands.
 
-    Training is `notewriter train dpo|sft --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
+    Training is `notewriter train METHOD --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
     """
     options = dict(itertools.pairwise(argv))
     if list(argv[:2]) == ["notewriter", "train"] and "--accelerate" in options:
