@@ -19,6 +19,7 @@ COMMANDS = {
     ),
     "fetch": ("notewriter.fetching.fetch", "get a published benchmark, corpus, index or model by its name"),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
+    "pages": ("notewriter.corpora.download", "download the Wikipedia pages that a benchmark's questions name"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),

@@ -44,6 +44,7 @@ SHARD = "%a"
 RESULTS = {
     "fetch": ("--output_dir", "config.json"),
     "world": ("--output_dir", "test/questions.jsonl"),
+    "pages": ("--output", ""),
     "split": ("--output_dir", "dev.jsonl"),
     "index": ("--index", "manifest.json"),
     "pairs": ("--output_dir", statistics.NAME),
