@@ -176,11 +176,13 @@ class ControlOfRole:
         words: how many words a note has at most, or the folder of a finished run, for as many as its notes have (for
             the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
+        weights: the file of the control `regression`.
     """
 
     control: str
     words: Annotated[int, Interval(ge=0)] | str | None = None
     encoder: Annotated[str, MinLen(1)] | None = None
+    weights: Annotated[str, MinLen(1)] | None = None
 
 
 def controls_of(arguments: ModelArguments) -> dict[str, ControlOfRole]:
