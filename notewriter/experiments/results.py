@@ -105,12 +105,13 @@ def main(argv: list[str]) -> None:
     experiment, pipeline = read_experiment(
         Path(arguments.file), arguments.output_dir, changes_of(arguments.set), arguments.cells
     )
-    published = NONE
+    of_folders, published = experiment, NONE
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))
         experiment = replace(experiment, published=runs_of(published))
-    elif any(experiment.runs.values()):
-        published = Notes([], [], _of_folders(experiment))
+    # What the page says of folders is kept as published where some are gone.
+    if all(seed in of_folders.runs[place] for place, runs in experiment.runs.items() for seed in runs):
+        published = published._replace(sections=_of_folders(of_folders))
     notes, file = notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
     check_kept(file, experiment, notes)
     if notes.rows:

@@ -92,6 +92,17 @@ def test_another_cell_is_set_beside_published_ones(noted, noted_runs, tmp_path):
     assert "mine" in {row["cell"] for row in read_notes(tmp_path / "page-notes.parquet").rows}
 
 
+def test_runs_that_are_published_are_not_read_again_and_new_ones_join_them(noted, noted_runs, tmp_path):
+    file, _ = noted
+    page(file, tmp_path)
+    shutil.copytree(noted_runs[0] / "after", tmp_path / "run/trained-2/near")
+    # What is of the folders is told anew while all are there.
+    (tmp_path / "run/trained-1/near/traces.jsonl").unlink()
+    text = page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
+    assert "3 of 6 evaluations are finished." in text and "| trained, seed 2 |" in text
+    assert {row["seed"] for row in read_notes(tmp_path / "page-notes.parquet").rows} == {None, 1, 2}
+
+
 def test_published_notes_are_not_lost_with_their_runs(noted, tmp_path):
     file, _ = noted
     page(file, tmp_path)
