@@ -46,6 +46,10 @@ COMMANDS = {
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
+    "fit-control": (
+        "notewriter.evaluation.fit_control",
+        "fit a note-writer that is no language model, to compare with",
+    ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),

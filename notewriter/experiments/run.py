@@ -54,6 +54,7 @@ RESULTS = {
     "evaluate": ("--output_dir", "metrics.json"),
     "report": ("--output", ""),
     "results": ("--output", ""),
+    "fit-control": ("--output", ""),
 }
 """Command of notewriter -> the option that says where it writes, and the file there that it writes last."""
 
