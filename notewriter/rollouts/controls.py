@@ -24,6 +24,7 @@ from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, parse_note
+from notewriter.rollouts.regression import read_regression
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 """The sentence encoder of `similar`, unless another one is given: a folder or hub id."""
@@ -120,6 +121,9 @@ CONTROLS: dict[str, Control] = {
 }
 """The controls by name; `gold` reads the annotation, the others what a model reads."""
 
+REGRESSION = "regression"
+"""The control that is fitted (`notewriter fit-control`): sentences ranked by what can be counted of them."""
+
 REPLAY = "replay"
 """The control that is no rule: it gives the notes of a finished run again, for another reader."""
 
@@ -185,16 +189,23 @@ def players_of(arguments: ModelArguments) -> dict[str, Player]:
 
 
 def _player(place: str, settings: ControlOfRole) -> Player:
-    choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REPLAY)))
+    choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REGRESSION, REPLAY)))
     if settings.control == REPLAY:
         if not isinstance(settings.words, str):
             raise UserError(f"{place}: words: {REPLAY} reads the notes of a finished run; give its folder")
         return Replay(empty, _replies_in(Path(settings.words)))
-    write = CONTROLS[settings.control].write
+    if settings.control == REGRESSION:
+        if not settings.weights:
+            raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")
+        write = read_regression(Path(settings.weights)).write
+    else:
+        write = CONTROLS[settings.control].write
     if settings.encoder:
         if write is not similar:
             raise UserError(f"{place}: encoder: only the control similar has one; remove it")
         write = partial(similar, encoder=settings.encoder)
+    if settings.weights and settings.control != REGRESSION:
+        raise UserError(f"{place}: weights: only the control {REGRESSION} has them; remove them")
     words = settings.words
     return Player(write, _replies_in(Path(words)) if isinstance(words, str) else words)
 
