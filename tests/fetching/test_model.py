@@ -65,6 +65,10 @@ def test_without_a_folder_a_model_is_in_the_cache_of_the_hub(
     served = published.served
     fetch_model(HUB_ID, None)
     assert published.served == served
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    fetch_model(HUB_ID, None)
+    with pytest.raises(UserError, match="cannot be reached"):
+        fetch_model("someone/else", None)
 
 
 def test_a_dry_run_says_the_size_and_the_licence_and_fetches_nothing(
