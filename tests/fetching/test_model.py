@@ -135,6 +135,15 @@ def test_a_disk_that_is_too_small_is_said_before_the_download(
     assert published.served == 0
 
 
+def test_a_proxy_and_a_name_that_is_none_are_told(published: Hub, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a/b/c: is no name of a model on the Hub; write OWNER/NAME"):
+        fetch_model("a/b/c", tmp_path / "model")
+    published.is_proxy = True
+    with pytest.raises(UserError, match=r"did not send the file .*; a proxy or a login may stand before it"):
+        fetch_model(HUB_ID, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.usefixtures("unreachable")
 def test_an_unreachable_hub_says_what_to_copy(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be reached .*run `notewriter fetch model someone/large --output_dir"):
