@@ -166,6 +166,15 @@ class BatchConfiguration(_TrainingArguments):
             "that one configuration means the same training on one GPU and on eight."
         },
     )
+    keep_weights: bool = field(
+        default=False,
+        metadata={
+            "help": "Keep of every checkpoint but the newest the weights alone, in the type of the base model's: a "
+            "sixth of it, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to resume "
+            "from. Leave out save_total_limit, which removes whole checkpoints.",
+            "effect": False,
+        },
+    )
 
     def __post_init__(self) -> None:
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"

@@ -19,8 +19,10 @@ from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
+from notewriter.training.run.keeping import KeepWeights
 from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import last_checkpoint
+from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     """
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
+    show_lines(trainer)
+    if run.config.get("keep_weights"):
+        trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else dtype))
     with writing(run.path), stop.listening():
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
