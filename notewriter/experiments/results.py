@@ -1,7 +1,7 @@
 """`notewriter results FILE`: the page of an experiment, from its run folders.
 
-    notewriter results experiments/e1 --output docs/results/e1.md
-    notewriter results experiments/e1 --from_notes docs/results/e1-notes.parquet --output docs/results/e1.md
+    notewriter results experiments/e1 --output runs/e1.md
+    notewriter results experiments/e1 --from_notes runs/e1-notes.parquet --output runs/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
