@@ -64,6 +64,9 @@ NO_SCORE = "–"
 CONTROLS = "Notes without a model"
 """The heading of that section."""
 
+ENOUGH_SEEDS = 5
+"""With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
+
 
 @dataclass
 class ResultsArguments:
@@ -287,9 +290,19 @@ def _primary(experiment: Experiment) -> list[str]:
         f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
         "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
-        "unit: a t interval and its uncorrected p." + _choice(experiment),
+        "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
         markdown([("Primary tests", header, rows)]),
     ]
+
+
+def _caution(experiment: Experiment) -> str:
+    """How far the intervals of few seeds can be trusted (docs/pipelines.md)."""
+    if not 1 < len(experiment.seeds) < ENOUGH_SEEDS:
+        return ""
+    return (
+        f" With {len(experiment.seeds)} seeds the first interval is too narrow where trainings differ much, and the "
+        "second leaves the questions out: a claim needs both above zero, or both below."
+    )
 
 
 def _choice(experiment: Experiment) -> str:
