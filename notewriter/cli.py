@@ -17,8 +17,9 @@ COMMANDS = {
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
-    "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
+    "fetch": ("notewriter.fetching.fetch", "get a published benchmark, corpus, index or model by its name"),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
+    "pages": ("notewriter.corpora.download", "download the Wikipedia pages that a benchmark's questions name"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
@@ -86,7 +87,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py and training/train_sft.py.\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 
