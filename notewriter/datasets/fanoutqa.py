@@ -8,7 +8,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.releases import Release
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -38,16 +38,26 @@ def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
         yield from _pages(part, place)
 
 
+RELEASE = Release(
+    name="fanoutqa",
+    page="github.com/zhudotexe/fanoutqa",
+    licence="cc-by-sa-4.0",
+    files=(
+        File(
+            address="https://raw.githubusercontent.com/zhudotexe/fanoutqa/"
+            "4e254877c0d28378e800171ab92781dbba893718/fanoutqa/data/fanout-final-dev.json",
+            split="dev",
+            rows=310,
+            size=1_177_174,
+        ),
+    ),
+    note="also in the PyPI package fanoutqa",
+)
+
 BENCHMARK = Benchmark(
     title="FanOutQA",
     load_questions=partial(reading.questions, reading.array, _question),
     family="fanoutqa",
     answer_style="list",
-    source=Release(
-        name="fanoutqa",
-        page="the PyPI package fanoutqa",
-        licence="cc-by-sa-4.0",
-        files=(),
-        note="fanout-final-dev.json",
-    ),
+    source=RELEASE,
 )

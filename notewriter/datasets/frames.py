@@ -30,20 +30,23 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
+RELEASE = Release(
+    name="frames",
+    page="huggingface.co/datasets/google/frames-benchmark",
+    licence="apache-2.0",
+    files=(
+        File(
+            address="hf://datasets/google/frames-benchmark@58d9fb6330f3ab1316d1eca12e5e8ef23dcc22ef/test.tsv",
+            split="test",
+            rows=824,
+            about=485_000,
+        ),
+    ),
+)
+
 BENCHMARK = Benchmark(
     title="FRAMES",
     load_questions=load_questions,
     family="nq",
-    source=Release(
-        name="frames",
-        page="huggingface.co/datasets/google/frames-benchmark",
-        licence="apache-2.0",
-        files=(
-            File(
-                address="hf://datasets/google/frames-benchmark@58d9fb6330f3ab1316d1eca12e5e8ef23dcc22ef/test.tsv",
-                split="test",
-                rows=824,
-            ),
-        ),
-    ),
+    source=RELEASE,
 )

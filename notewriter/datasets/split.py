@@ -8,10 +8,12 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.datasets import BENCHMARKS, load_questions, question_file
+from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import FETCHED
 
 
 @dataclass
@@ -24,13 +26,17 @@ class SplitArguments:
     """
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
-    path: str = field(metadata={"help": "the question file"})
     output_dir: str = field(metadata={"help": "the folder of the two files"})
     dev: Annotated[int, Interval(ge=1)] = field(metadata={"help": "how many questions to hold out, drawn at random"})
+    path: str = field(default=FETCHED, metadata=PATH)
+    split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = field(
         default=None, metadata={"help": "how many of the others to keep, drawn at random; default: all"}
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw"})
+
+    def __post_init__(self) -> None:
+        self.path = question_file(self.dataset, self.path, self.split)
 
 
 def main(argv: list[str]) -> None:

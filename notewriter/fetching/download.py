@@ -81,13 +81,15 @@ def plan(files: Iterable[File], offline: str) -> Plan:
     return Plan([(file, [known[address] for address in file.addresses]) for file in files])
 
 
-def fetch(release: Release, to_do: Plan, rows: Callable[[Path], int], *, offline: str, check: bool = True) -> None:
+def fetch(
+    release: Release, to_do: Plan, rows: Callable[[Path], int] | None, *, offline: str, check: bool = True
+) -> None:
     """Download files into the folder of a release, which appears, or is replaced, when all are there and checked.
 
     Args:
         release: what they belong to.
         to_do: the missing files.
-        rows: counts the questions in a file.
+        rows: counts the questions in a file; None if it has none.
         offline: the end of errors about a server that is not reached.
         check: whether a file of another size, SHA-256 or number of questions than is published is an error.
 
@@ -153,7 +155,7 @@ def _keep(folder: Path, partial: Path) -> None:
 
 
 def _get(
-    file: File, parts: list[Remote], partial: Path, rows: Callable[[Path], int], offline: str, check: bool
+    file: File, parts: list[Remote], partial: Path, rows: Callable[[Path], int] | None, offline: str, check: bool
 ) -> dict[str, Any]:
     """Download, join or unpack, and check one file; returns what is recorded of it."""
     downloads = partial / DOWNLOADS
@@ -167,7 +169,7 @@ def _get(
     target = partial / file.here
     target.parent.mkdir(parents=True, exist_ok=True)
     _unpack(whole, file, target)
-    if file.rows is not None and (differs := _differs("questions", rows(target), file.rows)) and check:
+    if rows and file.rows is not None and (differs := _differs("questions", rows(target), file.rows)) and check:
         target.unlink()
         raise _other_file(file, differs)
     return {
@@ -279,9 +281,9 @@ def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
 
 def _unpack(whole: Path, file: File, target: Path) -> None:
     """Put a downloaded file in its place: as it is, or what an archive has of it."""
-    address = file.addresses[0]
-    packed = file.member or (Path(address).suffix in OPENERS and not file.here.endswith(Path(address).suffix))
-    if not packed:
+    address = file.addresses[0].partition("?")[0]
+    ending = Path(address).suffix
+    if not file.member and (ending not in OPENERS or file.here.endswith(ending)):
         os.replace(whole, target)
         return
     # It appears when it is complete.
@@ -297,10 +299,10 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
             with tarfile.open(whole, "r|*") as tape:
                 tape.extractall(unpacked, (each for each in tape if _belongs(each.name, file)), filter="data")
         else:
-            with OPENERS[Path(address).suffix](whole) as source, open(unpacked / file.here, "wb") as copy:
+            with OPENERS[ending](whole) as source, open(unpacked / file.here, "wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
-        found = unpacked / (file.member or file.here)
-        if not found.exists():
+        found = next(unpacked.rglob(file.member or file.here), None)
+        if found is None:
             raise UserError(f"{address}: contains no {file.member}; download it yourself and give the file with --path")
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -314,9 +316,8 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
 
 
 def _belongs(name: str, file: File) -> bool:
-    """Whether a member of an archive is the wanted file, or in the wanted folder."""
-    name = name.removeprefix("./")
-    return name == file.member or name.startswith(file.member.rstrip("/") + "/")
+    """Whether a member of an archive is the wanted file, or in the wanted folder, wherever that is."""
+    return f"/{file.member}/" in f"/{name}/"
 
 
 def _address(file: File) -> str:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.fetching.catalogue import RELEASES
@@ -32,7 +31,7 @@ KINDS = [*RELEASES, "model"]
 class FetchArguments:
     """How to fetch it."""
 
-    split: Literal["dev", "test", "train"] | None = field(
+    split: str | None = field(
         default=None, metadata={"help": "of a dataset, only the questions of this split; default: all"}
     )
     output_dir: str | None = field(
@@ -105,9 +104,9 @@ def _release(kind: str, name: str) -> Release:
     return release
 
 
-def _rows(kind: str, name: str) -> Callable[[Path], int]:
-    """What counts the questions in a file; `notewriter corpus` counts documents."""
-    return lambda path: len(load_questions(name, path)) if kind == "dataset" else 0
+def _rows(kind: str, name: str) -> Callable[[Path], int] | None:
+    """What counts the questions in a file; documents are counted by `notewriter corpus`."""
+    return (lambda path: len(load_questions(name, path))) if kind == "dataset" else None
 
 
 def _plan(release: Release, to_do: Plan) -> str:
@@ -126,8 +125,8 @@ def _description() -> str:
     lines = [(__doc__ or "").strip(), "", f"Fetched files are in {home()} ($NOTEWRITER_HOME).", ""]
     for kind, releases in RELEASES.items():
         for name, release in releases().items():
-            sizes = {file.address: file.size for file in release.files}
-            known = [size for size in sizes.values() if size]
-            size = size_text(sum(known)) if known and len(known) == len(sizes) else "size not known"
-            lines += [f"{kind:8} {name:22} {size if release.files else 'by hand':>14}  {release.licence}"]
+            sizes = {file.address: file.size or file.about for file in release.files}
+            known = sum(size for size in sizes.values() if size)
+            size = size_text(known) if None not in sizes.values() else f"over {size_text(known)}" if known else "?"
+            lines += [f"{kind:8} {name:24} {size if release.files else 'by hand':>12}  {release.licence}"]
     return "\n".join(lines) + "\n"

@@ -3,9 +3,10 @@
 A benchmark, a corpus and a ready-made index each say so beside their loader; `notewriter fetch` reads it.
 """
 
+import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ HOME = "NOTEWRITER_HOME"
 ORIGIN = "origin.json"
 """The file beside fetched ones that says where they are from."""
 
+FETCHED = "fetched"
+"""The value of a path option that stands for what was fetched."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class File:
@@ -25,9 +29,10 @@ class File:
     Args:
         address: `hf://datasets/OWNER/NAME@REVISION/PATH` or `https://HOST/PATH`; several are parts, joined in order.
         name: what it is called here, with `/` below folders; by default the last part of its address.
-        split: the questions in it: `dev`, `train` or `test`; empty for what every split needs.
-        member: of an archive, the path inside it of the file that is kept.
+        split: the questions in it, such as `dev`; empty for what every split needs.
+        member: of an archive, the file or folder inside it that is kept, without the folders above.
         size: bytes of the file that is downloaded, or of its parts together.
+        about: the same as its page rounds it, where the exact number is not known.
         sha256: of the file that is downloaded; of parts, of what they make.
         rows: the number of questions.
         unverified: what about it could not be looked up at its source.
@@ -38,6 +43,7 @@ class File:
     split: str = ""
     member: str = ""
     size: int | None = None
+    about: int | None = None
     sha256: str = ""
     rows: int | None = None
     unverified: str = ""
@@ -50,7 +56,7 @@ class File:
     @property
     def here(self) -> str:
         """Its name on this machine."""
-        return self.name or (self.member or self.addresses[0]).rpartition("/")[2]
+        return self.name or (self.member or self.addresses[0].partition("?")[0]).rpartition("/")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,7 @@ class Release:
         name: of its folder; two that need the same files share one release.
         page: where people find it, without `https://`.
         licence: the Hub's identifier of its licence, or a few words.
-        files: what is fetched, those first that others need beside them.
+        files: what is fetched; of those with a split the one first that is evaluated.
         by_hand: the files that no program can fetch, with what to do; they may be copied into the folder.
         note: more about it, for people.
     """
@@ -88,35 +94,44 @@ class Release:
     @property
     def splits(self) -> list[str]:
         """The names of its splits, the one first that is evaluated by default."""
-        found = {file.split for file in self.files if file.split}
-        return [split for split in ("dev", "test", "train") if split in found]
+        return [file.split for file in self.files if file.split]
 
     def of_split(self, split: str | None) -> Iterator[File]:
         """The files of a split with those that every split needs; all files for None."""
         return (file for file in self.files if split is None or file.split in ("", split))
 
-    def path(self, split: str | None, command: str) -> Path:
+    def path(self, split: str | None, kind: str, name: str) -> Path:
         """The fetched file of a split; by default of the one that is evaluated.
 
         Raises:
-            UserError: there is no such split, or its file was not fetched; says the `command` that does.
+            UserError: there is no such split, or its file was not fetched; says the command that does, in which it has
+                this `kind` and `name`.
         """
-        split = split or self.splits[0]
-        file = next((file for file in self.files if file.split == split), None)
-        if file is None:
-            raise UserError(f"split: {self.name} has no split {split!r}; choose one of: {', '.join(self.splits)}")
-        return self.found(file, command)
+        split = split or next(iter(self.splits), None)
+        files = [file for file in self.files if file.split == split]
+        if not files:
+            known = f"choose one of: {', '.join(self.splits)}" if self.splits else "give your file with --path"
+            raise UserError(f"split: {name} has no split {split!r}; {known}")
+        # Those beside it are needed as well.
+        paths = self.found(self.of_split(split), f"notewriter fetch {kind} {name}")
+        return next(path for path in paths if path == self.folder / files[0].here)
 
-    def found(self, file: File, command: str) -> Path:
-        """One of its files on this machine.
+    def found(self, files: Iterable[File], command: str) -> list[Path]:
+        """Some of its files on this machine.
 
         Raises:
-            UserError: it was not fetched; says the `command` that does.
+            UserError: one was not fetched; says the `command` that does.
         """
-        path = self.folder / file.here
-        if not path.exists():
-            raise UserError(f"{path}: is not there; get it with `{command}`, or give your own file with --path")
-        return path
+        paths = [self.folder / file.here for file in files]
+        for path in paths:
+            if not path.exists():
+                raise UserError(f"{path}: is not there; get it with `{command}`, or give your own file with --path")
+        return paths
+
+
+def only(release: Release, *names: str) -> Release:
+    """A release with only the files of these names, for what needs no other."""
+    return dataclasses.replace(release, files=tuple(file for file in release.files if file.here in names))
 
 
 def home() -> Path:

@@ -7,15 +7,20 @@ from pathlib import Path
 from tqdm import tqdm
 
 from notewriter.artifacts.run_record import add_start, start_of
-from notewriter.datasets import BENCHMARKS, load_corpus
+from notewriter.datasets import BENCHMARKS, load_corpus, question_file
+from notewriter.datasets.questions import SPLIT
 from notewriter.ground import config
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.ground.releases import FETCHED
 from notewriter.retrieval import bm25, dense, encoders
 from notewriter.retrieval.index_folder import read_manifest
 
 PROG = "notewriter index"
+
+CORPUS = "corpus"
+"""The split of a published file that has passages only."""
 
 
 @dataclass(slots=True)
@@ -23,8 +28,21 @@ class IndexArguments:
     """The corpus and the index to build."""
 
     index: str = field(metadata={"help": "the index folder; an index of another corpus there is replaced"})
-    path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
+    path: str = field(
+        default=FETCHED,
+        metadata={
+            "help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs; without it, the one that "
+            "`notewriter fetch dataset` got"
+        },
+    )
     dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
+    split: str | None = field(default=None, metadata=SPLIT)
+
+    def __post_init__(self) -> None:
+        release = config.choose("dataset", self.dataset, BENCHMARKS).source
+        # Some have their passages in a file of their own.
+        has_corpus = self.path == FETCHED and release is not None and CORPUS in release.splits
+        self.path = question_file(self.dataset, self.path, self.split or (CORPUS if has_corpus else None))
 
 
 def main(argv: list[str]) -> None:
@@ -40,7 +58,6 @@ def main(argv: list[str]) -> None:
         prog=PROG,
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
-    config.choose("dataset", arguments.dataset, BENCHMARKS)
     kind = "dense" if encoder.encoder else "bm25"
     if kind == "bm25" and encoder != encoders.Encoder():
         raise UserError("encoder options are set but no encoder; add --encoder MODEL or leave them out")

@@ -15,6 +15,7 @@ from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import File, Release
 
 COLUMNS = ["id", "url", "title", "text"]
 BATCH = 256
@@ -39,9 +40,21 @@ def _parse(place: str, row: dict[str, Any]) -> list[Document]:
     return [Document(reading.identifier(row, "id", place), title, text, Origin(url=url))]
 
 
+_ENGLISH = "hf://datasets/wikimedia/wikipedia@b04c8d1ceb2f5cd4588862100d08de323dccfbaa/20231101.en"
+
 SOURCE = Source(
     title="a dump of Wikipedia",
-    files="train-*.parquet of one language, from huggingface.co/datasets/wikimedia/wikipedia",
+    files=Release(
+        name="wikipedia",
+        page="huggingface.co/datasets/wikimedia/wikipedia",
+        licence="cc-by-sa-3.0, gfdl",
+        files=tuple(
+            File(
+                address=f"{_ENGLISH}/train-{number:05}-of-00041.parquet", name=f"20231101.en/train-{number:05}.parquet"
+            )
+            for number in range(41)
+        ),
+    ),
     inputs=lambda paths: reading.expand(paths, "*.parquet"),
     records=_rows,
     parse=_parse,
