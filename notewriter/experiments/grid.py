@@ -8,13 +8,13 @@ import functools
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.reading import pick
-from notewriter.corpora.published import PUBLISHED
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
@@ -215,6 +215,25 @@ class Row:
 
 
 @dataclass
+class TableArguments:
+    """The table, and which of its cells."""
+
+    file: Annotated[str, MinLen(1)] = field(
+        metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
+    )
+    output_dir: str = field(
+        default="runs/papers", metadata={"help": "where cells and tables are; tables share cells of equal settings"}
+    )
+    cells: list[str] = field(
+        default_factory=list,
+        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
+    )
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "variables of the paper's file with other values: NAME=VALUE ..."}
+    )
+
+
+@dataclass
 class Substitutes:
     """What stands in for the paper's models, indexes, numbers of questions and options."""
 
@@ -331,6 +350,18 @@ class Grid:
         """The beginning of the names of the files that are written."""
         return f"{self.path.parent.name}_{self.path.stem}"
 
+    def chosen(self, patterns: Sequence[str]) -> list[Cell]:
+        """The cells that a pattern fits, all without patterns.
+
+        Raises:
+            UserError: a pattern fits no cell.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(cell.name, pattern) for cell in self.cells):
+                names = ", ".join(cell.name for cell in self.cells[:3])
+                raise UserError(f"--cells {pattern}: fits no cell of {self.path}; its cells are named like {names}")
+        return [cell for cell in self.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
+
 
 def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) -> Grid:
     """Read a table's file; `changes` replaces variables.
@@ -343,13 +374,12 @@ def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) 
     check_mapping(keys, Content, str(path))
     content = Content(**keys)
     variables = changed(content.variables, changes, path)
-    corpora = {name: typed.read(each, Corpus, f"{path}: corpora: {name}") for name, each in content.corpora.items()}
-    indexes = {}
-    for written, each in content.indexes.items():
-        place = f"{path}: indexes: {written}"
-        indexes[filled(written, variables, place)] = index = typed.read(each, Searched, place)
-        choose(f"corpus of {place}", index.corpus, corpora)
-    encoders = {name: typed.read(each, Encoder, f"{path}: encoders: {name}") for name, each in content.encoders.items()}
+    corpora = _entries(content.corpora, Corpus, f"{path}: corpora")
+    written = _entries(content.indexes, Searched, f"{path}: indexes")
+    for name, index in written.items():
+        choose(f"corpus of {path}: indexes: {name}", index.corpus, corpora)
+    indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in written.items()}
+    encoders = _entries(content.encoders, Encoder, f"{path}: encoders")
     cells = list(_Reader(path, content, variables, substitutes, indexes).cells())
     folder = filled("{{ corpora }}", variables, str(path)) if corpora else ""
     return Grid(path, content, cells, substitutes, indexes, corpora, encoders, folder)
@@ -465,6 +495,17 @@ def indexes_of(options: Options) -> list[str]:
 @functools.cache
 def _recipe(name: str) -> Options:
     return read_mapping(find(name), "name a recipe in config")[1]
+
+
+def _entries(entries: Mapping[str, Any], kind: type[T], place: str) -> dict[str, T]:
+    """The entries of a mapping in a file, each of one kind.
+
+    Raises:
+        UserError: one has an unknown key or a value of the wrong type.
+    """
+    for name, entry in entries.items():
+        check_mapping(entry, kind, f"{place}: {name}")
+    return {name: kind(**entry) for name, entry in entries.items()}
 
 
 def _listed(names: str | list[str]) -> list[str]:
