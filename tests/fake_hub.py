@@ -102,7 +102,7 @@ class Hub(ThreadingHTTPServer):
 
     def publish(self, address: str, content: bytes) -> None:
         """Serve a file at an address that `File.address` may have."""
-        if found := re.fullmatch(r"hf://(dataset)?s?/?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address):
+        if found := re.fullmatch(r"hf://(?:(dataset)s/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address):
             branches = self.repository(found[1] or "model", found[2]).branches
             for revision in {"main", found[3] or "main"}:
                 branches.setdefault(revision, {})[found[4]] = content

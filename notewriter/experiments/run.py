@@ -42,7 +42,7 @@ SHARD = "%a"
 """What stands for the number of a shard in a command, as in Slurm's arrays; `{{ shard }}` in a file."""
 
 RESULTS = {
-    "fetch-model": ("--output_dir", "config.json"),
+    "fetch": ("--output_dir", "config.json"),
     "world": ("--output_dir", "test/questions.jsonl"),
     "corpus": ("--output_dir", "manifest.json"),
     "split": ("--output_dir", "dev.jsonl"),

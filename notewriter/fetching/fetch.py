@@ -18,6 +18,7 @@ from pathlib import Path
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.fetching.catalogue import RELEASES
 from notewriter.fetching.download import Plan, fetch, free, missing, plan, size_text
+from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import Release, home
@@ -65,7 +66,8 @@ def main(argv: list[str]) -> None:
     if len(named) == 1:
         raise UserError(f"{kind}: its name is missing; `notewriter fetch` lists all")
     if kind == "model":
-        pass
+        folder = Path(arguments.output_dir) if arguments.output_dir else None
+        fetch_model(named[1], folder, dry_run=arguments.dry_run)
     else:
         _fetch(kind, named[1], arguments)
 
@@ -129,4 +131,5 @@ def _description() -> str:
             known = sum(size for size in sizes.values() if size)
             size = size_text(known) if None not in sizes.values() else f"over {size_text(known)}" if known else "?"
             lines += [f"{kind:8} {name:24} {size if release.files else 'by hand':>12}  {release.licence}"]
+    lines += [f"model    any of the Hub by its name, such as {HUB_ID}"]
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from notewriter.ground.errors import UserError, one_line
 
@@ -28,6 +28,10 @@ TIMEOUT = 30.0
 """Seconds to wait for a server's reply."""
 
 _HUB = re.compile(r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
+
+
+class Unreachable(UserError):
+    """A server that gives no answer at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +173,7 @@ def failures(address: str, offline: str) -> Iterator[None]:
         raise UserError(f"{address}: {host} answered with status {status}; {remedy}") from error
     except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
         reason = one_line(error)[:200] or type(error).__name__
-        raise UserError(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
+        raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
 
 
 def _page(address: str) -> str:

@@ -127,7 +127,7 @@ class Checkpoint:
                 return self.path
             raise UserError(
                 f"{path}: is neither a model folder nor a hub id (owner/name); check the path "
-                "or get a small model with `notewriter fetch-model`"
+                "or get a small model with `notewriter fetch model HuggingFaceTB/SmolLM2-135M-Instruct --output_dir FOLDER`"
             )
         if not path.is_dir():
             raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")

@@ -4,10 +4,24 @@ Their wiki-18 is DPR's Wikipedia of December 2018 with the title in quotation ma
 `title` and `text` beside `contents`.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from notewriter.corpora import reading
-from notewriter.corpora.source import Document, Source
+from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.releases import File, Release
+
+
+def _records(name: str, path: Path) -> Iterator[Record]:
+    """The lines of a file.
+
+    Search-R1's wiki-18.jsonl.gz is a tar archive that gzip takes for one file: what is before the first line and after
+    the last one of its member is left out.
+    """
+    for place, line in reading.lines(name, path):
+        if json_line := line.rpartition("\0")[2].strip():
+            yield place, json_line
 
 
 def _parse(place: str, line: str) -> list[Document]:
@@ -40,6 +54,6 @@ SOURCE = Source(
         ),
     ),
     inputs=lambda paths: reading.expand(paths, "*.jsonl*"),
-    records=reading.lines,
+    records=_records,
     parse=_parse,
 )
