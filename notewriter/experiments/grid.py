@@ -434,7 +434,8 @@ class _Reader:
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
-            options = _without(options, names_of(*OPTIONS, of="questions")) | {"path": substitutes.questions[benchmark]}
+            options = _without(options, {*names_of(*OPTIONS, of="questions"), "split"})
+            options["path"] = substitutes.questions[benchmark]
         if substitutes.limit:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
         if not METHODS[options["method"]].retrieves:

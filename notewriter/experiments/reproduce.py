@@ -11,8 +11,9 @@ writes the table. What this takes is printed first. Run again, it goes on; what 
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -39,8 +40,9 @@ class ReproduceArguments:
             "help": "write the stages as a pipeline to this file, to read or to submit to Slurm, and run nothing"
         },
     )
-    only_fetch: bool = field(
-        default=False, metadata={"help": "only download, as on the login node of a cluster without the internet"}
+    until: Literal["fetch", "index", "table"] = field(
+        default="table",
+        metadata={"help": "stop when all is fetched, as on the login node of a cluster, or when the indexes are built"},
     )
     check: bool = field(
         default=True, metadata={"help": "as that of `notewriter fetch`: refuse files that are not the published ones"}
@@ -67,12 +69,9 @@ def main(argv: list[str]) -> None:
         raise UserError(f"{grid.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
     output = Path(arguments.output_dir)
     costs = cost_of(grid, able, dry, output, stand_ins=True)
-    stages = stages_of(grid, able, costs, output, table_command(arguments, substitutes))
-    if own.only_fetch:
-        stages = [stage for stage in stages if stage.fetches]
-    if not own.check:
-        unchecked = ["--check", "false"]
-        stages = [replace(each, command=[*each.command, *unchecked]) if each.fetches else each for each in stages]
+    stages = stages_of(grid, able, costs, output, table_command(arguments, substitutes), check=own.check)
+    kinds = ["fetch", "corpus", "index", "table"]
+    stages = [stage for stage in stages if kinds.index(stage.kind) <= kinds.index(own.until)]
     sys.stdout.write(aligned([plan(stages)]))
     for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
         left = [cell.model for cell in cells if cell.lacks == lacks]

@@ -50,8 +50,9 @@ START_HOURS = 0.1
 MEMORY_GB_A_GPU = 60
 
 ASSUMED = (
-    f"Estimated: corpora and BM25 by rates measured on two cores, models and encoders on A100s at {PREFILL:.0%} of their "
-    f"peak for prompts and passages and {DECODE:.0%} for replies (assumed), loops run to their limits."
+    "Estimated: corpora and BM25 by rates measured on two cores, models and encoders on A100s at "
+    f"{PREFILL:.0%} of their peak for prompts and passages and {DECODE:.0%} for replies (assumed), loops run to their "
+    "limits."
 )
 
 
@@ -82,9 +83,9 @@ class Stage:
     dollars: float = 0
 
     @property
-    def fetches(self) -> bool:
-        """Whether it only downloads."""
-        return self.command[1] == "fetch"
+    def kind(self) -> str:
+        """The command of notewriter: `fetch`, `corpus`, `index` or `table`."""
+        return self.command[1]
 
     @property
     def is_finished(self) -> bool:
@@ -107,7 +108,13 @@ class Stage:
 
 
 def stages_of(
-    grid: Grid, cells: Sequence[Cell], costs: Mapping[str, CellCost], output: Path, table: Sequence[str]
+    grid: Grid,
+    cells: Sequence[Cell],
+    costs: Mapping[str, CellCost],
+    output: Path,
+    table: Sequence[str],
+    *,
+    check: bool = True,
 ) -> list[Stage]:
     """The stages of some cells, in an order in which they can be done.
 
@@ -117,6 +124,7 @@ def stages_of(
         costs: the cost of each by its folder.
         output: where the folders of the cells are.
         table: the command that evaluates cells and writes the page, without `--cells`.
+        check: whether files that are not the published ones are refused.
     """
     folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(grid, cell)))
     corpora = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
@@ -129,7 +137,8 @@ def stages_of(
     ):
         # One after another: some share a folder, and all share the line.
         after = list(fetched)[-1:]
-        fetched.setdefault(stage.title, replace(stage, after=after))
+        command = stage.command if check else [*stage.command, "--check", "false"]
+        fetched.setdefault(stage.title, replace(stage, command=command, after=after))
     built = [_corpus(grid, name) for name in corpora] + [_index(grid, folder) for folder in folders]
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -358,11 +367,11 @@ def _sums(left: Sequence[Stage]) -> str:
     # Two stages may need one file.
     downloads = {name: size for stage in left for name, size in stage.downloads.items()}
     size = sum(filter(None, downloads.values()))
-    unknown = f" and what nobody states the size of: {', '.join(n for n, s in downloads.items() if s is None)}"
+    unknown = [stage.title for stage in left if None in stage.downloads.values()]
     hours = sum(stage.hours or 0 for stage in left)
     return (
         f"{len(left)} stages to be done. To download: {size / GB:,.1f} GB"
-        + (unknown if None in downloads.values() else "")
+        + (f" (sizes not known: {', '.join(unknown)})" if unknown else "")
         + f"; on the disk: {(size + sum(stage.disk for stage in left)) / GB:,.1f} GB; "
         f"{hours:,.1f} hours if one stage follows another, without downloads, and "
         f"{sum(stage.gpu_hours for stage in left):,.1f} GPU hours; "
