@@ -1,0 +1,157 @@
+"""What is published for the papers' tables, tiny and in the same formats under the same names, for a stand-in of the Hub."""
+
+import gzip
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmark_files import TWO_QUESTIONS
+from fake_hub import Hub, packed
+
+from notewriter.corpora.sources import SOURCES
+from notewriter.datasets import BENCHMARKS
+from notewriter.ground.releases import Release
+from notewriter.retrieval.published import INDEXES
+
+QUESTIONS = 20
+PAGES = [
+    (f"p{number}", name, f"{name} is a town by the river Osk. It was founded in {1700 + number} by Mira {name}.")
+    for number, name in enumerate(f"Tolen{letter}{digit}" for letter in "abcdefghij" for digit in range(30))
+]
+"""Id, title and text of three hundred passages."""
+
+IDS = ("_id", "id", "sample_id", "qid")
+
+
+def _records(dataset: str) -> list[dict[str, Any]]:
+    """Twenty questions as the benchmark has them, each with an id and a question of its own."""
+    records = []
+    for number in range(QUESTIONS):
+        record = json.loads(json.dumps(TWO_QUESTIONS[dataset][number % 2]))
+        record |= {key: f"{record[key]}{number}" for key in IDS if key in record}
+        record |= {
+            key: f"{record[key]} ({number})" for key in ("question", "query") if isinstance(record.get(key), str)
+        }
+        if dataset == "iirc":
+            record["questions"][0]["qid"] = f"i{number}"
+        if dataset == "nq":
+            record["ctxs"] = [{"id": each, "title": title, "text": text} for each, title, text in PAGES[:20]]
+            record["answers"] = record["answer"]
+        records.append(record)
+    return records
+
+
+def _lines(records: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def _list(records: list[dict[str, Any]]) -> bytes:
+    return json.dumps(records).encode()
+
+
+def _questions(dataset: str, file: str) -> bytes:
+    records = _records(dataset)
+    if file.endswith(".tsv"):
+        if dataset == "frames":
+            names = {"question": "Prompt", "answer": "Answer", "reasoning_types": "reasoning_types"}
+            rows = [[record[name] for name in names] for record in records]
+            return "".join("\t".join(row) + "\n" for row in [list(names.values()), *rows]).encode()
+        rows = [[record["id"], record["question"], json.dumps(record["golden_answers"])] for record in records]
+        return "".join("\t".join(row) + "\n" for row in [["id", "question", "possible_answers"], *rows]).encode()
+    if dataset == "asqa":
+        return json.dumps({split: {each["sample_id"]: each for each in records} for split in ("train", "dev")}).encode()
+    return _lines(records) if file.endswith(".jsonl") else _list(records)
+
+
+def _parquet() -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = [list(column) for column in zip(*PAGES, strict=True)]
+    table = pyarrow.table({"id": columns[0], "url": columns[0], "title": columns[1], "text": columns[2]})
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _corpus(source: str, file: str) -> bytes:
+    if source == "dpr":
+        rows = ["id\ttext\ttitle", *(f"{id}\t{text}\t{title}" for id, title, text in PAGES)]
+        return gzip.compress("\n".join(rows).encode())
+    if source == "wiki-18":
+        return wiki18()
+    if source == "wikipedia":
+        # The others of the 41 files have the same pages.
+        return _parquet()
+    if source == "multihoprag":
+        return _list(
+            [
+                {
+                    "title": title,
+                    "body": text,
+                    "url": id,
+                    "source": "x",
+                    "category": "y",
+                    "author": "z",
+                    "published_at": "2023",
+                }
+                for id, title, text in PAGES
+            ]
+        )
+    raise AssertionError((source, file))
+
+
+def wiki18() -> bytes:
+    """wiki-18 as Search-R1 has it."""
+    return _lines([{"id": id, "contents": f'"{title}"\n{text}'} for id, title, text in PAGES])
+
+
+def _article_texts() -> bytes:
+    return json.dumps({title.lower(): text for _, title, text in PAGES}).encode()
+
+
+SPECIAL: Mapping[str, bytes] = {
+    "id_aliases.json": _lines([{"Q_id": "Q1", "aliases": [], "demonyms": []}]),
+    "context_articles.json": _article_texts(),
+}
+
+
+def publish(hub: Hub, models: Mapping[str, Path], vectors: bytes) -> None:
+    """Publish every benchmark, corpus and model, and the vectors of wiki-18.
+
+    Args:
+        hub: the stand-in.
+        models: hub id -> the folder of what stands in for it.
+        vectors: an index of FAISS with the vectors of wiki-18's passages.
+    """
+    for name, benchmark in BENCHMARKS.items():
+        if isinstance(release := benchmark.source, Release):
+            contents = {
+                file.here: SPECIAL.get(file.here) or _questions(name, file.here)
+                for file in release.files
+                if file.split != "corpus"
+            }
+            hub.publish_release(release, contents)
+    for name, source in SOURCES.items():
+        release = source.files
+        if not isinstance(release, Release):
+            continue
+        if name == "ircot-hotpotqa":
+            (file,) = release.files
+            pages = _lines([{"id": id, "title": title, "text": [text]} for id, title, text in PAGES])
+            hub.publish(file.addresses[0], packed(file.addresses[0], {f"{file.member}/AA/wiki_00": pages}))
+        elif name.startswith("ircot-"):
+            dataset = name.removeprefix("ircot-")
+            known = {file.here for file in BENCHMARKS[dataset].source.files}
+            more = {file.here: _questions(dataset, file.here) for file in release.files if file.here not in known}
+            hub.publish_release(release, more)
+        else:
+            hub.publish_release(release, {file.here: _corpus(name, file.here) for file in release.files})
+    release = INDEXES["wiki-18-e5-flat"]
+    hub.publish_release(release, {file.here: vectors for file in release.files})
+    for name, folder in models.items():
+        for path in folder.rglob("*"):
+            if path.is_file():
+                hub.publish(f"hf://{name}/{path.relative_to(folder)}", path.read_bytes())
