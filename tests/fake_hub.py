@@ -37,7 +37,7 @@ from notewriter.ground.releases import Release
 REPO = "someone/notes-135m"
 TOKEN = "hf_" + "abcdefghij" * 3
 CHUNK = 1 << 16
-LARGE = (".safetensors", ".parquet", ".index")
+LARGE = (".safetensors", ".parquet", ".gz", "part_aa", "part_ab")
 """Names of files that go into the storage for large files."""
 
 
@@ -58,7 +58,8 @@ class Hub(ThreadingHTTPServer):
     connection is cut before the reply) or `half` (it is cut in the middle of the reply).
 
     `moved` has old and new names of repositories, `gated` those that need a token. With `is_proxy` every answer is a
-    web page. `served` counts the bytes of files that were sent, `pace` is a pause in seconds after each 64 kB of them.
+    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of
+    them, `pace` is a pause in seconds after each 64 kB.
     """
 
     def __init__(self) -> None:
@@ -72,12 +73,14 @@ class Hub(ThreadingHTTPServer):
         self.private: bool | None = None
         self.refusal: int | None = None
         self.faults: list[tuple[str, int | str]] = []
+        self.authorizations_elsewhere: set[str | None] = set()
         self.elsewhere: dict[str, bytes] = {}
         self.moved: dict[str, str] = {}
         self.gated: set[str] = set()
         self.is_proxy = False
         self.pace = 0.0
         self.served = 0
+        self.ranges: list[str] = []
 
     def handle_error(self, *_: object) -> None:
         """Connections are cut on purpose."""
@@ -107,7 +110,7 @@ class Hub(ThreadingHTTPServer):
             for revision in {"main", found[3] or "main"}:
                 branches.setdefault(revision, {})[found[4]] = content
         else:
-            self.elsewhere[address.partition("://")[2]] = content
+            self.elsewhere[address.partition("://")[2].partition("?")[0]] = content
 
     def publish_release(self, release: Release, contents: dict[str, bytes]) -> None:
         """Serve the files of a release, by their names here; those of archives are packed."""
@@ -115,7 +118,7 @@ class Hub(ThreadingHTTPServer):
         for file in release.files:
             if file.here not in contents:
                 continue
-            content, address = contents[file.here], file.addresses[0]
+            content, address = contents[file.here], file.addresses[0].partition("?")[0]
             if file.member:
                 archives.setdefault(address, {})[file.member] = content
             elif len(file.addresses) > 1:
@@ -196,8 +199,9 @@ class Handler(BaseHTTPRequestHandler):
         """The body of a request; None where a fault has already answered it."""
         request = f"{self.command} {self.path}"
         self.server.requests.append(request)
-        if not self.path.startswith(("/storage/", "/cdn/")):
-            self.server.authorizations.add(self.headers.get("Authorization"))
+        is_hub = not self.path.startswith(("/storage/", "/cdn/")) and self.path.lstrip("/") not in self.server.elsewhere
+        known = self.server.authorizations if is_hub else self.server.authorizations_elsewhere
+        known.add(self.headers.get("Authorization"))
         fault = self.server.fault(request)
         self.lost, self.half = fault == "lost", fault == "half"
         if fault == "reset":
@@ -214,6 +218,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, content: bytes, headers: dict[str, str]) -> None:
         """Answer with a file, or with the part of it that is asked for."""
+        if self.command == "GET":
+            self.server.ranges.append(self.headers.get("Range", ""))
         start, status = 0, 200
         if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
             start, status = int(found[1]), 206

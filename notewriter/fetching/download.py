@@ -263,18 +263,20 @@ def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
 
 def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
     """Append to a file what it lacks of a remote one."""
-    there = file.tell()
+    # Where the size is not known, neither is whether all is there.
+    there = file.tell() if remote.size else 0
     headers = remote.headers | ({"Range": f"bytes={there}-"} if there else {})
     with (
         httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client,
         client.stream("GET", remote.url, headers=headers) as reply,
     ):
         check_reply(reply)
-        if there and reply.status_code != httpx2.codes.PARTIAL_CONTENT:
+        if reply.status_code != httpx2.codes.PARTIAL_CONTENT:
             # The server cannot resume.
-            file.truncate(0)
+            file.seek(0)
+            file.truncate()
             bar.reset(remote.size)
-        for chunk in reply.iter_bytes(1 << 20):
+        for chunk in reply.iter_bytes():
             file.write(chunk)
             bar.update(len(chunk))
 

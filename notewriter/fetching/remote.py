@@ -1,5 +1,6 @@
 """What a server says of a file before it is downloaded, and what went wrong if it does not."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from notewriter.ground.errors import UserError, one_line
+
+logger = logging.getLogger(__name__)
 
 MIRROR = "NOTEWRITER_MIRROR"
 """The environment variable with the address of a server that has the files of other hosts under /HOST/PATH."""
@@ -45,7 +48,6 @@ class Remote:
         version: changes when the file does; empty if the server does not say.
         sha256: of its content, which the Hub knows of large files.
         commit: of its repository on the Hub.
-        repository: on the Hub, the one that answered; another than was asked for if that has moved.
     """
 
     url: str
@@ -54,7 +56,6 @@ class Remote:
     version: str
     sha256: str = ""
     commit: str = ""
-    repository: str = ""
 
 
 def look_up(address: str, offline: str) -> Remote:
@@ -83,6 +84,8 @@ def _on_hub(address: re.Match[str]) -> Remote:
     if found.commit_hash is None or found.etag is None:
         raise FileMetadataError("its reply is not that of a Hub")
     moved = re.match(rf"{re.escape(constants.ENDPOINT)}/(?:datasets/)?([^/]+/[^/]+)/resolve/", found.location)
+    if moved and moved[1] != repository:
+        logger.warning("%s: has moved to %s", repository, moved[1])
     return Remote(
         url=url,
         headers=headers,
@@ -91,7 +94,6 @@ def _on_hub(address: re.Match[str]) -> Remote:
         # Of small files it is git's.
         sha256=found.etag if re.fullmatch("[0-9a-f]{64}", found.etag) else "",
         commit=found.commit_hash,
-        repository=moved[1] if moved else repository,
     )
 
 
