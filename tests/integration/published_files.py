@@ -1,4 +1,4 @@
-"""What is published for the papers' tables, tiny and in the same formats under the same names, for a stand-in of the Hub."""
+"""What is published for the papers' tables, tiny, with the same names and formats, for a stand-in of the Hub."""
 
 import gzip
 import io
@@ -36,6 +36,8 @@ def _records(dataset: str) -> list[dict[str, Any]]:
         }
         if dataset == "iirc":
             record["questions"][0]["qid"] = f"i{number}"
+        if dataset == "fanoutqa":
+            record["decomposition"][0]["decomposition"] = []
         if dataset == "nq":
             record["ctxs"] = [{"id": each, "title": title, "text": text} for each, title, text in PAGES[:20]]
             record["answers"] = record["answer"]
@@ -51,25 +53,28 @@ def _list(records: list[dict[str, Any]]) -> bytes:
     return json.dumps(records).encode()
 
 
+def _table(header: list[str], rows: list[list[str]]) -> bytes:
+    return "".join("\t".join(row) + "\n" for row in [header, *rows]).encode()
+
+
 def _questions(dataset: str, file: str) -> bytes:
     records = _records(dataset)
-    if file.endswith(".tsv"):
-        if dataset == "frames":
-            names = {"question": "Prompt", "answer": "Answer", "reasoning_types": "reasoning_types"}
-            rows = [[record[name] for name in names] for record in records]
-            return "".join("\t".join(row) + "\n" for row in [list(names.values()), *rows]).encode()
-        rows = [[record["id"], record["question"], json.dumps(record["golden_answers"])] for record in records]
-        return "".join("\t".join(row) + "\n" for row in [["id", "question", "possible_answers"], *rows]).encode()
+    if file == "test.tsv":
+        header = ["Prompt", "Answer", "reasoning_types"]
+        return _table(header, [[each["question"], each["answer"], each["reasoning_types"]] for each in records])
+    if file == "popQA.tsv":
+        rows = [[each["id"], each["question"], json.dumps(each["golden_answers"]), "capital"] for each in records]
+        return _table(["id", "question", "possible_answers", "prop"], rows)
     if dataset == "asqa":
         return json.dumps({split: {each["sample_id"]: each for each in records} for split in ("train", "dev")}).encode()
     return _lines(records) if file.endswith(".jsonl") else _list(records)
 
 
-def _parquet() -> bytes:
+def _parquet(pages: list[tuple[str, str, str]]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    columns = [list(column) for column in zip(*PAGES, strict=True)]
+    columns = [list(column) for column in zip(*pages, strict=True)]
     table = pyarrow.table({"id": columns[0], "url": columns[0], "title": columns[1], "text": columns[2]})
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(table, buffer)
@@ -78,29 +83,15 @@ def _parquet() -> bytes:
 
 def _corpus(source: str, file: str) -> bytes:
     if source == "dpr":
-        rows = ["id\ttext\ttitle", *(f"{id}\t{text}\t{title}" for id, title, text in PAGES)]
-        return gzip.compress("\n".join(rows).encode())
+        return gzip.compress(_table(["id", "text", "title"], [[id, text, title] for id, title, text in PAGES]))
     if source == "wiki-18":
         return wiki18()
     if source == "wikipedia":
-        # The others of the 41 files have the same pages.
-        return _parquet()
-    if source == "multihoprag":
-        return _list(
-            [
-                {
-                    "title": title,
-                    "body": text,
-                    "url": id,
-                    "source": "x",
-                    "category": "y",
-                    "author": "z",
-                    "published_at": "2023",
-                }
-                for id, title, text in PAGES
-            ]
-        )
-    raise AssertionError((source, file))
+        # One of 41 files has nearly all.
+        return _parquet(PAGES if file.endswith("-00000.parquet") else PAGES[:1])
+    assert source == "multihoprag"
+    more = dict.fromkeys(("source", "category", "author", "published_at"), "x")
+    return _list([{"title": title, "body": text, "url": id} | more for id, title, text in PAGES])
 
 
 def wiki18() -> bytes:

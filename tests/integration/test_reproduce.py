@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,14 @@ SMALL = ["--check", "false", "--options", '{"question_set": null, "concurrency":
 """The published sets of questions name those of the published files."""
 
 STAND_IN = "someone/Small-1B"
+NOTES = ["frames/*", "hotpotqa/*", "multihoprag/*", *(["fanoutqa/*"] if find_spec("fanoutqa") else [])]
+"""FanOutQA's scorer is a package of its own."""
+
 TABLES = {
     "deepnote/table_1": ["--cells", "*/Llama-3.1-8B-Instruct"],
     # GPT-4o judges and answers in this paper, GPT-4 judges in the next.
     "rearag/table_1": ["--model", STAND_IN],
-    "noteswriting/table_2": ["--model", STAND_IN],
+    "noteswriting/table_2": ["--model", STAND_IN, "--cells", *NOTES],
     "resp/table_2": [],
     "search_r1/seven_sets": [],
 }
