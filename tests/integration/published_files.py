@@ -36,6 +36,12 @@ def _records(dataset: str) -> list[dict[str, Any]]:
         }
         if dataset == "iirc":
             record["questions"][0]["qid"] = f"i{number}"
+        pages = PAGES[number * 10 : number * 10 + 10]
+        if "context" in record:
+            record["context"] += [[title, [text]] for _, title, text in pages]
+        if "paragraphs" in record:
+            more = [{"title": title, "paragraph_text": text, "is_supporting": False} for _, title, text in pages]
+            record["paragraphs"] += [{"idx": 3 + place, **each} for place, each in enumerate(more)]
         if dataset == "fanoutqa":
             record["decomposition"][0]["decomposition"] = []
         if dataset == "nq":

@@ -1,11 +1,10 @@
 """From an empty folder to each paper's main table by the real commands.
 
-A stand-in of the Hub has tiny files with the names and formats of the published ones, and a scripted server stands in for
-vLLM. So what is not tested here is the network, the sizes and what models say.
+A stand-in of the Hub has tiny files with the names and formats of the published ones, and a scripted server stands in
+for vLLM. So what is not tested here is the network, the sizes and what models say.
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -107,13 +106,59 @@ def environment(hub, vllm_package, tmp_path):
     )
 
 
+def values(page: str) -> list[tuple[str, str]]:
+    """The pairs of our value and the published one in the rows of a page."""
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    body = [row for row in rows if row[0] != "Method" and not row[0].startswith("---")]
+    return [(ours, theirs) for row in body for ours, theirs in zip(row[2::2], row[3::2], strict=True)]
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_comes_from_an_empty_folder(table, environment, tmp_path):
     options = [f"papers/{table}", *TABLES[table], *SMALL]
     plan = notewriter(tmp_path, environment, "reproduce", *options, "--dry_run", "true")
     assert "GPU hours" in plan and not (tmp_path / "runs").exists()
-    printed = notewriter(tmp_path, environment, "reproduce", *options)
-    page = (tmp_path / f"runs/papers/{table.replace('/', '_')}.md").read_text()
-    assert page in printed or "failed" not in page
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    assert rows and "published" in rows[0]
+    notewriter(tmp_path, environment, "reproduce", *options)
+    pairs = values((tmp_path / f"runs/papers/{table.replace('/', '_')}.md").read_text())
+    ours, published = ([value for value in side if value[:1].isdecimal()] for side in zip(*pairs, strict=True))
+    # Rows of the protocol's own have no published value, and rows with a missing checkpoint none of ours.
+    assert len(ours) >= 6 and len(published) >= 6
+
+
+ROW = ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", *SMALL]
+
+
+def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hub, environment, tmp_path):
+    command = [sys.executable, "-m", "notewriter.cli", "reproduce", "papers/deepnote/table_1", *ROW]
+    slow = environment | {"VLLM_DELAY": "5"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=slow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        cells = tmp_path / "runs/papers/cells"
+        deadline = time.monotonic() + 300
+        while not list(cells.glob("*/traces.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not list(cells.glob("*/metrics.json"))
+
+    sent, built = hub.served, made(tmp_path)
+    plan = notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW, "--dry_run", "true")
+    assert plan.count("(finished)") == 4
+    notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW)
+    assert len(values((tmp_path / "runs/papers/deepnote_table_1.md").read_text())) == 9
+    finished = made(tmp_path)
+    assert finished.keys() > built.keys() and built.items() <= finished.items()
+
+    notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_5", *ROW)
+    assert len(values((tmp_path / "runs/papers/deepnote_table_5.md").read_text())) == 9
+    # It has one cell of its own.
+    after = made(tmp_path)
+    assert finished.items() <= after.items() and len(after) == len(finished) + 1
+    assert hub.served == sent
+
+
+def made(folder: Path) -> dict[str, int]:
+    """What was made and when: corpora, indexes, and the scores of cells."""
+    files = [*folder.glob("runs/*/*/manifest.json"), *folder.glob("runs/papers/cells/*/metrics.json")]
+    return {str(file): file.stat().st_mtime_ns for file in files}
