@@ -69,18 +69,18 @@ class QuestionArguments:
         metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
     )
 
-    def __post_init__(self) -> None:
-        self.path = question_file(self.dataset, self.path, self.split)
-
 
 def load_selected(arguments: QuestionArguments) -> list[Question]:
     """The questions selected by the options, in file order, or in the order of the question set.
 
-    A limit that excludes no question is set to None, so that the run is the same as one without it.
+    A limit that excludes no question is set to None, so that the run is the same as one without it, and a path that was
+    left out to that of the fetched file.
 
     Raises:
         UserError: as `load_questions`, `with_question_set`, `with_metadata` and `select`.
     """
+    # A run that resumes, or reads its own record, finds the path.
+    arguments.path, arguments.split = question_file(arguments.dataset, arguments.path, arguments.split), None
     if arguments.ids and arguments.question_set:
         raise UserError("ids and question_set are both given; leave one of them out")
     questions = load_questions(arguments.dataset, arguments.path)

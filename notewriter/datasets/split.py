@@ -35,13 +35,11 @@ class SplitArguments:
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw"})
 
-    def __post_init__(self) -> None:
-        self.path = question_file(self.dataset, self.path, self.split)
-
 
 def main(argv: list[str]) -> None:
     """Split a question file."""
     (arguments,) = parse(SplitArguments, argv, prog="notewriter split", description=SplitArguments.__doc__)
+    arguments.path = question_file(arguments.dataset, arguments.path, arguments.split)
     folder = Path(arguments.output_dir)
     outputs = [folder / f"{split}.jsonl" for split in ("train", "dev")]
     if Path(arguments.path).resolve() in (path.resolve() for path in outputs):

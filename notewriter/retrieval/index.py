@@ -38,12 +38,6 @@ class IndexArguments:
     dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
     split: str | None = field(default=None, metadata=SPLIT)
 
-    def __post_init__(self) -> None:
-        release = config.choose("dataset", self.dataset, BENCHMARKS).source
-        # Some have their passages in a file of their own.
-        has_corpus = self.path == FETCHED and release is not None and CORPUS in release.splits
-        self.path = question_file(self.dataset, self.path, self.split or (CORPUS if has_corpus else None))
-
 
 def main(argv: list[str]) -> None:
     """Build an index, unless the folder already contains one of the same corpus and settings.
@@ -58,6 +52,7 @@ def main(argv: list[str]) -> None:
         prog=PROG,
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
+    arguments.path, arguments.split = _corpus_file(arguments), None
     kind = "dense" if encoder.encoder else "bm25"
     if kind == "bm25" and encoder != encoders.Encoder():
         raise UserError("encoder options are set but no encoder; add --encoder MODEL or leave them out")
@@ -72,6 +67,13 @@ def main(argv: list[str]) -> None:
     if read_manifest(arguments.index) != before:
         add_start(Path(arguments.index), start_of(asdict(arguments), {}, config.command_line(PROG, argv)))
     sys.stdout.write(f"{arguments.index}: {outcome}\n")
+
+
+def _corpus_file(arguments: IndexArguments) -> str:
+    """The corpus that is given, or else the fetched one; some benchmarks have their passages in a file of their own."""
+    release = config.choose("dataset", arguments.dataset, BENCHMARKS).source
+    has_corpus = arguments.path == FETCHED and release is not None and CORPUS in release.splits
+    return question_file(arguments.dataset, arguments.path, arguments.split or (CORPUS if has_corpus else None))
 
 
 def _build(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.Encoder) -> str:

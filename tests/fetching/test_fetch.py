@@ -20,13 +20,13 @@ from huggingface_hub import constants
 from notewriter.corpora import corpus
 from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.sources import SOURCES
-from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.datasets import BENCHMARKS, load_questions, question_file
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.fetching import download, fetch
 from notewriter.fetching.catalogue import RELEASES
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.ground.releases import Release
+from notewriter.ground.releases import FETCHED, Release
 from notewriter.retrieval import index
 from notewriter.retrieval.published import INDEXES, vectors_file
 
@@ -82,22 +82,28 @@ def test_a_dataset_lies_in_the_home_folder_with_its_origin(frames: Release, tmp_
 def test_commands_find_it_by_the_name_of_the_dataset(frames: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     unchecked("dataset", "frames")
     monkeypatch.chdir("/")
-    arguments = QuestionArguments(dataset="frames", output_dir="runs/a")
-    assert arguments.path == str(frames.folder / "test.tsv")
+    arguments = QuestionArguments(dataset="frames", split="test", output_dir="runs/a")
     assert [question.answers for question in load_selected(arguments)] == [("Mira Tolen",)]
+    assert arguments.path == str(frames.folder / "test.tsv")
+    # A run's record has the path, and is read again.
+    assert len(load_selected(arguments)) == 1
 
 
-def test_where_it_is_missing_the_error_says_the_command_that_gets_it(hub: Hub) -> None:
+@pytest.mark.usefixtures("hub")
+def test_where_it_is_missing_the_error_says_the_command_that_gets_it() -> None:
+    def load(**options: str) -> object:
+        return load_selected(QuestionArguments(output_dir="runs/a", **options))
+
     with pytest.raises(
         UserError, match=r"frames/test.tsv: is not there; get it with `notewriter fetch dataset frames`"
     ):
-        QuestionArguments(dataset="frames", output_dir="runs/a")
+        load(dataset="frames")
     with pytest.raises(UserError, match=r"path: jsonl is published nowhere; add --path"):
-        QuestionArguments(dataset="jsonl", output_dir="runs/a")
+        load(dataset="jsonl")
     with pytest.raises(UserError, match=r"split: frames has no split 'dev'; choose one of: test"):
-        QuestionArguments(dataset="frames", split="dev", output_dir="runs/a")
+        load(dataset="frames", split="dev")
     with pytest.raises(UserError, match=r"split: chooses among fetched files"):
-        QuestionArguments(dataset="frames", split="test", path="a.tsv", output_dir="runs/a")
+        load(dataset="frames", split="test", path="a.tsv")
 
 
 def test_one_split_can_be_fetched_and_the_others_later(hub: Hub) -> None:
@@ -137,7 +143,7 @@ def test_files_that_were_copied_by_hand_are_found(hub: Hub) -> None:
     folder = release("frames").folder
     folder.mkdir(parents=True)
     (folder / "test.tsv").write_bytes(FRAMES)
-    assert QuestionArguments(dataset="frames", output_dir="runs/a").path == str(folder / "test.tsv")
+    assert question_file("frames", FETCHED, None) == str(folder / "test.tsv")
 
 
 # Archives and parts
