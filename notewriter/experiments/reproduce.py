@@ -21,7 +21,7 @@ from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Substitutes, TableArguments, read_grid
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import read_pipeline
-from notewriter.experiments.stages import plan, stages_of
+from notewriter.experiments.stages import plan, stages_of, sums
 from notewriter.experiments.table_cost import cost_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     stages = stages_of(grid, able, costs, output, table_command(arguments, substitutes), check=own.check)
     kinds = ["fetch", "corpus", "index", "table"]
     stages = [stage for stage in stages if kinds.index(stage.kind) <= kinds.index(own.until)]
-    sys.stdout.write(aligned([plan(stages)]))
+    sys.stdout.write(f"{aligned([plan(stages)])}\n{sums(stages)}")
     for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
         left = [cell.model for cell in cells if cell.lacks == lacks]
         sys.stdout.write(f"left out: {len(left)} cells of {left[0]}: {lacks}\n")

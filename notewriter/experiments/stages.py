@@ -52,7 +52,7 @@ MEMORY_GB_A_GPU = 60
 ASSUMED = (
     "Estimated: corpora and BM25 by rates measured on two cores, models and encoders on A100s at "
     f"{PREFILL:.0%} of their peak for prompts and passages and {DECODE:.0%} for replies (assumed), loops run to their "
-    "limits."
+    "limits, replies are as long as --reply_share says."
 )
 
 
@@ -102,8 +102,14 @@ class Stage:
         """The entry of a pipeline's file. Slurm ends a job after twice the estimated hours."""
         needs = {name: getattr(self.needs, name) for name in ("cpus", "memory_gb", "gpus")}
         needs["hours"] = max(1, math.ceil(2 * self.hours)) if self.hours else None
-        entry = {"title": self.title, "command": shlex.join(self.command), "result": self.result, "after": self.after}
-        entry["needs"] = {name: each for name, each in needs.items() if each}
+        entry = {
+            "title": self.title,
+            "command": shlex.join(self.command),
+            "result": self.result,
+            "after": self.after,
+            "needs": {name: each for name, each in needs.items() if each},
+        }
+        # Without `after` a run comes after the one before it.
         return {name: each for name, each in entry.items() if each or name == "after"}
 
 
@@ -344,7 +350,7 @@ def _patterns(grid: Grid, cells: Sequence[Cell]) -> list[str]:
 
 
 def plan(stages: Sequence[Stage]) -> Table:
-    """What is to be done as a table, a row a stage; its caption has the sums of what is not finished."""
+    """The stages with what each takes, as a table."""
     header = ["stage", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
     rows = [
         [
@@ -359,23 +365,24 @@ def plan(stages: Sequence[Stage]) -> Table:
         ]
         for stage in stages
     ]
-    return _sums([stage for stage in stages if not stage.is_finished]), header, rows
+    return "", header, rows
 
 
-def _sums(left: Sequence[Stage]) -> str:
-    """The sums over stages, in words."""
+def sums(stages: Sequence[Stage]) -> str:
+    """What the stages that are not finished take together, a line each."""
+    left = [stage for stage in stages if not stage.is_finished]
     # Two stages may need one file.
     downloads = {name: size for stage in left for name, size in stage.downloads.items()}
     size = sum(filter(None, downloads.values()))
     unknown = [stage.title for stage in left if None in stage.downloads.values()]
-    hours = sum(stage.hours or 0 for stage in left)
+    more = f", and what is not known: {', '.join(unknown)}" if unknown else ""
     return (
-        f"{len(left)} stages to be done. To download: {size / GB:,.1f} GB"
-        + (f" (sizes not known: {', '.join(unknown)})" if unknown else "")
-        + f"; on the disk: {(size + sum(stage.disk for stage in left)) / GB:,.1f} GB; "
-        f"{hours:,.1f} hours if one stage follows another, without downloads, and "
-        f"{sum(stage.gpu_hours for stage in left):,.1f} GPU hours; "
-        f"{sum(stage.dollars for stage in left):,.2f} dollars for models that are paid by the call. {ASSUMED}"
+        f"to be done: {len(left)} of {len(stages)} stages\n"
+        f"to download: {size / GB:,.1f} GB{more}\n"
+        f"on the disk: {(size + sum(stage.disk for stage in left)) / GB:,.1f} GB\n"
+        f"GPU hours: {sum(stage.gpu_hours for stage in left):,.1f}\n"
+        f"hours, one stage after another, without downloads: {sum(stage.hours or 0 for stage in left):,.1f}\n"
+        f"dollars for models that are paid by the call: {sum(stage.dollars for stage in left):,.2f}\n{ASSUMED}\n"
     )
 
 

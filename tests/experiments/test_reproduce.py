@@ -20,7 +20,7 @@ def empty(tmp_path, monkeypatch):
 def test_a_dry_run_says_what_it_takes_and_what_is_left_out(capsys, tmp_path):
     main([*ROW, "--dry_run", "true"])
     printed = capsys.readouterr().out
-    assert "7 stages to be done" in printed and "GPU hours" in printed and "dollars" in printed
+    assert "to be done: 7 of 7 stages" in printed and "GPU hours" in printed and "dollars" in printed
     assert (
         "left out: 1 cells of Llama-3.1-8B-Instruct with DPO: add --set dpo_llama=PATH; "
         "configs/dpo/deepnote_llama3.1-8b.yaml trains it"
@@ -48,5 +48,7 @@ def test_files_that_are_not_the_published_ones_are_taken_where_the_user_says_so(
 
 
 def test_cells_that_all_lack_a_checkpoint_are_refused():
-    with pytest.raises(UserError, match="none of the cells can run; musique/deepnote/.* with DPO: add --set dpo_llama"):
+    with pytest.raises(
+        UserError, match=r"none of the cells can run; musique/deepnote/.* with DPO: add --set dpo_llama"
+    ):
         main(["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama*DPO"])

@@ -7,7 +7,7 @@ import yaml
 
 from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
-from notewriter.experiments.stages import plan, stages_of
+from notewriter.experiments.stages import plan, stages_of, sums
 from notewriter.experiments.table_cost import CellCost
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
@@ -121,21 +121,23 @@ def test_a_model_in_a_folder_is_not_fetched():
     assert "evaluate Llama-3.1-8B-Instruct with DPO" in stages
 
 
-def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished(tmp_path):
+def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished():
     row = ["deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct"]
-    caption, header, rows = plan([*derived(*row).values()])
+    stages = [*derived(*row).values()]
+    _, header, rows = plan(stages)
     # The questions and the corpus are files of one archive.
     assert [line[header.index("download, GB")] for line in rows[:3]] == ["0.26", "0.26", "16.00"]
-    assert "7 stages to be done. To download: 16.3 GB;" in caption and "3.1 GPU hours" in caption
-    for file in derived(*row)["fetch corpus ircot-2wikimultihopqa"].result:
+    assert sums(stages).splitlines()[:2] == ["to be done: 7 of 7 stages", "to download: 16.3 GB"]
+    assert "GPU hours: 3.1" in sums(stages) and "by the call: 3.00" in sums(stages)
+    for file in stages[1].result:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).touch()
-    caption, _, rows = plan([*derived(*row).values()])
-    assert "6 stages to be done. To download: 16.3 GB;" in caption
-    assert rows[1][0] == "fetch corpus ircot-2wikimultihopqa (finished)"
+    assert sums(stages).splitlines()[:2] == ["to be done: 6 of 7 stages", "to download: 16.3 GB"]
+    assert plan(stages)[2][1][0] == "fetch corpus ircot-2wikimultihopqa (finished)"
 
 
 def test_a_size_that_nobody_states_is_said():
-    caption, header, rows = plan([*derived("deepnote/table_1", "asqa/direct/Llama-3.1-8B-Instruct").values()])
-    assert "(sizes not known: fetch dataset asqa dev)" in caption
+    stages = [*derived("deepnote/table_1", "asqa/direct/Llama-3.1-8B-Instruct").values()]
+    assert "to download: 16.0 GB, and what is not known: fetch dataset asqa dev\n" in sums(stages)
+    _, header, rows = plan(stages)
     assert rows[0][header.index("download, GB")] == "?"

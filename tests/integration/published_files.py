@@ -36,6 +36,7 @@ def _records(dataset: str) -> list[dict[str, Any]]:
         }
         if dataset == "iirc":
             record["questions"][0]["qid"] = f"i{number}"
+            record["links"] = [{"target": title, "indices": [0, 3]} for _, title, _ in PAGES[number : number + 3]]
         pages = PAGES[number * 10 : number * 10 + 10]
         if "context" in record:
             record["context"] += [[title, [text]] for _, title, text in pages]
@@ -94,7 +95,7 @@ def _corpus(source: str, file: str) -> bytes:
         return wiki18()
     if source == "wikipedia":
         # One of 41 files has nearly all.
-        return _parquet(PAGES if file.endswith("-00000.parquet") else PAGES[:1])
+        return _parquet(PAGES if file.endswith("-00000.parquet") else [(file, f"Page of {file}", "It is short.")])
     assert source == "multihoprag"
     more = dict.fromkeys(("source", "category", "author", "published_at"), "x")
     return _list([{"title": title, "body": text, "url": id} | more for id, title, text in PAGES])
