@@ -1,4 +1,7 @@
-"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping."""
+"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping.
+
+The questions were written from revisions of November 2023, which the file names beside each page.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,14 +15,19 @@ from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The gold answer is the answer as text; the metadata have its original form and the pages needed."""
+    """The gold answer is the answer as text; the metadata have its original form, the pages needed and their revisions.
+
+    `revisions` is as long as `pages`, or missing where the file names none.
+    """
     if "answer" not in record:
         raise UserError(f"{place}: has no 'answer'; the test set has no answers, use the dev set")
+    pages = dict(_pages(record, place))
+    metadata = {"answer": record["answer"], "pages": list(pages)}
     return Question(
         id=reading.get(record, "id", str, place),
         question=reading.get(record, "question", str, place),
         answers=(_text(record["answer"]),),
-        metadata={"answer": record["answer"], "pages": list(dict.fromkeys(_pages(record, place)))},
+        metadata=metadata | ({"revisions": list(pages.values())} if any(pages.values()) else {}),
     )
 
 
@@ -31,10 +39,13 @@ def _text(answer: Any) -> str:
     return {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else str(answer)
 
 
-def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
+def _pages(record: dict[str, Any], place: str) -> Iterator[tuple[str, int | None]]:
     for part in reading.objects(record, "decomposition", place):
         if part.get("evidence"):
-            yield reading.get(reading.get(part, "evidence", dict, place), "title", str, place)
+            evidence = reading.get(part, "evidence", dict, place)
+            revision = evidence.get("revid")
+            # Some copies of the file have "###TBD###" in the place of one.
+            yield reading.get(evidence, "title", str, place), revision if isinstance(revision, int) else None
         yield from _pages(part, place)
 
 

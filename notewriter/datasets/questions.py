@@ -68,6 +68,14 @@ class QuestionArguments:
         default=0,
         metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
     )
+    report_to: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "trackers that get the progress and the figures, as in training: wandb, trackio, tensorboard, ...; "
+            "each needs its package",
+            "effect": False,
+        },
+    )
 
 
 def load_selected(arguments: QuestionArguments) -> list[Question]:

@@ -46,6 +46,10 @@ STATE = "trainer_state.json"
 """The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
 
 
+WEIGHTS_ONLY = "weights_only"
+"""The file, empty, in a checkpoint that was reduced to its weights: it can be evaluated, and no run resumes from it."""
+
+
 class AdapterSettings(TypedDict):
     """What is read of an adapter's configuration."""
 
