@@ -19,6 +19,7 @@ from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.fetching.catalogue import RELEASES
 from notewriter.fetching.download import Plan, fetch, free, missing, plan, size_text
 from notewriter.fetching.model import HUB_ID, fetch_model
+from notewriter.fetching.remote import Unreachable
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import Release, home
@@ -83,7 +84,14 @@ def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
     )
     if release.by_hand:
         logger.warning("%s: by hand, into %s: %s", name, release.folder, release.by_hand)
-    to_do = plan(missing(release, release.of_split(arguments.split)), offline)
+    files = list(release.of_split(arguments.split))
+    try:
+        to_do = plan(missing(release, files), offline)
+    except Unreachable:
+        if not all((release.folder / file.here).exists() for file in files):
+            raise
+        logger.warning("%s: is there, and cannot be checked without the internet", release.folder)
+        return
     if to_do.files:
         sys.stdout.write(_plan(release, to_do))
         if arguments.dry_run:
