@@ -80,7 +80,7 @@ class Corpus:
         split: how documents become passages.
         size: of the passages.
         dataset: the benchmark of which the questions' own paragraphs are.
-        questions: its split; by default the one that is evaluated.
+        questions: the split of its questions that have paragraphs; by default the one that is evaluated.
         tokenizer: what counts the tokens of each question's paragraphs.
         words: the usual length of a passage.
         read: the usual length of one that is found, if it is another.

@@ -255,9 +255,6 @@ def _corpus(grid: Grid, name: str) -> Stage:
     command = ["notewriter", "corpus", "--source", corpus.source or name]
     if corpus.dataset:
         command += ["--dataset", corpus.dataset]
-        if corpus.questions:
-            # `--split` of this command is how documents become passages.
-            command += ["--path", *_questions(corpus.dataset, corpus.questions).result]
     given = {"--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
     command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
     return Stage(

@@ -39,9 +39,10 @@ def wiki(request):
 
 
 @pytest.fixture
-def data(tmp_path):
-    """The question files as the benchmarks publish them, and MultiHop-RAG's articles."""
-    folder = tmp_path / "data"
+def fetched(tmp_path, monkeypatch):
+    """The question files as the benchmarks publish them, and MultiHop-RAG's articles, as if they had been fetched."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("NOTEWRITER_HOME", str(folder))
     for name in ("fanoutqa", "frames", "multihoprag"):
         (folder / name).mkdir(parents=True)
     parts = [
@@ -65,7 +66,6 @@ def data(tmp_path):
     evidence = [{"title": "Bridge", "fact": "Bridge opened today."}]
     asked = {"query": "What opened?", "answer": "Bridge", "question_type": "inference_query", "evidence_list": evidence}
     write_list(folder / "multihoprag/MultiHopRAG.json", asked)
-    return folder
 
 
 def reply(request):
@@ -87,9 +87,9 @@ def too_long(request):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("served", [reply], indirect=True)
-def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table(served, data, tmp_path, capsys):
+def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table(served, fetched, tmp_path, capsys):
     served.endpoint.refuses = too_long
-    changes = {"data": str(data), "contact": "me@example.org", "model": served.model}
+    changes = {"contact": "me@example.org", "model": served.model}
     read = read_pipeline(PIPELINE, str(tmp_path / "out"), changes)
     with json_service(wiki) as service:
         for run in read.runs:
@@ -99,7 +99,8 @@ def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table
             if command == "table" and not HAS_FANOUTQA:
                 # Its scorer is a package.
                 rest.remove("fanoutqa/*/Llama-3.1-70B-Instruct")
-            COMMANDS[command](rest)
+            if command != "fetch":
+                COMMANDS[command](rest)
     assert {"oldid": ["11"]}.items() <= parse_qs(urlsplit(service.requests[0].path).query).items()
     shown = capsys.readouterr().out
     assert "frames" in shown and "multihoprag" in shown and served.model.rpartition("/")[2] in shown
@@ -122,8 +123,8 @@ def test_the_plan_is_printed_and_the_contact_has_to_be_given(tmp_path, capsys):
     pipeline.main([PIPELINE, "--dry_run", "true", "--set", "contact=me@example.org"])
     commands = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
     assert [shlex.split(line)[1] for line in commands] == [
-        *("pages", "corpus", "index") * 2,
-        *("corpus", "index", "table"),
+        *("fetch", "pages", "corpus", "index") * 2,
+        *("fetch", "corpus", "index", "table"),
     ]
     with pytest.raises(UserError, match="contact has no value; add --set contact=VALUE"):
         pipeline.main([PIPELINE, "--dry_run", "true"])
