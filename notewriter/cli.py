@@ -43,6 +43,10 @@ COMMANDS = {
         "notewriter.experiments.table",
         "evaluate a paper's table and write it beside its values",
     ),
+    "reproduce": (
+        "notewriter.experiments.reproduce",
+        "from an empty folder to a paper's table: fetch, build, evaluate and compare",
+    ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
