@@ -10,7 +10,7 @@ from notewriter.ground.errors import UserError, handle_sigterm, run
 COMMANDS = {
     "quickstart": (
         "notewriter.experiments.quickstart",
-        "the whole pipeline on a generated world, on the CPU",
+        "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
     "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (

@@ -32,7 +32,7 @@ from notewriter.ground.errors import UserError
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import Place, Replicated, own_devices, places
-from notewriter.models.serve_options import with_number_format
+from notewriter.models.serve_options import with_defaults
 from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, ensure_key, free_ports, serve
 
 VARIABLE = "NOTEWRITER_SERVERS"
@@ -51,7 +51,7 @@ class Wanted:
     def key(self) -> str:
         """What tells its servers from others; the same for a copy of its folder under the same name."""
         model = Checkpoint(self.path)
-        return f"{self.replicas} x {model.name} {model.identity(with_number_format(self.options))}"
+        return f"{self.replicas} x {model.name} {model.identity(with_defaults(self.options))}"
 
 
 @dataclass(frozen=True)

