@@ -12,6 +12,7 @@ COMMANDS = {
         "notewriter.experiments.quickstart",
         "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
+    "doctor": ("notewriter.doctor.doctor", "say what this machine is, what is missing, and what would fit"),
     "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
         "notewriter.experiments.pipeline",

@@ -9,7 +9,6 @@ rows will need: computed, not measured, by the formulas of notewriter/training/c
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -67,13 +66,13 @@ def main(argv: list[str]) -> None:
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if machine.rows:
         completions = (machine.completion_tokens,) * (2 if isinstance(arguments, DPOArguments) else 1)
-        one = load_of([(machine.prompt_tokens, *completions)], shared)
+        one = cost_model.load_of([(machine.prompt_tokens, *completions)], shared)
         size = replace(one, rows=machine.rows, forward_tokens=machine.rows * one.forward_tokens)
     else:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
-        size = load_of(sizes_of(dataset), shared)
+        size = cost_model.load_of(sizes_of(dataset), shared)
     half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(cost_model.table(needed))
@@ -148,15 +147,3 @@ def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
         return [(length - count, count) for length, count in zip(dataset["length"], trained, strict=True)]
     columns = (dataset[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids"))
     return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
-
-
-def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> cost_model.Load:
-    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
-    computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
-    return cost_model.Load(
-        rows=len(computed),
-        forward_tokens=sum(computed),
-        longest=max(computed),
-        longest_sequence=max(prompt + max(completions) for prompt, *completions in sizes),
-        trained=max(sum(completions) for _, *completions in sizes),
-    )
