@@ -23,7 +23,7 @@ from notewriter.ground.errors import UserError, install, writing
 from notewriter.ground.lazy import Lazy
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import DRAIN, Place, start_command
-from notewriter.models.serve_options import check_options, command_line_options, with_defaults
+from notewriter.models.serve_options import check_options, command_line_options, runs_on_cpu, with_defaults
 
 if TYPE_CHECKING:
     import httpx2
@@ -150,6 +150,8 @@ class Server:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         ours = {name: value for name, value in DEFAULT_ENVIRONMENT.items() if name not in os.environ}
+        if not runs_on_cpu():
+            ours = {name: value for name, value in ours.items() if not name.startswith("VLLM_CPU_")}
         if self._place.devices is not None and not self._place.nodes:
             ours["CUDA_VISIBLE_DEVICES"] = self._place.devices
         command = start_command(self._place, self._arguments, free_ports(1)[0])
