@@ -18,8 +18,9 @@ COMMANDS = {
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
-    "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
+    "fetch": ("notewriter.fetching.fetch", "get a published benchmark, corpus, index or model by its name"),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
+    "pages": ("notewriter.corpora.download", "download the Wikipedia pages that a benchmark's questions name"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
@@ -46,11 +47,18 @@ COMMANDS = {
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
+    "fit-control": (
+        "notewriter.evaluation.fit_control",
+        "fit a note-writer that is no language model, to compare with",
+    ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
+
+SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model")}
+"""The words that come first in some commands, for completion."""
 
 FIRST = f"""\
 notewriter {__version__}: train local models to write notes for retrieval-augmented question answering
@@ -109,7 +117,7 @@ def _completion(shell: str) -> str:
     from notewriter.ground.completion import script
 
     mains = {name: importlib.import_module(module).main for name, (module, _) in COMMANDS.items()}
-    return script(shell, {name: (main, ["dpo", "sft"] if name == "train" else []) for name, main in mains.items()})
+    return script(shell, {name: (main, SUBCOMMANDS.get(name, ())) for name, main in mains.items()})
 
 
 def _help() -> str:
@@ -121,7 +129,7 @@ def _help() -> str:
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
         + f"\n  {'completion':{width}}  print a script for bash or zsh that completes commands and options"
-        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py and training/train_sft.py.\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 

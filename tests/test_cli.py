@@ -14,6 +14,8 @@ import pytest
 from fake_endpoint import fake_endpoint
 
 from notewriter import __version__, cli
+from notewriter.fetching import fetch
+from notewriter.training import train
 
 QUESTION = {"id": "q1", "question": "Who built the bridge?", "answers": ["Mira"]}
 PASSAGES = [
@@ -102,6 +104,10 @@ def test_whoever_gives_no_command_is_told_in_ten_lines_what_to_do_first(run):
 def test_completion_tells_its_usage_and_its_shells(run):
     assert "notewriter completion bash >" in run("completion")[1]
     assert complains(run("completion", "fish"), "unknown shell 'fish'; choose one of: bash, zsh")
+
+
+def test_completion_knows_the_words_that_come_first():
+    assert dict(zip(cli.SUBCOMMANDS, (train.METHODS, tuple(fetch.KINDS)), strict=True)) == cli.SUBCOMMANDS
 
 
 def test_the_version_is_told(run):

@@ -147,13 +147,14 @@ def training(recipe: str, model: str | None, gpus: int, sharding: str, prompt: i
     from notewriter.ground import config
     from notewriter.models.processor import number_format
     from notewriter.training.cost import cost_model
-    from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+    from notewriter.training.options import OPTIONS
 
     argv = ["--config", recipe, *(["--model_name_or_path", model] if model else []), "--fp16", "false"]
-    dpo = "pairs" in config.given(argv)
-    kinds: list[type] = [DPOArguments, DPOConfiguration] if dpo else [SFTArguments, SFTConfiguration]
-    arguments, options, base = config.parse([*kinds, ModelConfig], [*argv, "--bf16", "false"])
-    load = cost_model.load_of([(prompt, *[completion] * (1 + dpo))], dpo and arguments.prefix_sharing)
+    folder = Path(recipe).parent.name
+    method = folder if folder in OPTIONS else "dpo" if "pairs" in config.given(argv) else "sft"
+    arguments, options, base = config.parse([*OPTIONS[method], ModelConfig], [*argv, "--bf16", "false"])
+    row = (prompt, completion, completion) if method == "dpo" else (prompt, completion)
+    load = cost_model.load_of([row], getattr(arguments, "prefix_sharing", False))
     machine = cost_model.MachineArguments(gpus=max(gpus, 1), sharding=sharding)
     half = cost_model.in_half_precision(argv) if gpus else number_format() == "bfloat16"
     return cost_model.estimate(cost_model.shape_of(base), load, machine, options, base, half)

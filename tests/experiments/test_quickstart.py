@@ -6,6 +6,7 @@ import yaml
 
 from notewriter.experiments import quickstart
 from notewriter.experiments.run import read_pipeline
+from notewriter.fetching.model import HUB_ID
 from notewriter.ground.recipes import RECIPES
 
 
@@ -16,7 +17,7 @@ def test_its_options_name_its_folders(monkeypatch):
     (pipeline,) = ran
     assert pipeline.report == "my run/report.html"
     fetch, *_, compare = pipeline.runs
-    assert fetch.argv() == ["notewriter", "fetch-model", "--model", "SmolLM2-135M-Instruct", "--output_dir", "models/x"]
+    assert fetch.argv() == ["notewriter", "fetch", "model", HUB_ID, "--output_dir", "models/x"]
     assert compare.argv() == ["notewriter", "compare", "--before", "my run/before", "--after", "my run/after"]
 
 
@@ -72,7 +73,7 @@ def on_a_gpu(tmp_path, monkeypatch):
 def test_on_a_gpu_the_same_commands_train_there_the_largest_model_that_can_be_had(on_a_gpu, capsys, gpu, there, model):
     on_a_gpu(gpu, there=there)
     with_gpu = printed(capsys)
-    assert f"fetch-model --model {model} --output_dir models/{model}\n" in with_gpu
+    assert f"fetch model HuggingFaceTB/{model} --output_dir models/{model}\n" in with_gpu
     assert (
         f"train dpo --accelerate single --config dpo/quickstart_smollm2 --model_name_or_path models/{model}" in with_gpu
     )
@@ -84,7 +85,7 @@ def test_on_a_gpu_the_same_commands_train_there_the_largest_model_that_can_be_ha
 def test_a_model_that_is_there_is_not_asked_for(on_a_gpu, tmp_path, capsys):
     on_a_gpu(nvidia_smi.A100, there=False)
     (tmp_path / "models/SmolLM2-360M-Instruct").mkdir(parents=True)
-    assert "--model SmolLM2-360M-Instruct" in printed(capsys)
+    assert "HuggingFaceTB/SmolLM2-360M-Instruct" in printed(capsys)
     assert "--model_name_or_path models/own" in printed(capsys, "--model_dir", "models/own")
 
 
