@@ -47,6 +47,7 @@ COMMANDS = {
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
+    "page": ("notewriter.app.page", "a page on this machine, to judge pairs or notes by hand"),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
