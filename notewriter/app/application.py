@@ -39,7 +39,7 @@ def make_app(sections: Sequence[Section], token: str, port: int) -> Guard:
     """The application with these sections, for whoever has the token."""
     environment = pages.templates(HERE)
     style = (pages.HERE / "style.css").read_text("utf-8") + (HERE / "app.css").read_text("utf-8")
-    script = (HERE / "app.js").read_text("utf-8")
+    script = (pages.HERE / "elements.js").read_text("utf-8") + (HERE / "app.js").read_text("utf-8")
 
     def render(template: str, **variables: object) -> HTMLResponse:
         text = environment.get_template(template).render(sections=sections, **variables)

@@ -1,28 +1,26 @@
-"""`notewriter page`: a page on this machine, to judge by hand.
+"""`notewriter page`: a page on this machine, to ask questions and to judge by hand.
 
-It prints an address that only this machine can open, with a token that keeps others out.
+It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
+what is judged, the options of `notewriter ask` who answers, and `--beside` a second one for comparison.
 """
 
 import asyncio
 import contextlib
 import re
 import secrets
-import signal
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
 from notewriter.data.by_hand.items import ByHandArguments, SampleArguments, sample
+from notewriter.evaluation.asking import AskArguments
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
-
-if TYPE_CHECKING:
-    from notewriter.app.application import Section
+from notewriter.models.roles import ModelArguments
 
 HOST = "127.0.0.1"
 
@@ -34,67 +32,98 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 @dataclass
 class PageArguments:
-    """Where the page listens, and who judges."""
+    """Where the page listens, who judges, and who answers beside the first."""
 
     judge_name: str | None = field(
         default=None, metadata={"help": "who judges by hand; the answers are kept in LABELS/NAME.jsonl"}
     )
-    port: Annotated[int, Interval(ge=0, le=65_535)] = field(default=8002, metadata={"help": "0 chooses a free port"})
+    beside: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "answers the same questions side by side: the options of `notewriter ask` that differ, e.g. "
+            "{model: trained} or {method: vanilla, method_options: {top_k: 5}}"
+        },
+    )
+    page_port: Annotated[int, Interval(ge=0, le=65_535)] = field(
+        default=8002, metadata={"help": "port of the page; 0 chooses a free one"}
+    )
 
 
 def main(argv: list[str]) -> None:
     """Serve the page until interrupted.
 
     Raises:
-        UserError: the extra `serve` is not installed, the port is in use, or what is to be shown cannot be read.
+        UserError: the extra `serve` is not installed, the port is in use, or what is to be shown cannot be used.
     """
-    page, by_hand, draw = parse(
-        (PageArguments, ByHandArguments, SampleArguments), argv, prog="notewriter page", description=__doc__
+    page, by_hand, draw, arguments, models = parse(
+        [PageArguments, ByHandArguments, SampleArguments, AskArguments, ModelArguments],
+        argv,
+        prog="notewriter page",
+        description=__doc__,
     )
     try:
         import uvicorn
 
-        from notewriter.app.application import make_app
+        from notewriter.app import asking, judging
+        from notewriter.app.application import Section, make_app
     except ImportError as error:
         raise UserError(f"the page needs {error.name}; {install('serve')}") from error
+    judges, asks = bool(by_hand.pairs or by_hand.runs), bool(models.serve or models.base_url or models.models)
+    if not (judges or asks):
+        raise UserError(
+            "nothing to show: give --pairs FOLDER or --runs BEFORE AFTER to judge by hand, or --serve or --base_url "
+            "with --index to ask"
+        )
+    sections: list[Section] = []
     with contextlib.ExitStack() as opened:
-        sections = [opened.enter_context(_judging(page, by_hand, draw))]
-        listener = opened.enter_context(_listener(page.port))
+        players = []
+        if asks:
+            folder = Path(arguments.output_dir)
+            players.append(opened.enter_context(asking.player(arguments, models, folder)))
+            if page.beside is not None:
+                other = asking.changed(arguments, models, page.beside)
+                players.append(opened.enter_context(asking.player(*other, folder / "beside")))
+        if judges:
+            name = _checked(page.judge_name)
+            items = sample(by_hand, draw)
+            judged = opened.enter_context(judging.judging(items, name, draw.seed, Path(by_hand.labels)))
+            about = f"{len(items)} times two texts, as {name}"
+            sections.append(Section(judging.PATH, "Judge by hand", about, judged.routes))
+        listener = opened.enter_context(_listener(page.page_port))
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
-        config = uvicorn.Config(
-            make_app(sections, token, port),
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
-            # Proxies have no place before it.
-            proxy_headers=False,
-            server_header=False,
-        )
-        sys.stdout.write(f"open http://{HOST}:{port}/?token={token} in a browser on this machine; Ctrl-C ends it\n")
-        sys.stdout.flush()
+
+        async def serve() -> None:
+            async with asking.asking(players) as asked:
+                if players:
+                    about = " beside ".join(player.name for player in players)
+                    sections.insert(0, Section(asking.PATH, "Ask", about, asked.routes))
+                config = uvicorn.Config(
+                    make_app(sections, token, port),
+                    log_level="warning",
+                    access_log=False,
+                    timeout_graceful_shutdown=DRAIN_SECONDS,
+                    # No proxy has a place before it.
+                    proxy_headers=False,
+                    server_header=False,
+                )
+                sys.stdout.write(f"open http://{HOST}:{port}/?token={token} in a browser on this machine\n")
+                sys.stdout.flush()
+                await uvicorn.Server(config).serve([listener])
+
         # uvicorn stops in order at SIGTERM and then raises it again.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        asyncio.run(uvicorn.Server(config).serve([listener]))
+        asyncio.run(serve())
 
 
-@contextlib.contextmanager
-def _judging(page: PageArguments, by_hand: ByHandArguments, draw: SampleArguments) -> "Iterator[Section]":
-    from notewriter.app import judging
-    from notewriter.app.application import Section
-
-    if not page.judge_name:
+def _checked(name: str | None) -> str:
+    if name is None:
         raise UserError("judge_name is missing; say who judges, for example --judge_name ana")
-    if not _NAME.fullmatch(page.judge_name):
-        raise UserError(f"judge_name: {page.judge_name!r} cannot name a file; use letters, digits, . - and _")
-    items = sample(by_hand, draw)
-    with judging.judging(items, page.judge_name, draw.seed, Path(by_hand.labels)) as judged:
-        yield Section(
-            judging.PATH, "Judge by hand", f"{len(items)} pairs of texts, as {page.judge_name}", judged.routes
-        )
+    if not _NAME.fullmatch(name):
+        raise UserError(f"judge_name: {name!r} cannot name a file; use letters, digits, . - and _")
+    return name
 
 
 def _listener(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
-        raise UserError(f"{HOST}:{port}: cannot listen there ({error.strerror}); choose another --port") from error
+        raise UserError(f"{HOST}:{port}: cannot listen there ({error.strerror}); choose another --page_port") from error

@@ -178,9 +178,9 @@ def test_a_kill_loses_no_answer_and_the_next_page_goes_on(opened, items, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "judge_name is missing"),
-        (["--judge_name", "../ana"], "cannot name a file"),
-        (["--judge_name", "ana"], "nothing to judge: give --pairs FOLDER"),
+        ([], "nothing to show: give --pairs FOLDER"),
+        (["--pairs", "nowhere"], "judge_name is missing"),
+        (["--judge_name", "../ana", "--pairs", "nowhere"], "cannot name a file"),
         (["--judge_name", "ana", "--runs", "a"], "give two"),
         (["--judge_name", "ana", "--pairs", "nowhere"], r"has no train\.parquet"),
     ],
@@ -188,4 +188,4 @@ def test_a_kill_loses_no_answer_and_the_next_page_goes_on(opened, items, tmp_pat
 def test_what_cannot_be_judged_is_one_line(options, message, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        page.main(["--port", "0", *options])
+        page.main(["--page_port", "0", *options])

@@ -8,7 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from by_hand_pairs import HOSTILE, pair, write
+from by_hand_pairs import HOSTILE, PASSAGES, pair, write
+from fake_endpoint import fake_endpoint
+
+from notewriter.ground.records import Passage
+from notewriter.retrieval import bm25
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +28,7 @@ def page(tmp_path):
     running = []
 
     def start(*options):
-        command = [sys.executable, "-m", "notewriter.cli", "page", "--port", "0", *map(str, options)]
+        command = [sys.executable, "-m", "notewriter.cli", "page", "--page_port", "0", *map(str, options)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ)
         running.append(process)
         found = ADDRESS.match(process.stdout.readline())
@@ -122,4 +126,57 @@ def test_three_pairs_are_judged_by_keyboard_alone(browser, page, tmp_path, width
     assert browser.execute_script("return window.hacked ?? null") is None
     resources = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert all(each.startswith(address.partition("/?")[0]) for each in resources)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+NOTES = [
+    "Arlen Voss was a bridge keeper. He was born in Velmor.",
+    f"Arlen Voss was a bridge keeper. He was born in Tirsk, the capital of Orvania. {HOSTILE}",
+]
+
+
+def answers(request):
+    """A model whose note grows from the first to the second."""
+    prompt = request["messages"][-1]["content"]
+    if "status" in json.dumps(request.get("response_format", "")) + prompt:
+        return '{"status": "True"}'
+    if prompt.startswith("Answer"):
+        return "Orvania"
+    if NOTES[0] in prompt:
+        return NOTES[1]
+    return NOTES[0]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_question_is_asked_by_keyboard_alone_and_two_answers_part(browser, page, tmp_path, width):
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    passages = [line.partition("] ")[2].partition(": ") for line in PASSAGES.splitlines()]
+    bm25.build([Passage(title, title, text) for title, _, text in passages], tmp_path / "index")
+    wide(browser, WIDTHS[width])
+    with fake_endpoint(answers, delay=0.2) as endpoint:
+        _, address = page(
+            *("--index", tmp_path / "index", "--base_url", endpoint.base_url, "--model", endpoint.model),
+            *("--method", "deepnote", "--method_options", '{"max_step": 1, "max_failure": 1, "top_k": 2}'),
+            *("--beside", '{"method": "vanilla", "method_options": {"top_k": 3}}'),
+        )
+        browser.get(address)
+        browser.get(address.partition("?")[0] + "ask")
+        press(browser, "Where was Arlen Voss born?\ue007")
+        # The first step is there long before the last one.
+        wait_for(browser, "init note")
+        assert "Orvania" not in browser.find_elements("css selector", ".outcome")[0].text
+        WebDriverWait(browser, 20, poll_frequency=0.05).until(
+            lambda page: len(page.find_elements("css selector", ".final")) == 2
+        )
+    screenshot(browser, f"ask-{width}")
+    browser.execute_script("scrollTo(0, document.body.scrollHeight)")
+    screenshot(browser, f"ask-end-{width}")
+    assert [each.text for each in browser.find_elements("css selector", ".final")] == ["Orvania", "Orvania"]
+    assert [each.text.strip() for each in browser.find_elements("css selector", ".note del")] == ["Velmor."]
+    assert HOSTILE.split()[0] in [each.text.strip() for each in browser.find_elements("css selector", ".note ins")]
+    parting = browser.find_elements("css selector", ".parting")
+    assert len(parting) == 2 and all("here they part" in each.text for each in parting)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert browser.find_elements("css selector", "main script, main img") == []
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
